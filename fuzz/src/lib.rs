@@ -47,6 +47,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("name", types::name),
     ("payload", push::payload),
     ("plural", gettext::plural),
+    ("protobuf", protocol::protobuf),
     ("routes", routes::routes),
     ("selector", types::selector),
     ("session", session::session),

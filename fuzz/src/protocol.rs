@@ -12,7 +12,7 @@ use tidings_protocol::{
     CREDENTIAL_BYTES_MAX, ClientId, Command, DeviceClaim, Effect, FRAME_COMMAND_COUNT_MAX, FrameError,
     NamespaceOptions, Namespaces, RPC_VISIBLE, Session, SessionConfig, VISIBLE_TTL_MAX, parse_frame,
 };
-use tidings_types::{Json, Timestamp};
+use tidings_types::{Format, Json, Timestamp};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_000_000);
 const SECRET: &[u8] = b"secret";
@@ -35,13 +35,38 @@ pub(crate) fn config(namespaces: Namespaces) -> SessionConfig {
 
 /// A frame's commands: only the last may be bad, and each is what it would be alone.
 pub(crate) fn frame(bytes: &[u8]) {
-    let commands: Vec<Result<Command, FrameError>> = parse_frame(bytes).collect();
+    let commands: Vec<Result<Command, FrameError>> = parse_frame(Format::Json, bytes).collect();
     assert!((1..=FRAME_COMMAND_COUNT_MAX + 1).contains(&commands.len()), "{} commands", commands.len());
     assert!(commands[..commands.len() - 1].iter().all(Result::is_ok), "nothing follows a bad command");
     let lines = bytes.strip_suffix(b"\n").unwrap_or(bytes).split(|byte| *byte == b'\n');
     for (line, command) in lines.zip(&commands).take(FRAME_COMMAND_COUNT_MAX) {
-        let alone = parse_frame(line).next().expect("a frame has a command or an error");
+        let alone = parse_frame(Format::Json, line).next().expect("a frame has a command or an error");
         assert_eq!(format!("{alone:?}"), format!("{command:?}"), "alone, and among others");
+    }
+}
+
+/// The same in Protobuf: a frame that was read is the frames of its commands, one after the other.
+pub(crate) fn protobuf(bytes: &[u8]) {
+    let commands: Vec<Result<Command, FrameError>> = parse_frame(Format::Protobuf, bytes).collect();
+    assert!((1..=FRAME_COMMAND_COUNT_MAX + 1).contains(&commands.len()), "{} commands", commands.len());
+    assert!(commands[..commands.len() - 1].iter().all(Result::is_ok), "nothing follows a bad command");
+    if commands.len() > 1 {
+        let (_, first) = commands.split_last().expect("there is one");
+        let twice: Vec<u8> = [bytes, bytes].concat();
+        let again = parse_frame(Format::Protobuf, &twice).take(first.len());
+        again.zip(first).for_each(|(again, first)| assert_eq!(format!("{again:?}"), format!("{first:?}")));
+    }
+    let config = Arc::new(config(Namespaces::new(NamespaceOptions::closed(), [].into())));
+    let mut session = Session::new(config, ClientId::from_random(7), Format::Protobuf);
+    for command in commands.into_iter().take_while(Result::is_ok).flatten() {
+        match session.handle(command, NOW) {
+            Effect::Reply(reply) | Effect::Refused(reply) | Effect::Connected { reply, .. } => {
+                let length = reply.iter().position(|byte| *byte < 0x80).expect("it begins with its length") + 1;
+                let told = reply[..length].iter().rev().fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7F));
+                assert_eq!(told, reply.len() - length, "a reply stands behind its length");
+            }
+            _ => {}
+        }
     }
 }
 
@@ -144,7 +169,7 @@ fn signed(claims: &[u8]) -> Token {
 pub(crate) fn introduction(bytes: &[u8]) {
     let Ok(data) = Json::parse(bytes) else { return };
     let config = Arc::new(config(Namespaces::new(NamespaceOptions::closed(), [].into())));
-    let mut session = Session::new(config, ClientId::from_random(7));
+    let mut session = Session::new(config, ClientId::from_random(7), Format::Json);
     let connect = only(&format!(r#"{{"id":1,"connect":{{"data":{}}}}}"#, data.as_str()));
     let Effect::Connected { introduction, .. } = session.handle(connect, NOW) else { panic!("not let in") };
     check_visible(introduction.visible);
@@ -174,7 +199,7 @@ fn check_visible(visible: Option<Duration>) {
 }
 
 pub(crate) fn only(frame: &str) -> Command {
-    let mut commands = parse_frame(frame.as_bytes());
+    let mut commands = parse_frame(Format::Json, frame.as_bytes());
     let command = commands.next().expect("there is one").expect("it is well formed");
     assert!(commands.next().is_none(), "JSON is one line");
     command

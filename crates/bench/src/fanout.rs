@@ -5,8 +5,9 @@
 //! way out. Processor time is all that the server's process used, in the kernel too, divided by deliveries.
 //!
 //! The control is the bare loop: one `write` of the same bytes per subscriber, and nothing else. The two take turns, so
-//! that a noisy neighbour meets both. A third in the round is ours with receipts: each publication asks every client, which
-//! answers a ping behind it. Every client checks that it gets every publication once and in order.
+//! that a noisy neighbour meets both. A third in the round is ours with clients that speak Protobuf instead of JSON. A
+//! fourth is ours with receipts: each publication asks every client, which answers a ping behind it. Every client checks
+//! that it gets every publication once and in order. Idle memory and coming back are measured in JSON.
 //!
 //! Not here: TLS, slow readers, other servers.
 
@@ -20,6 +21,7 @@ mod swarm;
 use std::time::Duration;
 
 use tidings_server::command_error::{CommandError, failed};
+use tidings_types::Format;
 
 use self::command::{Command, KEPT_CHANNEL, LIVE_CHANNEL, Listening, Mark, PROOF_CHANNEL};
 use self::load::{LOADS, Load, Sample};
@@ -32,6 +34,8 @@ use crate::report::progress;
 
 /// Processor time per delivery, as a multiple of the bare loop's.
 const GOAL_OF_BARE: f64 = 1.2;
+/// Processor time per delivery in Protobuf, as a multiple of that in JSON: no more, but for the noise of one run.
+const GOAL_OF_JSON: f64 = 1.05;
 /// Our own memory per idle connection, in KiB.
 const GOAL_IDLE_KIB: f64 = 6.0;
 /// Milliseconds of processor time per client that comes back: 0.4 of the 0.14 that Centrifugo 5.4.9 was measured at.
@@ -70,18 +74,24 @@ pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, CommandError> 
 
 /// Ours and the bare loop under one load, in turns.
 async fn compare(load: Load, args: &BenchFanoutArgs, cores: Cores, report: &mut Report) -> Result<(), CommandError> {
-    let (mut bare, mut ours, mut proven) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut bare, mut ours, mut binary, mut proven) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for run in 1..=args.common.runs {
         progress(format!("{load}, run {run}"));
-        bare.push(load::measure(PeerRole::Bare, LIVE_CHANNEL, load, args.seconds, cores).await?);
-        ours.push(load::measure(PeerRole::Fanout, LIVE_CHANNEL, load, args.seconds, cores).await?);
-        proven.push(load::measure(PeerRole::Fanout, PROOF_CHANNEL, load, args.seconds, cores).await?);
+        let measure = |role, channel, format| load::measure(role, channel, format, load, args.seconds, cores);
+        bare.push(measure(PeerRole::Bare, LIVE_CHANNEL, Format::Json).await?);
+        ours.push(measure(PeerRole::Fanout, LIVE_CHANNEL, Format::Json).await?);
+        binary.push(measure(PeerRole::Fanout, LIVE_CHANNEL, Format::Protobuf).await?);
+        proven.push(measure(PeerRole::Fanout, PROOF_CHANNEL, Format::Json).await?);
     }
     let column = |samples: &[Sample], field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
-    let ratios = ours.iter().zip(&bare).map(|(ours, bare)| ours.cpu_micros / bare.cpu_micros).collect();
+    let of = |ours: &[Sample], control: &[Sample]| -> Vec<f64> {
+        ours.iter().zip(control).map(|(ours, control)| ours.cpu_micros / control.cpu_micros).collect()
+    };
     report.measure(format!("{load}: CPU per delivery"), "µs", column(&ours, |sample| sample.cpu_micros));
     report.measure(format!("{load}: bare loop"), "µs", column(&bare, |sample| sample.cpu_micros));
-    report.judge(format!("{load}: of the bare loop"), "×", ratios, Goal::AtMost(GOAL_OF_BARE));
+    report.judge(format!("{load}: of the bare loop"), "×", of(&ours, &bare), Goal::AtMost(GOAL_OF_BARE));
+    report.measure(format!("{load}: in Protobuf"), "µs", column(&binary, |sample| sample.cpu_micros));
+    report.judge(format!("{load}: Protobuf, of JSON"), "×", of(&binary, &ours), Goal::AtMost(GOAL_OF_JSON));
     report.measure(format!("{load}: with receipts"), "µs", column(&proven, |sample| sample.cpu_micros));
     report.measure(format!("{load}: p50"), "ms", column(&ours, |sample| sample.p50_millis));
     report.measure(format!("{load}: p50, bare loop"), "ms", column(&bare, |sample| sample.p50_millis));
@@ -96,7 +106,7 @@ async fn idle_memory(clients: u32, cores: Cores) -> Result<f64, CommandError> {
     /// What is set up once, or only while so many shake hands at the same time, belongs to no idle connection.
     const FIRST_COUNT: u32 = 2 * swarm::CONNECTING_COUNT_MAX as u32;
     let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, cores.server)?;
-    let subscribe = || Greeting::Subscribe { channel: LIVE_CHANNEL };
+    let subscribe = || Greeting::Subscribe { channel: LIVE_CHANNEL, format: Format::Json };
     let first = Swarm::start(addr, FIRST_COUNT, subscribe())?;
     first.ready().await?;
     let before: Mark = peer.ask(Command::Mark)?;
@@ -114,7 +124,7 @@ async fn idle_memory(clients: u32, cores: Cores) -> Result<f64, CommandError> {
 async fn recovery(clients: u32, cores: Cores) -> Result<(Duration, Duration), CommandError> {
     const BEFORE_COUNT: u64 = 5;
     let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, cores.server)?;
-    let swarm = Swarm::start(addr, clients, Greeting::Subscribe { channel: KEPT_CHANNEL })?;
+    let swarm = Swarm::start(addr, clients, Greeting::Subscribe { channel: KEPT_CHANNEL, format: Format::Json })?;
     swarm.ready().await?;
     load::publish_at_once(&mut peer, KEPT_CHANNEL, 1..=BEFORE_COUNT)?;
     swarm.delivered(BEFORE_COUNT * u64::from(clients)).await?;

@@ -1,5 +1,8 @@
 //! A WebSocket that speaks the Centrifugo client protocol in JSON. It sends what it is told and shows what comes.
 //!
+//! [`Socket::open_protobuf`] and [`Socket::over_protobuf`] open one for a caller that speaks Protobuf by itself: whole
+//! frames go out with [`Socket::send_binary`] and come in with [`Socket::binary_frame`].
+//!
 //! A frame of text has one command, reply or push in each line. [`Socket::frame`] gives whole frames, as they came.
 //! [`Socket::next`], [`Socket::message`] and [`Socket::reply`] give single messages. A program uses either frames or
 //! messages: messages that wait for [`Socket::next`] are in no later frame.
@@ -11,6 +14,7 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -72,12 +76,34 @@ impl Socket {
         Self::over(stream, server).await
     }
 
+    /// Like [`Socket::open`], in Protobuf.
+    ///
+    /// # Cancel safety
+    /// Dropped, the connection is given up.
+    pub async fn open_protobuf(server: &ServerUrl) -> Result<Self, SocketError> {
+        let stream = TcpStream::connect(server.address()).await.map_err(Error::Io)?;
+        stream.set_nodelay(true).map_err(Error::Io)?;
+        Self::over_protobuf(stream, server).await
+    }
+
     /// Shakes hands with the server over a connection that is there.
     ///
     /// # Cancel safety
     /// Dropped, the connection is given up.
     pub async fn over(stream: TcpStream, server: &ServerUrl) -> Result<Self, SocketError> {
-        let url = format!("ws://{}/connection/websocket", server.authority());
+        Self::shake_hands(stream, server, "").await
+    }
+
+    /// Like [`Socket::over`], in Protobuf.
+    ///
+    /// # Cancel safety
+    /// Dropped, the connection is given up.
+    pub async fn over_protobuf(stream: TcpStream, server: &ServerUrl) -> Result<Self, SocketError> {
+        Self::shake_hands(stream, server, "?format=protobuf").await
+    }
+
+    async fn shake_hands(stream: TcpStream, server: &ServerUrl, query: &str) -> Result<Self, SocketError> {
+        let url = format!("ws://{}/connection/websocket{query}", server.authority());
         let config = WebSocketConfig::default().read_buffer_size(READ_BYTES);
         match client_async_with_config(url, stream, Some(config)).await {
             Ok((stream, _)) => Ok(Self { stream, waiting: VecDeque::new(), last_id: 0 }),
@@ -92,6 +118,14 @@ impl Socket {
     /// Dropped, the frame may be sent later or never.
     pub async fn send(&mut self, frame: impl Into<Utf8Bytes>) -> Result<(), SocketError> {
         Ok(self.stream.send(Message::text(frame)).await?)
+    }
+
+    /// Sends a binary frame as it is.
+    ///
+    /// # Cancel safety
+    /// As [`Socket::send`].
+    pub async fn send_binary(&mut self, frame: impl Into<Bytes>) -> Result<(), SocketError> {
+        Ok(self.stream.send(Message::binary(frame)).await?)
     }
 
     /// Sends commands in one frame, numbered from 1 on over the whole connection. Returns the number of the last one.
@@ -115,15 +149,32 @@ impl Socket {
     /// Nothing that was read is lost.
     pub async fn frame(&mut self) -> Result<Utf8Bytes, SocketError> {
         loop {
-            match self.stream.next().await {
-                Some(Ok(Message::Text(text))) => return Ok(text),
-                Some(Ok(Message::Close(Some(frame)))) => {
-                    return Err(SocketError::Closed { code: frame.code.into(), reason: frame.reason.to_string() });
-                }
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error.into()),
-                None => return Err(SocketError::Ended),
+            if let Message::Text(text) = self.any_frame().await? {
+                return Ok(text);
             }
+        }
+    }
+
+    /// The next binary frame as it came.
+    ///
+    /// # Cancel safety
+    /// Nothing that was read is lost.
+    pub async fn binary_frame(&mut self) -> Result<Bytes, SocketError> {
+        loop {
+            if let Message::Binary(bytes) = self.any_frame().await? {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    async fn any_frame(&mut self) -> Result<Message, SocketError> {
+        match self.stream.next().await {
+            Some(Ok(Message::Close(Some(frame)))) => {
+                Err(SocketError::Closed { code: frame.code.into(), reason: frame.reason.to_string() })
+            }
+            Some(Ok(message)) => Ok(message),
+            Some(Err(error)) => Err(error.into()),
+            None => Err(SocketError::Ended),
         }
     }
 

@@ -19,10 +19,11 @@ use std::net::Shutdown;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use socket2::SockRef;
 use tidings_protocol::websocket::{self, Decoder, Event};
-use tidings_protocol::{ClientId, Command, Disconnect, Expired, FrameError, PING, Session, parse_frame};
-use tidings_types::Timestamp;
+use tidings_protocol::{ClientId, Command, Disconnect, Expired, FrameError, Session, parse_frame, ping};
+use tidings_types::{Format, Timestamp};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -89,19 +90,19 @@ pub(crate) enum Taken {
 }
 
 impl Connection {
-    /// A new connection. The memory of its replies is counted in `held`; its task waits for `wake`.
-    pub(crate) fn new(shared: &Shared, held: Held, socket: Rc<TcpStream>, wake: Rc<Notify>) -> Self {
+    /// A new connection that speaks `format`. The memory of its replies is counted in `held`; its task waits for `wake`.
+    pub(crate) fn new(shared: &Shared, format: Format, held: Held, socket: Rc<TcpStream>, wake: Rc<Notify>) -> Self {
         let config = &shared.config;
         Self {
             socket,
-            output: Output::new(held),
+            output: Output::new(format, held),
             blocked: false,
             places: Vec::new(),
             is_ready: false,
             is_timed: false,
             pings: Pings::default(),
             identity: Identity::default(),
-            session: Session::new(shared.session.clone(), ClientId::from_random(rand::random())),
+            session: Session::new(shared.session.clone(), ClientId::from_random(rand::random()), format),
             decoder: Decoder::new(config.message_bytes_max),
             commands: VecDeque::new(),
             wake,
@@ -131,8 +132,8 @@ impl Connection {
             };
             let consumed = decoded.consumed;
             match decoded.event {
-                Event::Text(text) if self.closing.is_none() => self.commands.extend(parse_frame(text.as_bytes())),
-                Event::Binary(bytes) if self.closing.is_none() => self.commands.extend(parse_frame(&bytes)),
+                Event::Text(text) if self.closing.is_none() => self.take_frame(text.as_bytes()),
+                Event::Binary(bytes) if self.closing.is_none() => self.take_frame(&bytes),
                 Event::Ping(payload) if self.closing.is_none() => {
                     self.output.push_control(&websocket::pong_frame(&payload))
                 }
@@ -148,6 +149,11 @@ impl Connection {
             input = &mut input[consumed..];
         }
         Taken::All
+    }
+
+    /// Adds the commands of a frame. The connection's format decides how the frame is read, whether it is text or binary.
+    fn take_frame(&mut self, frame: &[u8]) {
+        self.commands.extend(parse_frame(self.session.format(), frame));
     }
 
     /// The next command that has arrived.
@@ -279,7 +285,7 @@ impl Connection {
     /// A live publication in the same frame would overtake them.
     pub(crate) fn reply(&mut self, reply: Option<Vec<u8>>) {
         if let Some(reply) = reply {
-            self.output.push_control(&websocket::text_frame(&reply));
+            self.output.push_control(&websocket::message_frame(self.session.format(), &reply));
         }
     }
 
@@ -306,7 +312,7 @@ impl Connection {
 
     /// Writes a ping behind everything that is queued so far.
     pub(crate) fn ping(&mut self, timing: Timing, now: Instant) {
-        self.output.push_control(&websocket::text_frame(PING));
+        self.output.push_control(&ping_frame(self.session.format()));
         self.on_ping_written(timing, now);
     }
 
@@ -322,4 +328,9 @@ impl Connection {
         }
         self.session.poll_expired(now)
     }
+}
+
+/// A ping of the protocol as one frame.
+pub(crate) fn ping_frame(format: Format) -> Bytes {
+    websocket::message_frame(format, ping(format))
 }

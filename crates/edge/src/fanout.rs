@@ -33,14 +33,13 @@ use std::sync::Arc;
 
 use slab::Slab;
 use tidings_hub::{Channel, EventReceipts, Hub, LoopId, process_micros};
-use tidings_protocol::{PING, websocket};
 use tidings_stream::{Frame, Lagged};
 use tidings_telemetry::panics;
 use tidings_telemetry::{LocalHistogram, unix_now};
-use tidings_types::{ChannelName, DeviceNumber, Timestamp};
+use tidings_types::{ChannelName, DeviceNumber, Format, Timestamp};
 use tokio::time::Instant;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, ping_frame};
 use crate::metrics::EdgeMetrics;
 use crate::output::Batch;
 use crate::receipts::{Identity, Timing};
@@ -158,7 +157,7 @@ impl Fanout {
             loop_id,
             turn_bytes_max: shared.config.turn_bytes_max,
             timing,
-            ping: [Frame { bytes: websocket::text_frame(PING), published_micros: 0, receipt: None }],
+            ping: [Frame { formats: Format::ALL.map(ping_frame), published_micros: 0, receipt: None }],
             channels: Slab::new(),
             by_name: HashMap::new(),
             again: Vec::new(),
@@ -210,7 +209,8 @@ impl Fanout {
             moved.expect("a subscriber has a place in its connection").index = place.index;
         }
         let connection = &mut connections[key];
-        self.hub.unsubscribe(&entry.channel, self.loop_id, connection.client(), connection.identity.device);
+        let (device, format) = (connection.identity.device, connection.session.format());
+        self.hub.unsubscribe(&entry.channel, self.loop_id, connection.client(), device, format);
         self.metrics.receipts_dropped_total.add(connection.pings.drop_channel(place.channel) as u64);
         if entry.subscribers.is_empty() {
             let entry = self.channels.remove(place.channel);

@@ -1,4 +1,8 @@
-//! From an HTTP request to a connection (RFC 6455, 4.2).
+//! From an HTTP request to a connection (RFC 6455, 4.2), and to the format that it speaks.
+//!
+//! A client speaks Protobuf if it offers the subprotocol `centrifuge-protobuf`, or if the query of its address has
+//! `format=protobuf` or `cf_protocol=protobuf`. All others speak JSON. Of several subprotocols that we know the client's
+//! first one is taken, and the answer names it. An empty header counts as none: an SDK sends one.
 
 use std::sync::atomic::Ordering;
 
@@ -8,9 +12,11 @@ use http::header::{
 };
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use tidings_protocol::websocket;
+use tidings_types::Format;
 use tokio::sync::mpsc::error::TrySendError;
 
 use crate::Edge;
+use crate::shared::Handshake;
 
 /// Why a request does not become a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -23,9 +29,9 @@ pub enum HandshakeError {
     /// A version other than 13.
     #[error("the header Sec-WebSocket-Version must be 13")]
     Version,
-    /// The client wants Protobuf.
-    #[error("this server does not support Protobuf: connect with the JSON protocol")]
-    Protobuf,
+    /// The client wants Protobuf, and the server sends no pings.
+    #[error("Protobuf needs pings, and this server sends none: some SDKs reconnect for ever without them")]
+    NoPings,
     /// The page's origin is not admitted.
     #[error("the Origin header names a site that is not in client.allowed_origins")]
     Origin,
@@ -38,7 +44,7 @@ impl HandshakeError {
     /// The HTTP status of the answer.
     pub fn status(self) -> StatusCode {
         match self {
-            Self::NotWebSocket | Self::Protobuf => StatusCode::BAD_REQUEST,
+            Self::NotWebSocket | Self::NoPings => StatusCode::BAD_REQUEST,
             Self::Version => StatusCode::UPGRADE_REQUIRED,
             Self::Origin => StatusCode::FORBIDDEN,
             Self::Full => StatusCode::SERVICE_UNAVAILABLE,
@@ -61,16 +67,19 @@ impl Edge {
         let key =
             headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).ok_or(HandshakeError::NotWebSocket)?;
         let accept = websocket::accept_key(key);
-        let subprotocol = subprotocol(headers, request.uri())?;
-
+        let subprotocol = subprotocol(headers);
+        let format = format(subprotocol, request.uri());
         let shared = &self.shared;
+        if format == Format::Protobuf && shared.config.ping_interval.is_zero() {
+            return Err(HandshakeError::NoPings);
+        }
         if shared.connection_count.fetch_add(1, Ordering::Relaxed) >= shared.config.connection_count_max {
             shared.connection_count.fetch_sub(1, Ordering::Relaxed);
             return Err(HandshakeError::Full);
         }
         let index = self.next_loop.fetch_add(1, Ordering::Relaxed) % self.loops.len();
         if let Err(TrySendError::Full(_) | TrySendError::Closed(_)) =
-            self.loops[index].try_send(hyper::upgrade::on(request))
+            self.loops[index].try_send(Handshake { upgrade: hyper::upgrade::on(request), format })
         {
             shared.connection_count.fetch_sub(1, Ordering::Relaxed);
             return Err(HandshakeError::Full);
@@ -93,18 +102,20 @@ impl Edge {
     }
 }
 
-/// The subprotocol to confirm. A client that names none, or an empty one, uses JSON.
-fn subprotocol(headers: &HeaderMap, uri: &Uri) -> Result<Option<&'static str>, HandshakeError> {
-    const JSON: &str = "centrifuge-json";
+const JSON: &str = "centrifuge-json";
+const PROTOBUF: &str = "centrifuge-protobuf";
+
+/// The subprotocol to confirm: the first one that the client offers and we know.
+fn subprotocol(headers: &HeaderMap) -> Option<&'static str> {
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    let offered: Vec<&str> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
-    if offered.contains(&JSON) {
-        return Ok(Some(JSON));
-    }
+    let mut offered = values.flat_map(|value| value.split(',')).map(str::trim);
+    offered.find_map(|offered| [JSON, PROTOBUF].into_iter().find(|known| *known == offered))
+}
+
+fn format(subprotocol: Option<&str>, uri: &Uri) -> Format {
     let mut query = uri.query().unwrap_or_default().split('&');
-    let asks = offered.contains(&"centrifuge-protobuf")
-        || query.any(|pair| matches!(pair, "format=protobuf" | "cf_protocol=protobuf"));
-    if asks { Err(HandshakeError::Protobuf) } else { Ok(None) }
+    let asks = query.any(|pair| matches!(pair, "format=protobuf" | "cf_protocol=protobuf"));
+    if asks || subprotocol == Some(PROTOBUF) { Format::Protobuf } else { Format::Json }
 }
 
 fn check_headers(headers: &HeaderMap) -> Result<(), HandshakeError> {

@@ -1,4 +1,4 @@
-//! Client connections: WebSocket, the Centrifugo client protocol.
+//! Client connections: WebSocket, the Centrifugo client protocol in JSON or Protobuf.
 //!
 //! ```text
 //!   HTTP server ── handshake ──► loop 0 … n-1 (one thread each, a current-thread runtime)
@@ -67,7 +67,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use hyper::upgrade::OnUpgrade;
 use tidings_hub::Hub;
 use tidings_protocol::SessionConfig;
 use tidings_telemetry::Registry;
@@ -80,7 +79,7 @@ pub use shared::{DeviceDirectory, DurablePublisher, ProveFuture, PublishFuture};
 
 use metrics::EdgeMetrics;
 use revocations::Revocations;
-use shared::Shared;
+use shared::{Handshake, Shared};
 use users::Users;
 use worker::Worker;
 
@@ -90,7 +89,7 @@ const HANDSHAKE_COUNT_MAX: usize = 1024;
 /// The client side of the server. Dropping it without [`Edge::shutdown`] cuts all connections.
 pub struct Edge {
     shared: Arc<Shared>,
-    loops: Vec<mpsc::Sender<OnUpgrade>>,
+    loops: Vec<mpsc::Sender<Handshake>>,
     revocations: Vec<Arc<Revocations>>,
     next_loop: AtomicUsize,
     stop: watch::Sender<bool>,

@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
 use tidings_stream::Frame;
+use tidings_types::Format;
 use tokio::net::TcpStream;
 
 use crate::subscribers::Place;
@@ -44,6 +45,8 @@ pub(crate) type Held = Rc<Cell<usize>>;
 /// The bytes that a connection owns: those that are in no channel's tail.
 #[derive(Debug)]
 pub(crate) struct Output {
+    /// Which bytes of a publication's frame are written.
+    format: Format,
     /// The unwritten end of a publication's frame that a full socket cut.
     rest: Bytes,
     /// Control frames, in order; the first `control_written` bytes are written.
@@ -63,8 +66,8 @@ impl Drop for Output {
 
 impl Output {
     /// An empty output; its memory will be counted in `held`.
-    pub(crate) fn new(held: Held) -> Self {
-        Self { rest: Bytes::new(), control: Vec::new(), control_written: 0, written: 0, held }
+    pub(crate) fn new(format: Format, held: Held) -> Self {
+        Self { format, rest: Bytes::new(), control: Vec::new(), control_written: 0, written: 0, held }
     }
 
     /// Adds a control frame.
@@ -145,7 +148,7 @@ impl Output {
     /// One system call. Returns how many bytes it was given and how many it took.
     fn write_once(&self, socket: &TcpStream, batches: &[Batch<'_>]) -> io::Result<(usize, usize)> {
         let own = [&self.rest[..], self.unwritten()].into_iter().filter(|piece| !piece.is_empty());
-        let mut pieces = own.chain(batches.iter().flat_map(Batch::rest).map(|frame| &frame.bytes[..]));
+        let mut pieces = own.chain(batches.iter().flat_map(Batch::rest).map(|frame| &frame.bytes(self.format)[..]));
         let Some(first) = pieces.next() else { return Ok((0, 0)) };
         let Some(second) = pieces.next() else { return Ok((first.len(), socket.try_write(first)?)) };
         let mut slices = [IoSlice::new(&[]); SLICE_COUNT_MAX];
@@ -174,10 +177,12 @@ impl Output {
             while written > 0
                 && let Some(frame) = batch.rest().first()
             {
-                if written < frame.bytes.len() {
-                    self.rest = frame.bytes.slice(written..);
+                let bytes = frame.bytes(self.format);
+                debug_assert!(!bytes.is_empty(), "a reader's frames have its format");
+                if written < bytes.len() {
+                    self.rest = bytes.slice(written..);
                 }
-                written = written.saturating_sub(frame.bytes.len());
+                written = written.saturating_sub(bytes.len());
                 batch.written += 1;
             }
         }
@@ -193,7 +198,8 @@ mod tests {
     use super::*;
 
     fn frames(texts: &[String]) -> Vec<Frame> {
-        texts.iter().map(|text| Frame { bytes: text.clone().into(), published_micros: 0, receipt: None }).collect()
+        let formats = |text: &String| [Bytes::new(), text.clone().into()];
+        texts.iter().map(|text| Frame { formats: formats(text), published_micros: 0, receipt: None }).collect()
     }
 
     #[tokio::test]
@@ -218,7 +224,7 @@ mod tests {
         };
         let writer = async {
             let held = Held::default();
-            let mut output = Output::new(held.clone());
+            let mut output = Output::new(Format::Protobuf, held.clone());
             output.push_control(b"control");
             assert_eq!(held.get(), output.held());
             let (mut next, mut blocked) = (0, 0);
@@ -252,7 +258,7 @@ mod tests {
             steps in prop::collection::vec((0usize..50, 0usize..100), 1..100),
         ) {
             let held = Held::default();
-            let mut output = Output::new(held.clone());
+            let mut output = Output::new(Format::Protobuf, held.clone());
             let (mut pushed, mut taken) = (Vec::new(), Vec::new());
             for (index, (length, part)) in steps.into_iter().enumerate() {
                 let frame = vec![index as u8; length];
@@ -274,7 +280,7 @@ mod tests {
     /// With a peer that takes little at a time, the rest is not moved for each piece.
     #[test]
     fn bytes_that_wait_are_not_moved_for_each_write() {
-        let mut output = Output::new(Held::default());
+        let mut output = Output::new(Format::Protobuf, Held::default());
         output.push_control(&vec![7; 1 << 20]);
         let place = output.unwritten()[1..].as_ptr();
         take(&mut output, 1);

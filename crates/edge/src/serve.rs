@@ -22,6 +22,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade;
 use tidings_protocol::Disconnect;
 use tidings_telemetry::panics;
+use tidings_types::Format;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -32,15 +33,16 @@ use crate::commands::{Awaited, Client, Worked};
 use crate::connection::{Connection, Taken};
 use crate::edge_loop::{EdgeLoop, SCRATCH_BYTES};
 use crate::identity::PROOF_TIMEOUT;
+use crate::shared::Handshake;
 
 /// How long the HTTP server may take to hand the socket over.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Takes a connection over from the HTTP server and serves it until it ends.
-pub(crate) async fn serve(edge_loop: Rc<EdgeLoop>, upgrade: OnUpgrade) {
-    match accept(upgrade).await {
+pub(crate) async fn serve(edge_loop: Rc<EdgeLoop>, handshake: Handshake) {
+    match accept(handshake.upgrade).await {
         Ok((socket, first)) => {
-            let served = Served::new(edge_loop, Rc::new(socket));
+            let served = Served::new(edge_loop, handshake.format, Rc::new(socket));
             let Client { edge_loop, key } = &served.client;
             if edge_loop.is_stopping() {
                 edge_loop.close(*key, &Disconnect::SHUTDOWN);
@@ -88,9 +90,10 @@ impl Drop for Served {
 }
 
 impl Served {
-    fn new(edge_loop: Rc<EdgeLoop>, socket: Rc<TcpStream>) -> Self {
+    fn new(edge_loop: Rc<EdgeLoop>, format: Format, socket: Rc<TcpStream>) -> Self {
         let wake = Rc::new(Notify::new());
-        let connection = Connection::new(&edge_loop.shared, edge_loop.held.clone(), socket.clone(), wake.clone());
+        let held = edge_loop.held.clone();
+        let connection = Connection::new(&edge_loop.shared, format, held, socket.clone(), wake.clone());
         let key = edge_loop.insert(connection);
         Self { client: Client { edge_loop, key }, socket, wake }
     }

@@ -7,9 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use hyper::upgrade::OnUpgrade;
 use tidings_hub::Hub;
 use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, SessionConfig};
-use tidings_types::{ChannelName, DeviceNumber, Json};
+use tidings_types::{ChannelName, DeviceNumber, Format, Json};
 
 use crate::config::EdgeConfig;
 use crate::metrics::EdgeMetrics;
@@ -35,6 +36,13 @@ pub trait DeviceDirectory: Send + Sync + 'static {
 
 /// See [`DeviceDirectory`]: the device's number. `None`: no such device, or a wrong credential.
 pub type ProveFuture = Pin<Box<dyn Future<Output = Option<DeviceNumber>> + Send>>;
+
+/// A client whose handshake is answered; its socket is about to be handed over.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    pub(crate) upgrade: OnUpgrade,
+    pub(crate) format: Format,
+}
 
 /// What all loops share.
 pub(crate) struct Shared {

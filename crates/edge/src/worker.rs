@@ -25,7 +25,6 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use hyper::upgrade::OnUpgrade;
 use tidings_hub::{Channel, LoopId, Mailbox};
 use tidings_protocol::Disconnect;
 use tidings_telemetry::chain;
@@ -37,7 +36,7 @@ use tracing::error;
 use crate::edge_loop::{EdgeLoop, SWEEP_INTERVAL};
 use crate::revocations::Revocations;
 use crate::serve;
-use crate::shared::Shared;
+use crate::shared::{Handshake, Shared};
 use crate::subscribers::Key;
 
 /// A loop with its tasks and its inputs.
@@ -58,7 +57,7 @@ impl Worker<'_> {
         loop_id: LoopId,
         mailbox: &Mailbox,
         revocations: &Revocations,
-        handshakes: mpsc::Receiver<OnUpgrade>,
+        handshakes: mpsc::Receiver<Handshake>,
         stopped: watch::Receiver<bool>,
     ) {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
@@ -70,7 +69,7 @@ impl Worker<'_> {
         LocalSet::new().block_on(&runtime, worker.drive(handshakes, stopped));
     }
 
-    async fn drive(mut self, mut handshakes: mpsc::Receiver<OnUpgrade>, mut stopped: watch::Receiver<bool>) {
+    async fn drive(mut self, mut handshakes: mpsc::Receiver<Handshake>, mut stopped: watch::Receiver<bool>) {
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             let (more, ask_at) = {
@@ -84,8 +83,8 @@ impl Worker<'_> {
                 () = self.mailbox.notified(), if !more => self.turn(),
                 () = tokio::task::yield_now(), if more => self.turn(),
                 _ = sweep.tick() => self.edge_loop.sweep(),
-                Some(upgrade) = handshakes.recv() => {
-                    self.tasks.spawn_local(serve::serve(self.edge_loop.clone(), upgrade));
+                Some(handshake) = handshakes.recv() => {
+                    self.tasks.spawn_local(serve::serve(self.edge_loop.clone(), handshake));
                 }
                 Some(ended) = self.tasks.join_next() => Self::report(ended),
             }

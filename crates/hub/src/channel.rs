@@ -4,6 +4,10 @@
 //! the slowest one. An entry is *dirty* while the channel waits in the loop's mailbox. Publishing wakes a loop only
 //! when its entry becomes dirty.
 //!
+//! The channel counts its subscribers by format. A publication is encoded once for each format that has a subscriber, in
+//! the publisher's thread and under the lock. So every frame that a subscriber reads has its format: the subscriber was
+//! counted, under this lock, before the frame was made.
+//!
 //! The channel also knows which proven devices read it, so an event that is published here knows from the start which
 //! devices may answer. And it knows which of its publications still collect receipts, so a reader that resumes can give
 //! one.
@@ -12,11 +16,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use roaring::RoaringBitmap;
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, encode_publication_push, websocket};
 use tidings_stream::{Bounds, Frame, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
 use tidings_telemetry::panics::lock;
-use tidings_types::{ChannelName, DeviceNumber, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp};
+use tidings_types::{
+    ChannelName, DeviceNumber, Format, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp,
+};
 
 use crate::clock::process_micros;
 use crate::presence::Presence;
@@ -44,6 +51,8 @@ pub struct Member {
     pub presence: Option<ClientInfo>,
     /// The device that the connection has proven to be, if it answers pings.
     pub device: Option<DeviceNumber>,
+    /// The format that its connection speaks.
+    pub format: Format,
 }
 
 /// From where a reader wants to resume.
@@ -95,6 +104,8 @@ struct State {
     history: History<Publication>,
     tail: Tail,
     readers: Vec<Reader>,
+    /// How many of the subscribers speak each format.
+    format_counts: [usize; Format::ALL.len()],
     presence: Presence,
     devices: DeviceCounts,
     /// Publications that may still collect receipts, in order. Bound: the events of [`Receipts`], and those that were
@@ -155,6 +166,7 @@ impl Channel {
             history: History::new(start, retention, Publication::weight),
             tail: Tail::new(tail),
             readers: Vec::new(),
+            format_counts: [0; Format::ALL.len()],
             presence: Presence::default(),
             devices: DeviceCounts::default(),
             open: VecDeque::new(),
@@ -251,8 +263,11 @@ impl Channel {
         if state.readers.is_empty() {
             return; // No reader: the publication is not encoded.
         }
-        let bytes = websocket::text_frame(&encode_publication_push(&self.name, publication));
-        state.tail.push(Frame { bytes, published_micros: process_micros(), receipt });
+        let formats = Format::ALL.map(|format| match state.format_counts[format as usize] {
+            0 => Bytes::new(),
+            _ => websocket::message_frame(format, &encode_publication_push(format, &self.name, publication)),
+        });
+        state.tail.push(Frame { formats, published_micros: process_micros(), receipt });
         for reader in &mut state.readers {
             if !std::mem::replace(&mut reader.dirty, true) {
                 wake(reader.loop_id, self.clone());
@@ -279,6 +294,7 @@ impl Channel {
             Some(reader) => reader.subscriber_count += 1,
             None => state.readers.push(Reader { loop_id: member.loop_id, subscriber_count: 1, next, dirty: false }),
         }
+        state.format_counts[member.format as usize] += 1;
         if let Some(info) = &member.presence {
             state.presence.enter(info.clone());
         }
@@ -296,7 +312,13 @@ impl Channel {
     }
 
     /// Removes a subscriber. Returns whether the channel is unused now: no readers, nothing published.
-    pub(crate) fn unsubscribe(&self, loop_id: LoopId, client: ClientId, device: Option<DeviceNumber>) -> bool {
+    pub(crate) fn unsubscribe(
+        &self,
+        loop_id: LoopId,
+        client: ClientId,
+        device: Option<DeviceNumber>,
+        format: Format,
+    ) -> bool {
         let mut state = lock(&self.state);
         if let Some(device) = device {
             state.devices.leave(device);
@@ -306,6 +328,7 @@ impl Channel {
             debug_assert!(false, "a subscriber leaves only once");
             return false;
         };
+        state.format_counts[format as usize] -= 1;
         state.readers[index].subscriber_count -= 1;
         if state.readers[index].subscriber_count == 0 {
             state.readers.swap_remove(index);

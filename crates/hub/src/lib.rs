@@ -40,7 +40,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication};
 use tidings_stream::{HistoryFilter, TailBounds};
 use tidings_telemetry::panics::lock;
-use tidings_types::{ChannelName, DeviceNumber, Epoch, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceNumber, Epoch, Format, Offset, StreamPosition, Timestamp};
 
 use channel::Acted;
 pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
@@ -290,8 +290,15 @@ impl Hub {
 
     /// Removes a subscriber; `device` is that of its subscription, unless it was disowned. A channel without readers
     /// and publications is removed.
-    pub fn unsubscribe(&self, channel: &Arc<Channel>, loop_id: LoopId, client: ClientId, device: Option<DeviceNumber>) {
-        if !channel.unsubscribe(loop_id, client, device) {
+    pub fn unsubscribe(
+        &self,
+        channel: &Arc<Channel>,
+        loop_id: LoopId,
+        client: ClientId,
+        device: Option<DeviceNumber>,
+        format: Format,
+    ) {
+        if !channel.unsubscribe(loop_id, client, device, format) {
             return;
         }
         let mut shard = lock(self.shard(channel.name()));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tidings_types::Json;
 use uuid::Uuid;
 
-use crate::json::object;
+use crate::fields::Fields;
 
 /// Identity of one connection, chosen by the server: a UUID of version 4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -56,14 +56,12 @@ impl ClientInfo {
         FIXED_BYTES + self.user.len() + infos
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, fields: &mut Fields<'_>) {
         let mut text = Uuid::encode_buffer();
         let client = self.client.0.hyphenated().encode_lower(&mut text);
-        object(out, |fields| {
-            fields.text_always("user", &self.user); // Present even when empty, unlike every other text.
-            fields.text_always("client", client);
-            fields.json("conn_info", self.conn_info.as_ref());
-            fields.json("chan_info", self.chan_info.as_ref());
-        });
+        fields.text_always(("user", 1), &self.user); // In JSON present even when empty, unlike every other text.
+        fields.text_always(("client", 2), client);
+        fields.json(("conn_info", 3), self.conn_info.as_ref());
+        fields.json(("chan_info", 4), self.chan_info.as_ref());
     }
 }

@@ -1,18 +1,13 @@
-//! What clients send: frames of newline-separated JSON commands.
+//! What clients command: connect, subscribe, publish and the rest, in either format.
 //!
-//! A frame is read lazily, command by command, so that commands before a malformed one are still handled in order. A
-//! frame has at most [`FRAME_COMMAND_COUNT_MAX`] commands; the WebSocket decoder bounds its bytes. Unknown fields are
-//! skipped. `null` means absent, except as the data of a publication. Tokens and payloads never show in `Debug`.
+//! The types of this file are also the JSON form. Unknown fields are skipped. `null` means absent, except as the data of a
+//! publication. Tokens and payloads never show in `Debug`.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
-use tidings_types::{Json, JsonDepthError, Offset, check_json_depth};
+use tidings_types::{Json, Offset};
 
-use crate::Disconnect;
 use crate::token::Token;
-
-/// The most commands in one frame: a reconnecting client sends its connect and one subscribe per channel at once.
-pub const FRAME_COMMAND_COUNT_MAX: usize = 1024;
 
 /// One command; its answer carries the same id.
 #[derive(Debug)]
@@ -145,109 +140,40 @@ pub struct ClientPosition {
     pub epoch: String,
 }
 
-/// A frame that breaks the protocol. The text never repeats what the client sent.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    /// No command, or an empty line.
-    #[error("frame or line is empty")]
-    Empty,
-    /// A line that is not a command.
-    #[error("command is malformed at column {column}")]
-    Malformed {
-        /// The place of the error, in bytes from 1; also 1 if the line is not an object.
-        column: usize,
-    },
-    /// A line whose lists and objects are nested too deeply.
-    #[error(transparent)]
-    TooDeep(#[from] JsonDepthError),
-    /// A command with an id but without a request.
-    #[error("command has an id but no request")]
-    NoRequest,
-    /// Too many commands.
-    #[error("frame must have at most {FRAME_COMMAND_COUNT_MAX} commands")]
-    TooMany,
-}
-
-impl FrameError {
-    /// The code with which the connection is closed.
-    pub fn disconnect(&self) -> Disconnect {
-        Disconnect::BAD_REQUEST
-    }
-}
-
-/// The commands of one frame in order. The iterator ends after the first error.
-pub fn parse_frame(frame: &[u8]) -> Commands<'_> {
-    // One trailing line break is allowed.
-    Commands { rest: Some(frame.strip_suffix(b"\n").unwrap_or(frame)), count: 0 }
-}
-
-/// See [`parse_frame`]. Without `Debug`: it holds tokens.
-pub struct Commands<'a> {
-    rest: Option<&'a [u8]>,
-    count: usize,
-}
-
-impl Iterator for Commands<'_> {
-    type Item = Result<Command, FrameError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let rest = self.rest.take()?;
-        let mut lines = rest.splitn(2, |&byte| byte == b'\n');
-        let line = lines.next().unwrap_or_default();
-        self.count += 1;
-        let command = if self.count > FRAME_COMMAND_COUNT_MAX { Err(FrameError::TooMany) } else { parse(line) };
-        if command.is_ok() {
-            self.rest = lines.next();
-        }
-        Some(command)
-    }
-}
-
-impl std::iter::FusedIterator for Commands<'_> {}
-
-fn parse(line: &[u8]) -> Result<Command, FrameError> {
-    if line.is_empty() {
-        return Err(FrameError::Empty);
-    }
-    if line.trim_ascii_start().first() != Some(&b'{') {
-        return Err(FrameError::Malformed { column: 1 }); // Serde would accept an array as an object.
-    }
-    check_json_depth(line)?;
-    let wire: Wire = serde_json::from_slice(line).map_err(|error| FrameError::Malformed { column: error.column() })?;
-    let id = wire.id;
-    Ok(Command { id, request: wire.request().ok_or(FrameError::NoRequest)? })
-}
-
 /// A command with every request that it could contain.
-#[derive(Deserialize)]
-struct Wire {
+#[derive(Default, Deserialize)]
+pub(crate) struct WireCommand {
     #[serde(default, deserialize_with = "or_default")]
-    id: u32,
-    connect: Option<ConnectRequest>,
-    subscribe: Option<Box<SubscribeRequest>>,
-    unsubscribe: Option<WireChannel>,
-    publish: Option<PublishRequest>,
-    presence: Option<WireChannel>,
-    presence_stats: Option<WireChannel>,
-    history: Option<HistoryRequest>,
-    ping: Option<IgnoredAny>,
-    send: Option<IgnoredAny>,
-    rpc: Option<RpcRequest>,
-    refresh: Option<WireChannel>,
-    sub_refresh: Option<WireChannel>,
+    pub(crate) id: u32,
+    pub(crate) connect: Option<ConnectRequest>,
+    pub(crate) subscribe: Option<Box<SubscribeRequest>>,
+    pub(crate) unsubscribe: Option<WireChannel>,
+    pub(crate) publish: Option<PublishRequest>,
+    pub(crate) presence: Option<WireChannel>,
+    pub(crate) presence_stats: Option<WireChannel>,
+    pub(crate) history: Option<HistoryRequest>,
+    pub(crate) ping: Option<IgnoredAny>,
+    pub(crate) send: Option<IgnoredAny>,
+    pub(crate) rpc: Option<RpcRequest>,
+    pub(crate) refresh: Option<WireChannel>,
+    pub(crate) sub_refresh: Option<WireChannel>,
 }
 
 /// Requests of which only these two fields matter.
-#[derive(Deserialize)]
-struct WireChannel {
+#[derive(Default, Deserialize)]
+pub(crate) struct WireChannel {
     #[serde(default, deserialize_with = "or_default")]
-    channel: String,
+    pub(crate) channel: String,
     #[serde(default, deserialize_with = "or_default")]
-    token: Token,
+    pub(crate) token: Token,
 }
 
-impl Wire {
-    /// The first request that is set, in the order of Centrifugo's server.
+impl WireCommand {
+    /// The command with the first request that is set, in the order of Centrifugo's server.
+    pub(crate) fn into_command(self) -> Option<Command> {
+        Some(Command { id: self.id, request: self.request()? })
+    }
+
     fn request(self) -> Option<Request> {
         if self.id == 0 {
             return Some(if self.send.is_some() { Request::Send } else { Request::Pong });
@@ -279,6 +205,3 @@ fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Resu
 fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Option::<IgnoredAny>::deserialize(deserializer).map(|value| value.is_some())
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! socket bytes ─► websocket::Decoder ─► parse_frame ─► Command ─► Session::handle ─► Effect ─► (driver, hub)
-//! socket bytes ◄─ websocket::text_frame ◄─ reply bytes ◄─ Session::on_* ◄────────────────────── the effect's result
+//! socket bytes ◄─ websocket::message_frame ◄─ reply bytes ◄─ Session::on_* ◄────────────────────── the effect's result
 //! ```
 //!
 //! A core: no sockets, timers, clock or tokio; callers pass `now`. Publications to clients do not pass through a
@@ -18,9 +18,11 @@
 mod client;
 mod code;
 mod command;
+mod fields;
+mod frame;
 mod introduction;
-mod json;
 mod namespace;
+mod protobuf;
 mod publication;
 mod reply;
 mod session;
@@ -30,17 +32,18 @@ pub mod websocket;
 pub use client::{ClientId, ClientInfo};
 pub use code::{Disconnect, ErrorCode, Unsubscribe};
 pub use command::{
-    ClientPosition, Command, Commands, ConnectRequest, FRAME_COMMAND_COUNT_MAX, FrameError, HistoryRequest,
-    PublishRequest, Request, RpcRequest, SubscribeRequest, parse_frame,
+    ClientPosition, Command, ConnectRequest, HistoryRequest, PublishRequest, Request, RpcRequest, SubscribeRequest,
 };
+pub use frame::{Commands, FRAME_COMMAND_COUNT_MAX, FrameError, parse_frame};
 pub use introduction::{
     CREDENTIAL_BYTES_MAX, DeviceClaim, DeviceCredential, Introduction, RPC_VISIBLE, VISIBLE_TTL_MAX,
 };
 pub use namespace::{NamespaceOptions, Namespaces};
+pub use protobuf::ProtobufError;
 pub use publication::{Publication, Tags};
 pub use reply::{
-    ConnectResult, ExpiryResult, PING, Push, Reply, SubscribeResult, VisibleResult, encode_publication_push,
-    encode_push, encode_reply,
+    ConnectResult, ExpiryResult, Push, Reply, SubscribeResult, VisibleResult, encode_publication_push, encode_push,
+    encode_reply, ping,
 };
 pub use session::{
     CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Effect, Expired, HISTORY_PUBLICATION_COUNT_MAX, HistoryFound, Session,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tidings_types::{Json, Offset, ReceiptRequest};
 
 use crate::ClientInfo;
-use crate::json::object;
+use crate::fields::Fields;
 
 /// What was published in a channel. A clone shares everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,17 +38,15 @@ impl Publication {
         FIXED_BYTES + self.data.bytes().len() + info + tags
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        object(out, |fields| {
-            fields.json("data", Some(&self.data));
-            if let Some(info) = &self.info {
-                info.encode(fields.key("info"));
-            }
-            fields.number("offset", self.offset.0);
-            if !self.tags.is_empty() {
-                fields.object("tags", |tags| self.tags.iter().for_each(|(name, value)| tags.text_always(name, value)));
-            }
-        });
+    pub(crate) fn encode(&self, fields: &mut Fields<'_>) {
+        fields.json(("data", 4), Some(&self.data));
+        if let Some(info) = &self.info {
+            fields.message(("info", 5), |fields| info.encode(fields));
+        }
+        fields.number(("offset", 6), self.offset.0);
+        if !self.tags.is_empty() {
+            fields.map(("tags", 7), self.tags.iter(), |entry, field, value| entry.text_always(field, value));
+        }
     }
 }
 

@@ -1,18 +1,24 @@
-//! What the server sends, as JSON text: replies to commands, pushes, and the ping.
+//! What the server sends, in JSON or in Protobuf: replies to commands, pushes, and the ping.
 //!
-//! One message is one object without line breaks, so several messages may be joined by `\n` into one frame. Zero values
+//! In JSON one message is one object without line breaks, so several messages may be joined by `\n` into one frame. In
+//! Protobuf each message stands behind its length, so several messages may follow each other in one frame. Zero values
 //! are left out, except where the protocol requires them.
 
 use std::time::Duration;
 
-use tidings_types::{ChannelName, DeviceId, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceId, Format, StreamPosition, Timestamp};
 
 use crate::code::{Disconnect, ErrorCode, Unsubscribe};
-use crate::json::{Fields, array, object};
+use crate::fields::{Fields, message};
 use crate::{ClientId, ClientInfo, Publication};
 
 /// The server's ping: an empty reply. The client answers with an empty command.
-pub const PING: &[u8] = b"{}";
+pub fn ping(format: Format) -> &'static [u8] {
+    match format {
+        Format::Json => b"{}",
+        Format::Protobuf => &[0],
+    }
+}
 
 /// The answer to one command.
 #[derive(Debug, Clone, Copy)]
@@ -99,72 +105,79 @@ pub enum Push<'a> {
 }
 
 /// Appends the answer to command `id`.
-pub fn encode_reply(id: u32, reply: &Reply<'_>, out: &mut Vec<u8>) {
-    object(out, |fields| {
-        fields.number("id", id.into());
+pub fn encode_reply(format: Format, id: u32, reply: &Reply<'_>, out: &mut Vec<u8>) {
+    message(format, out, |fields| {
+        fields.number(("id", 1), id.into());
         match *reply {
-            Reply::Error(code) => fields.object("error", |error| encode_error(code, error)),
-            Reply::Connect(result) => fields.object("connect", |fields| encode_connect(result, fields)),
-            Reply::Subscribe(result) => fields.object("subscribe", |fields| encode_subscribe(result, fields)),
-            Reply::Unsubscribe => fields.object("unsubscribe", |_| {}),
-            Reply::Publish => fields.object("publish", |_| {}),
-            Reply::Presence(clients) => fields.object("presence", |fields| {
-                fields.object("presence", |by_client| {
-                    clients.iter().for_each(|info| info.encode(by_client.key(&info.client.to_string())));
+            Reply::Error(code) => fields.message(("error", 2), |error| encode_error(code, error)),
+            Reply::Connect(result) => fields.message(("connect", 5), |fields| encode_connect(result, fields)),
+            Reply::Subscribe(result) => fields.message(("subscribe", 6), |fields| encode_subscribe(result, fields)),
+            Reply::Unsubscribe => fields.message(("unsubscribe", 7), |_| {}),
+            Reply::Publish => fields.message(("publish", 8), |_| {}),
+            Reply::Presence(clients) => fields.message(("presence", 9), |fields| {
+                let by_client = clients.iter().map(|info| (info.client.to_string(), info));
+                fields.map(("presence", 1), by_client, |entry, field, info| {
+                    entry.message(field, |fields| info.encode(fields));
                 });
             }),
-            Reply::PresenceStats { client_count, user_count } => fields.object("presence_stats", |fields| {
-                fields.number_always("num_clients", client_count);
-                fields.number_always("num_users", user_count);
+            Reply::PresenceStats { client_count, user_count } => fields.message(("presence_stats", 10), |fields| {
+                fields.number_always(("num_clients", 1), client_count);
+                fields.number_always(("num_users", 2), user_count);
             }),
-            Reply::History { top, publications } => fields.object("history", |fields| {
-                array(fields.key("publications"), publications, |out, publication| publication.encode(out));
-                fields.text_always("epoch", top.epoch.as_str());
-                fields.number_always("offset", top.offset.0);
+            Reply::History { top, publications } => fields.message(("history", 11), |fields| {
+                fields.messages(("publications", 1), publications, |fields, publication| publication.encode(fields));
+                fields.text_always(("epoch", 2), top.epoch.as_str());
+                fields.number_always(("offset", 3), top.offset.0);
             }),
-            Reply::Refresh(expiry) => fields.object("refresh", |fields| encode_expiry(expiry, fields)),
-            Reply::SubRefresh(expiry) => fields.object("sub_refresh", |fields| encode_expiry(expiry, fields)),
             Reply::Visible(result) => {
-                fields.object("rpc", |rpc| rpc.object("data", |data| encode_visible(result, data)))
+                fields.message(("rpc", 13), |rpc| rpc.json_object(("data", 1), |data| encode_visible(result, data)));
+            }
+            Reply::Refresh(expiry) => fields.message(("refresh", 14), |fields| encode_expiry(expiry, (3, 4), fields)),
+            Reply::SubRefresh(expiry) => {
+                fields.message(("sub_refresh", 15), |fields| encode_expiry(expiry, (1, 2), fields));
             }
         }
     });
 }
 
 /// Appends a push about `channel`.
-pub fn encode_push(channel: &ChannelName, push: &Push<'_>, out: &mut Vec<u8>) {
-    object(out, |fields| {
-        fields.object("push", |fields| {
-            fields.text("channel", channel.as_str());
+pub fn encode_push(format: Format, channel: &ChannelName, push: &Push<'_>, out: &mut Vec<u8>) {
+    message(format, out, |fields| {
+        fields.message(("push", 4), |fields| {
+            fields.text(("channel", 2), channel.as_str());
             match *push {
-                Push::Publication(publication) => publication.encode(fields.key("pub")),
-                Push::Join(info) => fields.object("join", |join| info.encode(join.key("info"))),
-                Push::Leave(info) => fields.object("leave", |leave| info.encode(leave.key("info"))),
-                Push::Unsubscribe(why) => fields.object("unsubscribe", |fields| {
-                    fields.number("code", why.code.into());
-                    fields.text("reason", &why.reason);
+                Push::Publication(publication) => fields.message(("pub", 4), |fields| publication.encode(fields)),
+                Push::Join(info) => {
+                    fields.message(("join", 5), |join| join.message(("info", 1), |fields| info.encode(fields)));
+                }
+                Push::Leave(info) => {
+                    fields.message(("leave", 6), |leave| leave.message(("info", 1), |fields| info.encode(fields)));
+                }
+                Push::Unsubscribe(why) => fields.message(("unsubscribe", 7), |fields| {
+                    fields.number(("code", 2), why.code.into());
+                    fields.text(("reason", 3), &why.reason);
                 }),
             }
         });
     });
 }
 
-/// The push for every subscriber of `channel`: encode once, share.
-pub fn encode_publication_push(channel: &ChannelName, publication: &Publication) -> Vec<u8> {
+/// The push for every subscriber of `channel` that speaks `format`: encode once, share.
+pub fn encode_publication_push(format: Format, channel: &ChannelName, publication: &Publication) -> Vec<u8> {
     const FIXED_BYTES: usize = 64; // Names and punctuation, the offset's digits; info and tags may grow it once.
     let mut out = Vec::with_capacity(FIXED_BYTES + channel.as_str().len() + publication.data.bytes().len());
-    encode_push(channel, &Push::Publication(publication), &mut out);
+    encode_push(format, channel, &Push::Publication(publication), &mut out);
     out
 }
 
 impl Disconnect {
     /// Appends the disconnect push, for transports that cannot send a close code. A WebSocket gets a close frame.
-    pub fn encode_push(&self, out: &mut Vec<u8>) {
-        object(out, |fields| {
-            fields.object("push", |fields| {
-                fields.object("disconnect", |fields| {
-                    fields.number("code", self.code.into());
-                    fields.text("reason", &self.reason);
+    pub fn encode_push(&self, format: Format, out: &mut Vec<u8>) {
+        message(format, out, |fields| {
+            fields.message(("push", 4), |fields| {
+                fields.message(("disconnect", 11), |fields| {
+                    fields.number(("code", 1), self.code.into());
+                    fields.text(("reason", 2), &self.reason);
                 });
             });
         });
@@ -172,49 +185,51 @@ impl Disconnect {
 }
 
 fn encode_error(code: ErrorCode, error: &mut Fields<'_>) {
-    error.number("code", code.code().into());
-    error.text("message", code.message());
-    error.flag("temporary", code.temporary());
+    error.number(("code", 1), code.code().into());
+    error.text(("message", 2), code.message());
+    error.flag(("temporary", 3), code.temporary());
 }
 
-fn encode_expiry(expiry: ExpiryResult, fields: &mut Fields<'_>) {
-    let Some(ttl) = expiry.ttl else { return };
-    fields.flag("expires", true);
+/// Writes `expires` and `ttl`, whose numbers depend on the message.
+fn encode_expiry(expiry: ExpiryResult, (expires, ttl): (u32, u32), fields: &mut Fields<'_>) {
+    let Some(left) = expiry.ttl else { return };
+    fields.flag(("expires", expires), true);
     // Rounded up: with 0 a client would believe that it need not refresh.
-    fields.number("ttl", ttl.as_millis().div_ceil(1000).clamp(1, u32::MAX.into()) as u64);
+    fields.number(("ttl", ttl), left.as_millis().div_ceil(1000).clamp(1, u32::MAX.into()) as u64);
 }
 
 fn encode_connect(result: &ConnectResult<'_>, fields: &mut Fields<'_>) {
     let ping_s = result.ping_interval.as_secs();
-    fields.text_always("client", &result.client.to_string());
-    fields.text("version", result.version);
-    encode_expiry(result.expiry, fields);
-    fields.number("ping", ping_s);
-    fields.flag("pong", ping_s > 0);
+    fields.text_always(("client", 1), &result.client.to_string());
+    fields.text(("version", 2), result.version);
+    encode_expiry(result.expiry, (3, 4), fields);
+    fields.number(("ping", 7), ping_s);
+    fields.flag(("pong", 8), ping_s > 0);
 }
 
+/// Its data is JSON in both formats.
 fn encode_visible(result: &VisibleResult<'_>, fields: &mut Fields<'_>) {
     match result.device {
-        Some(device) => fields.text_always("device", device.as_str()),
-        None => fields.key("device").extend_from_slice(b"null"),
+        Some(device) => fields.text_always(("device", 0), device.as_str()),
+        None => fields.null("device"),
     }
-    fields.number_always("ttl", result.ttl.as_secs());
+    fields.number_always(("ttl", 0), result.ttl.as_secs());
 }
 
 fn encode_subscribe(result: &SubscribeResult<'_>, fields: &mut Fields<'_>) {
-    encode_expiry(result.expiry, fields);
-    fields.flag("recoverable", result.recoverable);
+    encode_expiry(result.expiry, (1, 2), fields);
+    fields.flag(("recoverable", 3), result.recoverable);
     if let Some(position) = result.position {
-        fields.text("epoch", position.epoch.as_str());
+        fields.text(("epoch", 6), position.epoch.as_str());
     }
     if !result.publications.is_empty() {
-        array(fields.key("publications"), result.publications, |out, publication| publication.encode(out));
+        fields.messages(("publications", 7), result.publications, |fields, publication| publication.encode(fields));
     }
-    fields.flag("recovered", result.recovered);
-    fields.number("offset", result.position.map_or(0, |position| position.offset.0));
-    fields.flag("positioned", result.positioned);
-    fields.json("data", result.data);
-    fields.flag("was_recovering", result.was_recovering);
+    fields.flag(("recovered", 8), result.recovered);
+    fields.number(("offset", 9), result.position.map_or(0, |position| position.offset.0));
+    fields.flag(("positioned", 10), result.positioned);
+    fields.json(("data", 11), result.data);
+    fields.flag(("was_recovering", 12), result.was_recovering);
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_types::{ChannelName, DeviceId, Json, Offset, Timestamp};
+use tidings_types::{ChannelName, DeviceId, Format, Json, Offset, Timestamp};
 
 use crate::command::{Command, ConnectRequest, PublishRequest, Request, RpcRequest};
 use crate::introduction::{Introduction, RPC_VISIBLE, read_visible};
@@ -71,6 +71,7 @@ pub struct SessionConfig {
 pub struct Session {
     config: Arc<SessionConfig>,
     client: ClientId,
+    format: Format,
     user: Box<str>,
     /// Named in `connect`; the session does not know whether it was proven.
     device: Option<DeviceId>,
@@ -115,18 +116,13 @@ fn rpc(ticket: Ticket, request: &RpcRequest) -> Result<Effect, Refusal> {
     Ok(Effect::Visible { ticket, visible })
 }
 
-fn reply(id: u32, reply: &Reply<'_>) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64);
-    encode_reply(id, reply, &mut out);
-    out
-}
-
 impl Session {
-    /// A connection that has sent nothing yet.
-    pub fn new(config: Arc<SessionConfig>, client: ClientId) -> Self {
+    /// A connection that has sent nothing yet, and speaks `format`.
+    pub fn new(config: Arc<SessionConfig>, client: ClientId, format: Format) -> Self {
         Self {
             config,
             client,
+            format,
             user: Box::default(),
             device: None,
             conn_info: None,
@@ -141,6 +137,11 @@ impl Session {
     /// The connection's id.
     pub fn client(&self) -> ClientId {
         self.client
+    }
+
+    /// In which format its commands come and its answers are.
+    pub fn format(&self) -> Format {
+        self.format
     }
 
     /// The connected user; empty for an anonymous one.
@@ -187,7 +188,7 @@ impl Session {
         match self.decide(command, now) {
             Ok(effect) => effect,
             Err(Refusal::Error(code)) => {
-                let reply = reply(id, &Reply::Error(code));
+                let reply = self.reply(id, &Reply::Error(code));
                 if self.state == State::AwaitingConnect {
                     self.state = State::Refused;
                     return Effect::Refused(reply);
@@ -214,6 +215,12 @@ impl Session {
     /// The driver ends the connection; nothing is answered from now on.
     pub fn close(&mut self) {
         self.state = State::Closed;
+    }
+
+    fn reply(&self, id: u32, reply: &Reply<'_>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        encode_reply(self.format, id, reply, &mut out);
+        out
     }
 
     fn decide(&mut self, command: Command, now: Timestamp) -> Result<Effect, Refusal> {
@@ -268,7 +275,7 @@ impl Session {
             expiry: ExpiryResult::until(self.expires_at, now),
             ping_interval: self.config.ping_interval,
         };
-        Ok(Effect::Connected { reply: reply(ticket.id, &Reply::Connect(&result)), introduction })
+        Ok(Effect::Connected { reply: self.reply(ticket.id, &Reply::Connect(&result)), introduction })
     }
 
     /// Stores the token's claims; returns the device that the token names.
@@ -320,7 +327,7 @@ impl Session {
         self.expires_at = claims.expires_at;
         self.conn_info = claims.info.or(self.conn_info.take());
         let result = ExpiryResult::until(self.expires_at, now);
-        Ok(Effect::Reply(reply(ticket.id, &Reply::Refresh(result))))
+        Ok(Effect::Reply(self.reply(ticket.id, &Reply::Refresh(result))))
     }
 
     fn pong(&mut self) -> Result<Effect, Refusal> {
@@ -447,7 +454,7 @@ impl Session {
     }
 
     fn answer(&self, ticket: Ticket, answer: Reply<'_>) -> Option<Vec<u8>> {
-        self.is_connected().then(|| reply(ticket.id, &answer))
+        self.is_connected().then(|| self.reply(ticket.id, &answer))
     }
 }
 

@@ -16,6 +16,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::{BufMut, Bytes, BytesMut};
+use tidings_types::Format;
 
 mod decoder;
 
@@ -93,9 +94,9 @@ const OPCODE_CLOSE: u8 = 8;
 const OPCODE_PING: u8 = 9;
 const OPCODE_PONG: u8 = 10;
 
-/// One text message as one frame, header and payload in one piece.
-pub fn text_frame(payload: &[u8]) -> Bytes {
-    frame(OPCODE_TEXT, payload)
+/// One message as one frame, header and payload in one piece: text for JSON, binary for Protobuf.
+pub fn message_frame(format: Format, payload: &[u8]) -> Bytes {
+    frame(if format == Format::Json { OPCODE_TEXT } else { OPCODE_BINARY }, payload)
 }
 
 /// The answer to a ping frame (RFC 6455, 5.5.3). A payload over [`CONTROL_BYTES_MAX`] is cut; a ping frame cannot have

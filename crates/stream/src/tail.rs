@@ -4,20 +4,36 @@
 //! channel share the same frames. When the tail is full, the oldest frame is dropped, even if readers still need it.
 //! Such a reader gets [`Lagged`] at its next read, and the edge closes it with 3008. Memory: `frame_count_max` frames,
 //! `bytes_max` bytes.
+//!
+//! A frame holds the publication once for each [`Format`] that has readers at that moment. A reader begins at the end of
+//! the tail. So every frame that it reads was added while it was there, and has its format. The bytes of all formats of a
+//! frame are counted together, here and in [`Tail::read`].
 
 use bytes::Bytes;
 use tidings_buffer::{Bounds, Lagged, Log};
-use tidings_types::JournalPosition;
+use tidings_types::{Format, JournalPosition};
 
-/// One publication in its form on the wire, encoded once and shared by all readers.
+/// One publication in its form on the wire, encoded once for each format and shared by all readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The bytes, including the WebSocket header.
-    pub bytes: Bytes,
+    /// The bytes in each format, including the WebSocket header. Empty: nobody reads this format.
+    pub formats: [Bytes; Format::ALL.len()],
     /// When it was published, in microseconds of the process's own clock; used only to measure latency.
     pub published_micros: u64,
     /// The event that wants a receipt from each connection to which the frame is written.
     pub receipt: Option<JournalPosition>,
+}
+
+impl Frame {
+    /// The bytes for a reader of this format.
+    pub fn bytes(&self, format: Format) -> &Bytes {
+        &self.formats[format as usize]
+    }
+
+    /// The bytes of all formats.
+    fn len(&self) -> usize {
+        self.formats.iter().map(Bytes::len).sum()
+    }
 }
 
 /// The limits of a tail.
@@ -25,7 +41,7 @@ pub struct Frame {
 pub struct TailBounds {
     /// Frames.
     pub frame_count_max: usize,
-    /// Bytes of all frames; a single larger frame is kept alone.
+    /// Bytes of all frames, in all their formats; a single larger frame is kept alone.
     pub bytes_max: usize,
 }
 
@@ -39,7 +55,7 @@ impl Tail {
     /// An empty tail.
     pub fn new(bounds: TailBounds) -> Self {
         let bounds = Bounds::count(bounds.frame_count_max.max(1)).and_bytes(bounds.bytes_max);
-        Self { log: Log::weighed(bounds, |frame| frame.bytes.len()) }
+        Self { log: Log::weighed(bounds, Frame::len) }
     }
 
     /// Index of the first frame held. Earlier frames were written to all readers or overwritten.
@@ -89,7 +105,8 @@ mod tests {
     use super::*;
 
     fn frame(length: usize, index: u64) -> Frame {
-        Frame { bytes: vec![0; length].into(), published_micros: index, receipt: None }
+        let formats = [vec![0; length / 2].into(), vec![0; length - length / 2].into()];
+        Frame { formats, published_micros: index, receipt: None }
     }
 
     proptest! {

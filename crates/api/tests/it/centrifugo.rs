@@ -6,7 +6,7 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use tidings_hub::Member;
 use tidings_protocol::{ClientId, ClientInfo};
-use tidings_types::{ChannelName, Json};
+use tidings_types::{ChannelName, Format, Json};
 use tower::ServiceExt;
 
 use crate::support::{Cases, Server};
@@ -36,7 +36,11 @@ impl Server {
         let presence = Some(ClientInfo { user: user.to_owned(), client, conn_info, chan_info: None });
         let loop_id = self.hub.loops().next().unwrap().0;
         self.hub
-            .subscribe(&ChannelName::new(channel).unwrap(), &Member { loop_id, presence, device: None }, None)
+            .subscribe(
+                &ChannelName::new(channel).unwrap(),
+                &Member { loop_id, presence, device: None, format: Format::Json },
+                None,
+            )
             .unwrap();
     }
 }

@@ -1,17 +1,23 @@
-//! What a client of the benchmark understands: WebSocket frames from a server, and the three kinds of lines in them.
+//! What a client of the benchmark understands: WebSocket frames from a server, and the three kinds of messages in them.
+//! In JSON a message is a line, in Protobuf it stands behind its length.
 //!
 //! Quick rather than complete: it knows what our server sends, and takes anything else for a mistake of the server.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use tidings_types::Format;
 use tokio::time::Instant;
 
 /// Bytes of a publication's data, the quotation marks included.
 const DATA_BYTES: usize = 128;
 const DIGIT_COUNT: usize = 16;
-/// What comes before the digits of a publication on the wire.
+/// What comes before the digits of a publication in JSON.
 const MARKER: &[u8] = br#""data":""#;
+/// What comes before them in Protobuf: field 4, its length of two bytes, and the quotation mark.
+const BINARY_MARKER: &[u8] = &[4 << 3 | 2, (DATA_BYTES | 0x80) as u8, (DATA_BYTES >> 7) as u8, b'"'];
+/// With what a push begins in Protobuf.
+const BINARY_PUSH: u8 = 4 << 3 | 2;
 
 /// Microseconds since the first question.
 pub(super) fn now_micros() -> u64 {
@@ -41,7 +47,7 @@ impl Stamp {
     }
 }
 
-/// A line from the server.
+/// A message from the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
     Ping,
@@ -50,30 +56,43 @@ pub(super) enum Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn of(text: &'a [u8]) -> Self {
-        if text == b"{}" {
+    pub(super) fn of(format: Format, message: &'a [u8]) -> Self {
+        let (ping, push, marker) = match format {
+            Format::Json => (&b"{}"[..], &b"{\"push\":"[..], MARKER),
+            Format::Protobuf => (&[][..], &[BINARY_PUSH][..], BINARY_MARKER),
+        };
+        if message == ping {
             return Self::Ping;
         }
         let publication = || {
-            text.starts_with(b"{\"push\":").then_some(())?;
-            let marker = text.windows(MARKER.len()).position(|window| window == MARKER)?;
-            Stamp::of_data(&text[marker + MARKER.len()..])
+            message.starts_with(push).then_some(())?;
+            let at = message.windows(marker.len()).position(|window| window == marker)?;
+            Stamp::of_data(&message[at + marker.len()..])
         };
-        publication().map_or(Self::Other(text), Self::Publication)
+        publication().map_or(Self::Other(message), Self::Publication)
     }
 }
 
 /// The bytes of an unfinished frame.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Inbox {
+    format: Format,
     unfinished: Vec<u8>,
 }
 
 impl Inbox {
-    /// Takes what came and hands on each line of each whole text frame.
+    pub(super) fn new(format: Format) -> Self {
+        Self { format, unfinished: Vec::new() }
+    }
+
+    pub(super) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Takes what came and hands on each message of each whole frame.
     ///
     /// # Errors
-    /// The opcode of the first frame that is no text: our server sends none unless it closes.
+    /// The opcode of the first frame that is not of the format: our server sends none unless it closes.
     pub(super) fn take(&mut self, bytes: &[u8], mut visit: impl FnMut(Line<'_>)) -> Result<(), u8> {
         let joined;
         let mut rest = if self.unfinished.is_empty() {
@@ -84,15 +103,32 @@ impl Inbox {
             &joined
         };
         while let Some((opcode, payload)) = frame(rest) {
-            if opcode != 1 {
-                return Err(opcode);
+            match (self.format, opcode) {
+                (Format::Json, 1) => {
+                    let lines = rest[payload.clone()].split(|&byte| byte == b'\n');
+                    lines.for_each(|line| visit(Line::of(self.format, line)));
+                }
+                (Format::Protobuf, 2) => {
+                    messages(&rest[payload.clone()]).for_each(|message| visit(Line::of(self.format, message)));
+                }
+                _ => return Err(opcode),
             }
-            rest[payload.clone()].split(|&byte| byte == b'\n').map(Line::of).for_each(&mut visit);
             rest = &rest[payload.end..];
         }
         self.unfinished = rest.to_vec();
         Ok(())
     }
+}
+
+/// The messages of a Protobuf frame. What breaks the framing counts as one message, which is then no known one.
+fn messages(mut frame: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let digits = frame.iter().position(|byte| *byte < 0x80)? + 1;
+        let length = frame[..digits].iter().rev().fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7F));
+        let (message, rest) = frame[digits..].split_at_checked(length).unwrap_or((frame, &[]));
+        frame = rest;
+        Some(message)
+    })
 }
 
 /// The first frame's opcode and where its payload is; `None` when it is not all there (RFC 6455, 5.2).
@@ -109,36 +145,43 @@ fn frame(bytes: &[u8]) -> Option<(u8, Range<usize>)> {
 
 #[cfg(test)]
 mod tests {
-    use tidings_protocol::websocket::{close_frame, text_frame};
+    use tidings_protocol::websocket::{close_frame, message_frame};
     use tidings_protocol::{Publication, Tags, encode_publication_push};
     use tidings_types::{ChannelName, Json, Offset};
 
     use super::*;
 
-    fn wire(numbers: Range<u64>) -> Vec<u8> {
+    /// A reply and a ping in one frame, then publications.
+    fn wire(format: Format, numbers: Range<u64>) -> Vec<u8> {
         let channel = ChannelName::new("bench").unwrap();
-        let mut wire = text_frame(b"{\"id\":1,\"connect\":{}}\n{}").to_vec();
+        let first = match format {
+            Format::Json => &b"{\"id\":1,\"connect\":{}}\n{}"[..],
+            Format::Protobuf => &[4, 8, 1, 42, 0, 0],
+        };
+        let mut wire = message_frame(format, first).to_vec();
         for number in numbers {
             let data = Json::of(&data(number));
             assert_eq!(data.bytes().len(), DATA_BYTES);
             let publication =
                 Publication { offset: Offset(number), data, info: None, tags: Tags::default(), receipt: None };
-            wire.extend(text_frame(&encode_publication_push(&channel, &publication)));
+            wire.extend(message_frame(format, &encode_publication_push(format, &channel, &publication)));
         }
         wire
     }
 
     #[test]
-    fn frames_cut_anywhere_are_the_same_lines() {
-        let wire = wire(1..4);
-        for cut in 0..=wire.len() {
-            let (mut inbox, mut others, mut numbers, mut pings) = (Inbox::default(), 0, Vec::new(), 0);
+    fn frames_cut_anywhere_are_the_same_messages() {
+        let (json, protobuf) = (wire(Format::Json, 1..4), wire(Format::Protobuf, 1..4));
+        let cuts = |wire: &[u8]| 0..=wire.len();
+        let all = cuts(&json).map(|cut| (Format::Json, &json, cut));
+        for (format, wire, cut) in all.chain(cuts(&protobuf).map(|cut| (Format::Protobuf, &protobuf, cut))) {
+            let (mut inbox, mut others, mut numbers, mut pings) = (Inbox::new(format), 0, Vec::new(), 0);
             for part in [&wire[..cut], &wire[cut..]] {
                 let taken = inbox.take(part, |line| match line {
                     Line::Ping => pings += 1,
                     Line::Publication(stamp) => numbers.push(stamp.number),
-                    Line::Other(text) => {
-                        assert_eq!(text, b"{\"id\":1,\"connect\":{}}");
+                    Line::Other(reply) => {
+                        assert!(matches!(reply, b"{\"id\":1,\"connect\":{}}" | [8, 1, 42, 0]));
                         others += 1;
                     }
                 });
@@ -150,7 +193,9 @@ mod tests {
     }
 
     #[test]
-    fn a_close_frame_is_no_line() {
-        assert_eq!(Inbox::default().take(&close_frame(3008, "slow"), |_| panic!("no line")), Err(8));
+    fn a_close_frame_is_no_message() {
+        for format in Format::ALL {
+            assert_eq!(Inbox::new(format).take(&close_frame(3008, "slow"), |_| panic!("no message")), Err(8));
+        }
     }
 }

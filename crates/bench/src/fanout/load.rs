@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tidings_server::command_error::{CommandError, failed};
-use tidings_types::Json;
+use tidings_types::{Format, Json};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::client;
@@ -50,6 +50,7 @@ pub(super) struct Sample {
 pub(super) async fn measure(
     role: PeerRole,
     channel: &'static str,
+    format: Format,
     load: Load,
     seconds: u32,
     cores: Cores,
@@ -57,7 +58,7 @@ pub(super) async fn measure(
     let (mut peer, Listening(addr)) = Peer::start(role, cores.server)?;
     let greeting = match role {
         PeerRole::Bare => Greeting::None,
-        _ => Greeting::Subscribe { channel },
+        _ => Greeting::Subscribe { channel, format },
     };
     let swarm = Swarm::start(addr, load.subscribers, greeting)?;
     swarm.ready().await?;

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tidings_client::{PONG, ServerUrl, Socket, SocketError};
 use tidings_server::command_error::{CommandError, failed};
 use tidings_telemetry::{Histogram, HistogramSnapshot, LocalHistogram};
+use tidings_types::Format;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
@@ -36,22 +37,37 @@ pub(super) enum Greeting {
     /// Nothing: the bare loop does not listen.
     None,
     /// It subscribes and expects everything from number 1 on.
-    Subscribe { channel: &'static str },
-    /// It has everything up to `offset`, which is also a number, and expects the rest.
+    Subscribe { channel: &'static str, format: Format },
+    /// It has everything up to `offset`, which is also a number, and expects the rest. In JSON.
     Resume { channel: &'static str, epoch: String, offset: u64 },
 }
 
 impl Greeting {
+    fn format(&self) -> Format {
+        if let Self::Subscribe { format, .. } = self { *format } else { Format::Json }
+    }
+
     /// The commands. Each gets one reply.
     fn commands(&self) -> Vec<Value> {
         let subscribe = match self {
             Self::None => return Vec::new(),
-            Self::Subscribe { channel } => json!({"channel": channel}),
+            Self::Subscribe { channel, .. } => json!({"channel": channel}),
             Self::Resume { channel, epoch, offset } => {
                 json!({"channel": channel, "recover": true, "epoch": epoch, "offset": offset})
             }
         };
         vec![json!({"connect": {}}), json!({"subscribe": subscribe})]
+    }
+
+    /// The commands of a client that speaks Protobuf: connect, and subscribe to the channel. Each has less than 128 bytes.
+    fn binary_commands(channel: &str) -> Vec<u8> {
+        let field = |number: u8, content: &[u8]| [&[number << 3 | 2, content.len() as u8], content].concat();
+        let command = |id: u8, request: &[u8]| {
+            let command = [&[1 << 3, id], request].concat();
+            [&[command.len() as u8], &command[..]].concat()
+        };
+        let subscribe = field(5, &field(1, channel.as_bytes()));
+        [command(1, &field(4, &[])), command(2, &subscribe)].concat()
     }
 }
 
@@ -223,14 +239,24 @@ impl Client {
     async fn connect(shared: Rc<Shared>) -> Result<Self, String> {
         let permit = shared.connecting.acquire().await.map_err(|error| error.to_string())?;
         let stream = connect(shared.addr, shared.source).await.map_err(|error| format!("cannot connect: {error}"))?;
-        let opened = Socket::over(stream, &ServerUrl::of_listener(shared.addr)).await;
+        let (format, url) = (shared.greeting.format(), ServerUrl::of_listener(shared.addr));
+        let opened = match format {
+            Format::Json => Socket::over(stream, &url).await,
+            Format::Protobuf => Socket::over_protobuf(stream, &url).await,
+        };
         let socket = opened.map_err(|error| format!("a handshake failed: {error}"))?;
         let commands = shared.greeting.commands();
         let next = if let Greeting::Resume { offset, .. } = shared.greeting { offset + 1 } else { 1 };
-        let (inbox, replies_owed) = (Inbox::default(), commands.len());
+        let (inbox, replies_owed) = (Inbox::new(format), commands.len());
         let mut client = Self { socket, inbox, next, replies_owed, shared: shared.clone() };
-        if replies_owed > 0 {
-            client.socket.say(commands).await.map_err(cannot_write)?;
+        match shared.greeting {
+            Greeting::None => {}
+            Greeting::Subscribe { channel, format: Format::Protobuf } => {
+                client.socket.send_binary(Greeting::binary_commands(channel)).await.map_err(cannot_write)?;
+            }
+            Greeting::Subscribe { .. } | Greeting::Resume { .. } => {
+                client.socket.say(commands).await.map_err(cannot_write)?;
+            }
         }
         while client.replies_owed > 0 {
             client.read_once().await?;
@@ -260,7 +286,11 @@ impl Client {
             }
         };
         for _ in 0..pings {
-            self.socket.send(PONG).await.map_err(cannot_write)?;
+            let sent = match self.inbox.format() {
+                Format::Json => self.socket.send(PONG).await,
+                Format::Protobuf => self.socket.send_binary(&[0][..]).await,
+            };
+            sent.map_err(cannot_write)?;
         }
         Ok(())
     }
@@ -268,7 +298,8 @@ impl Client {
     /// Handles what came; tells how many pings are to be answered.
     fn take(&mut self, bytes: &[u8]) -> Result<u32, String> {
         let now = now_micros();
-        let (mut inbox, mut pings, mut wrong) = (std::mem::take(&mut self.inbox), 0, Ok(()));
+        let empty = Inbox::new(self.inbox.format());
+        let (mut inbox, mut pings, mut wrong) = (std::mem::replace(&mut self.inbox, empty), 0, Ok(()));
         let taken = inbox.take(bytes, |line| {
             let outcome = match line {
                 Line::Ping => {
@@ -302,6 +333,9 @@ impl Client {
     }
 
     fn on_reply(&mut self, text: &[u8]) -> Result<(), String> {
+        if self.inbox.format() == Format::Protobuf {
+            return self.on_binary_reply(text);
+        }
         let unexpected = || format!("the server said {}", String::from_utf8_lossy(text));
         let reply: Value = serde_json::from_slice(text).map_err(|_| unexpected())?;
         if self.replies_owed == 0 || reply.get("error").is_some() {
@@ -321,6 +355,21 @@ impl Client {
             self.on_publication(stamp, 0)?;
         }
         Ok(())
+    }
+}
+
+/// With what the results of connect and subscribe begin in a Protobuf reply, behind the id.
+const BINARY_RESULTS: [u8; 2] = [5 << 3 | 2, 6 << 3 | 2];
+
+impl Client {
+    fn on_binary_reply(&mut self, reply: &[u8]) -> Result<(), String> {
+        match reply {
+            [0x08, _, result, ..] if self.replies_owed > 0 && BINARY_RESULTS.contains(result) => {
+                self.replies_owed -= 1;
+                Ok(())
+            }
+            _ => Err(format!("the server said {reply:02x?}")),
+        }
     }
 }
 
@@ -355,19 +404,28 @@ mod tests {
     use super::*;
 
     /// A server whose one client connects and subscribes, gets these numbers, and then is waited for until it is gone.
-    fn server(numbers: &'static [u64]) -> (SocketAddr, JoinHandle<()>) {
+    fn server(format: Format, numbers: &'static [u64]) -> (SocketAddr, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let thread = std::thread::spawn(move || {
             let mut socket = accept(listener.accept().unwrap().0).unwrap();
             socket.read().unwrap();
-            socket.send(Message::text("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{}}")).unwrap();
+            let replies = match format {
+                Format::Json => Message::text("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{}}"),
+                Format::Protobuf => Message::binary(&[4, 8, 1, 42, 0, 4, 8, 2, 50, 0][..]),
+            };
+            socket.send(replies).unwrap();
             for &number in numbers {
                 let data = Json::of(&client::data(number));
                 let publication =
                     Publication { offset: Offset(number), data, info: None, tags: Tags::default(), receipt: None };
-                let push = encode_publication_push(&ChannelName::new("bench").unwrap(), &publication);
-                socket.send(Message::text(String::from_utf8(push.to_vec()).unwrap())).unwrap();
+                let push = encode_publication_push(format, &ChannelName::new("bench").unwrap(), &publication);
+                socket
+                    .send(match format {
+                        Format::Json => Message::text(String::from_utf8(push).unwrap()),
+                        Format::Protobuf => Message::binary(push),
+                    })
+                    .unwrap();
             }
             let _ = socket.read(); // Ends with the client.
         });
@@ -375,9 +433,9 @@ mod tests {
     }
 
     /// What a client makes of these numbers when three are due.
-    async fn outcome(numbers: &'static [u64]) -> Result<(), String> {
-        let (addr, thread) = server(numbers);
-        let swarm = Swarm::start(addr, 1, Greeting::Subscribe { channel: "bench" }).unwrap();
+    async fn outcome(format: Format, numbers: &'static [u64]) -> Result<(), String> {
+        let (addr, thread) = server(format, numbers);
+        let swarm = Swarm::start(addr, 1, Greeting::Subscribe { channel: "bench", format }).unwrap();
         let delivered = swarm.delivered(3).await.map_err(|error| error.to_string());
         let stopped = swarm.stop().map(drop).map_err(|error| error.to_string());
         thread.join().unwrap();
@@ -386,15 +444,17 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_lost_doubled_or_out_of_order_fails() {
-        assert_eq!(outcome(&[1, 2, 3]).await, Ok(()));
         let cases: [(&[u64], &str); 3] = [
             (&[1, 3], "got publication 3 when 2 was due"),
             (&[1, 1, 2], "got publication 1 when 2 was due"),
             (&[2, 1, 3], "got publication 2 when 1 was due"),
         ];
-        for (numbers, why) in cases {
-            let error = outcome(numbers).await.unwrap_err();
-            assert!(error.contains(why), "{error}");
+        for format in Format::ALL {
+            assert_eq!(outcome(format, &[1, 2, 3]).await, Ok(()));
+            for (numbers, why) in cases {
+                let error = outcome(format, numbers).await.unwrap_err();
+                assert!(error.contains(why), "{error}");
+            }
         }
     }
 }

@@ -1,17 +1,23 @@
 //! A client of the protocol that decides nothing: it sends what it is told and shows what it gets.
+//!
+//! A test says and sees JSON. A client that speaks Protobuf translates both by the schema of the protocol's own tests.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use prost::Message as _;
 use serde_json::{Value, json};
 use tidings_client::{PONG, ServerUrl, Socket, SocketError};
+use tidings_types::Format;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::schema;
 use crate::server::Server;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -20,17 +26,41 @@ const FLUSH_ID: u64 = 99;
 
 pub(crate) struct Client {
     socket: Socket,
+    format: Format,
+    /// Messages that came and were not taken yet.
+    waiting: VecDeque<Value>,
     pub(crate) epoch: String,
 }
 
 impl Client {
     /// Opens a socket; the error is the HTTP status.
     pub(crate) async fn try_open(server: &Server) -> Result<Self, u16> {
-        match Socket::open(&ServerUrl::of_listener(server.addr)).await {
-            Ok(socket) => Ok(Self { socket, epoch: String::new() }),
+        Self::try_open_as(server, server.format).await
+    }
+
+    async fn try_open_as(server: &Server, format: Format) -> Result<Self, u16> {
+        let url = ServerUrl::of_listener(server.addr);
+        let opened = match format {
+            Format::Json => Socket::open(&url).await,
+            Format::Protobuf => Socket::open_protobuf(&url).await,
+        };
+        match opened {
+            Ok(socket) => Ok(Self { socket, format, waiting: VecDeque::new(), epoch: String::new() }),
             Err(SocketError::Refused(status)) => Err(status.as_u16()),
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// A client that speaks this format, whatever the others do.
+    pub(crate) async fn open_as(server: &Server, format: Format) -> Self {
+        Self::try_open_as(server, format).await.unwrap()
+    }
+
+    pub(crate) async fn connected_in(server: &Server, format: Format) -> Self {
+        let mut client = Self::open_as(server, format).await;
+        client.send(json!({"id": 1, "connect": {}})).await;
+        assert!(client.reply(1).await["connect"].is_object());
+        client
     }
 
     pub(crate) async fn open(server: &Server) -> Self {
@@ -78,11 +108,33 @@ impl Client {
 
     /// Whether it could be handed to the system.
     pub(crate) async fn try_send(&mut self, command: Value) -> bool {
-        self.socket.send(command.to_string()).await.is_ok()
+        self.try_send_text(&command.to_string()).await.is_ok()
     }
 
+    /// Sends lines of JSON, translated if need be.
     pub(crate) async fn send_text(&mut self, text: &str) {
-        self.socket.send(text).await.unwrap();
+        self.try_send_text(text).await.unwrap();
+    }
+
+    async fn try_send_text(&mut self, text: &str) -> Result<(), SocketError> {
+        match self.format {
+            Format::Json => self.socket.send(text).await,
+            Format::Protobuf => {
+                let read = |line| serde_json::from_str::<schema::Command>(line).unwrap();
+                let frame = text.lines().flat_map(|line| read(line).encode_length_delimited_to_vec());
+                self.socket.send_binary(frame.collect::<Vec<u8>>()).await
+            }
+        }
+    }
+
+    /// Sends a binary frame as it is.
+    pub(crate) async fn send_binary(&mut self, frame: &[u8]) {
+        self.socket.send_binary(frame.to_vec()).await.unwrap();
+    }
+
+    /// Sends a text frame as it is.
+    pub(crate) async fn send_as_text(&mut self, frame: &str) {
+        self.socket.send(frame).await.unwrap();
     }
 
     /// The text of the next frame.
@@ -95,9 +147,27 @@ impl Client {
         self.try_next().await.unwrap_or_else(|code| panic!("closed with {code:?}"))
     }
 
+    /// The next push; replies that come first are dropped.
+    pub(crate) async fn next_push(&mut self) -> Value {
+        loop {
+            if let Some(push) = self.next().await.get("push") {
+                return push.clone();
+            }
+        }
+    }
+
     /// The reply to a command; pushes that come first wait for `next`.
     pub(crate) async fn reply(&mut self, id: u64) -> Value {
-        timeout(DEADLINE, self.socket.reply(id)).await.expect("a reply within the deadline").unwrap()
+        let mut earlier = VecDeque::new();
+        let reply = loop {
+            match self.next().await {
+                message if message["id"] == id => break message,
+                message => earlier.push_back(message),
+            }
+        };
+        earlier.append(&mut self.waiting);
+        self.waiting = earlier;
+        reply
     }
 
     pub(crate) async fn publications(&mut self, count: usize) -> Vec<Value> {
@@ -152,14 +222,35 @@ impl Client {
     }
 
     async fn try_next(&mut self) -> Result<Value, Option<u16>> {
-        match timeout(DEADLINE, self.socket.next()).await.expect("a message or the end within the deadline") {
-            Ok(message) => Ok(message),
-            Err(SocketError::Closed { code, .. }) => {
-                while self.socket.frame().await.is_ok() {} // Sends our close frame and waits for the end.
-                Err(Some(code))
+        while self.waiting.is_empty() {
+            match timeout(DEADLINE, self.messages()).await.expect("a message or the end within the deadline") {
+                Ok(messages) => self.waiting.extend(messages),
+                Err(SocketError::Closed { code, .. }) => {
+                    while self.socket.frame().await.is_ok() {} // Sends our close frame and waits for the end.
+                    return Err(Some(code));
+                }
+                Err(_) => return Err(None),
             }
-            Err(SocketError::Message(error)) => panic!("{error}"),
-            Err(_) => Err(None),
+        }
+        Ok(self.waiting.pop_front().expect("something waits"))
+    }
+
+    /// The messages of the next frame.
+    async fn messages(&mut self) -> Result<Vec<Value>, SocketError> {
+        match self.format {
+            Format::Json => {
+                let frame = self.socket.frame().await?;
+                Ok(frame.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+            }
+            Format::Protobuf => {
+                let mut frame = self.socket.binary_frame().await?;
+                let mut messages = Vec::new();
+                while !frame.is_empty() {
+                    let message = schema::Reply::decode_length_delimited(&mut frame).unwrap();
+                    messages.push(serde_json::to_value(message).unwrap());
+                }
+                Ok(messages)
+            }
         }
     }
 }
@@ -231,7 +322,7 @@ fn upgrade_request(subprotocol: &str) -> String {
     )
 }
 
-/// Status and confirmed subprotocol of a handshake.
+/// Status and confirmed subprotocol of a handshake that offers these.
 pub(crate) async fn handshake(server: &Server, subprotocol: &str) -> (u16, Option<String>) {
     let mut socket = TcpStream::connect(server.addr).await.unwrap();
     socket.write_all(upgrade_request(subprotocol).as_bytes()).await.unwrap();

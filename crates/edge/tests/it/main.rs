@@ -1,10 +1,30 @@
 //! The edge over real sockets, with tungstenite as an independent client.
 
+/// A test with clients of each format.
+macro_rules! in_both {
+    ($name:ident) => {
+        mod $name {
+            #[tokio::test]
+            async fn json() {
+                super::$name(tidings_types::Format::Json).await;
+            }
+
+            #[tokio::test]
+            async fn protobuf() {
+                super::$name(tidings_types::Format::Protobuf).await;
+            }
+        }
+    };
+}
+
 mod client;
 mod counts;
+mod formats;
 mod limits;
 mod panics;
 mod receipts;
+#[path = "../../../protocol/tests/it/schema.rs"]
+mod schema;
 mod server;
 mod storm;
 
@@ -13,13 +33,14 @@ use std::time::Duration;
 use serde_json::json;
 use tidings_hub::Member;
 use tidings_protocol::ClientId;
+use tidings_types::Format;
 
 use client::Client;
 use server::{Options, Server};
 
-#[tokio::test]
-async fn connect_and_subscribe_in_one_frame_then_publications_in_order() {
-    let server = Server::start(Options::default()).await;
+in_both!(connect_and_subscribe_in_one_frame_then_publications_in_order);
+async fn connect_and_subscribe_in_one_frame_then_publications_in_order(format: Format) {
+    let server = Server::start(Options::of(format)).await;
     let mut client = Client::open(&server).await;
     client
         .send_text(
@@ -42,9 +63,9 @@ async fn connect_and_subscribe_in_one_frame_then_publications_in_order() {
     }
 }
 
-#[tokio::test]
-async fn a_client_publishes_and_all_subscribers_see_one_order() {
-    let server = Server::start(Options::default()).await;
+in_both!(a_client_publishes_and_all_subscribers_see_one_order);
+async fn a_client_publishes_and_all_subscribers_see_one_order(format: Format) {
+    let server = Server::start(Options::of(format)).await;
     let mut clients = Vec::new();
     for _ in 0..4 {
         clients.push(Client::subscribed(&server, "room").await);
@@ -62,9 +83,9 @@ async fn a_client_publishes_and_all_subscribers_see_one_order() {
     assert!(orders.iter().all(|order| *order == orders[0]));
 }
 
-#[tokio::test]
-async fn a_client_that_comes_back_gets_what_it_missed_or_is_told() {
-    let server = Server::start(Options::default()).await;
+in_both!(a_client_that_comes_back_gets_what_it_missed_or_is_told);
+async fn a_client_that_comes_back_gets_what_it_missed_or_is_told(format: Format) {
+    let server = Server::start(Options::of(format)).await;
     let mut client = Client::subscribed(&server, "kept:1").await;
     server.publish("kept:1", json!(1));
     let push = client.next().await;
@@ -96,9 +117,9 @@ async fn a_client_that_comes_back_gets_what_it_missed_or_is_told() {
     assert_eq!(stranger.reply(3).await["error"]["code"], 112);
 }
 
-#[tokio::test]
-async fn history_and_presence_are_answered() {
-    let server = Server::start(Options::default()).await;
+in_both!(history_and_presence_are_answered);
+async fn history_and_presence_are_answered(format: Format) {
+    let server = Server::start(Options::of(format)).await;
     let mut client = Client::subscribed(&server, "kept:1").await;
     for value in 0..3 {
         server.publish("kept:1", json!(value));
@@ -123,9 +144,9 @@ async fn history_and_presence_are_answered() {
     server.until("the client has left", || server.hub.presence_stats(&server::channel("kept:1")) == (0, 0)).await;
 }
 
-#[tokio::test]
-async fn an_unsubscribed_channel_gives_nothing_more() {
-    let server = Server::start(Options::default()).await;
+in_both!(an_unsubscribed_channel_gives_nothing_more);
+async fn an_unsubscribed_channel_gives_nothing_more(format: Format) {
+    let server = Server::start(Options::of(format)).await;
     let mut client = Client::subscribed(&server, "room").await;
     client.send(json!({"id": 3, "unsubscribe": {"channel": "room"}})).await;
     assert_eq!(client.reply(3).await["unsubscribe"], json!({}));
@@ -136,11 +157,11 @@ async fn an_unsubscribed_channel_gives_nothing_more() {
     assert_eq!(client.next().await["push"]["pub"]["data"], "heard");
 }
 
+in_both!(a_slow_reader_is_closed_and_costs_the_others_nothing);
 /// A reader that does not read is closed with 3008 once the channel's tail has overtaken it; one that reads beside it
 /// gets everything.
-#[tokio::test]
-async fn a_slow_reader_is_closed_and_costs_the_others_nothing() {
-    let server = Server::start(Options { frame_count_max: 64, ..Options::default() }).await;
+async fn a_slow_reader_is_closed_and_costs_the_others_nothing(format: Format) {
+    let server = Server::start(Options { frame_count_max: 64, ..Options::of(format) }).await;
     let mut slow = Client::subscribed(&server, "room").await;
     let mut quick = Client::subscribed(&server, "room").await;
     let block = "x".repeat(60_000);
@@ -169,10 +190,10 @@ async fn what_every_reader_has_is_forgotten() {
     let mut quick = [Client::subscribed(&server, "room").await, Client::subscribed(&server, "room").await];
     let (loop_id, _) = server.hub.loops().next().unwrap();
     let holds_last = || {
-        let member = Member { loop_id, presence: None, device: None };
+        let member = Member { loop_id, presence: None, device: None, format: Format::Json };
         let made = server.hub.subscribe(&server::channel("room"), &member, None).unwrap();
         let is_held = made.channel.fetch(made.next - 1, 1, &mut Vec::new()).is_ok();
-        server.hub.unsubscribe(&made.channel, loop_id, ClientId::from_random(1), None);
+        server.hub.unsubscribe(&made.channel, loop_id, ClientId::from_random(1), None, Format::Json);
         is_held
     };
     let block = "x".repeat(60_000);
@@ -192,10 +213,10 @@ async fn what_every_reader_has_is_forgotten() {
     server.until("nobody wants it any more", || !holds_last()).await;
 }
 
+in_both!(a_reader_that_pauses_catches_up_in_order);
 /// A reader that pauses, but not for longer than the tail holds, gets everything.
-#[tokio::test]
-async fn a_reader_that_pauses_catches_up_in_order() {
-    let server = Server::start(Options { frame_count_max: 1000, ..Options::default() }).await;
+async fn a_reader_that_pauses_catches_up_in_order(format: Format) {
+    let server = Server::start(Options { frame_count_max: 1000, ..Options::of(format) }).await;
     let mut client = Client::subscribed(&server, "room").await;
     let block = "x".repeat(60_000);
     for value in 0..300 {
@@ -208,12 +229,12 @@ async fn a_reader_that_pauses_catches_up_in_order() {
     assert_eq!(client.next().await["push"]["pub"]["data"][0], 300);
 }
 
-#[tokio::test]
-async fn a_client_that_does_not_answer_pings_is_closed_with_3012() {
+in_both!(a_client_that_does_not_answer_pings_is_closed_with_3012);
+async fn a_client_that_does_not_answer_pings_is_closed_with_3012(format: Format) {
     let pings = Options {
         ping_interval: Duration::from_millis(600),
         pong_timeout: Duration::from_millis(300),
-        ..Options::default()
+        ..Options::of(format)
     };
     let server = Server::start(pings).await;
     let mut silent = Client::connected(&server).await;
@@ -237,9 +258,9 @@ async fn who_never_connects_is_closed_with_3502() {
     assert_eq!(client.drain().await.1, Some(3502));
 }
 
-#[tokio::test]
-async fn shutdown_writes_what_was_published_and_closes_with_3001() {
-    let server = Server::start(Options::default()).await;
+in_both!(shutdown_writes_what_was_published_and_closes_with_3001);
+async fn shutdown_writes_what_was_published_and_closes_with_3001(format: Format) {
+    let server = Server::start(Options::of(format)).await;
     let mut client = Client::subscribed(&server, "room").await;
     server.publish("room", json!("last words"));
     let (drained, ()) = tokio::join!(client.drain(), server.shutdown());
@@ -276,9 +297,9 @@ async fn one_connection_too_many_is_refused_with_503_and_room_comes_back() {
     Client::connected(&server).await;
 }
 
-#[tokio::test]
-async fn a_durable_publish_is_answered_after_the_journal_and_in_order() {
-    let server = Server::start(Options::default()).await;
+in_both!(a_durable_publish_is_answered_after_the_journal_and_in_order);
+async fn a_durable_publish_is_answered_after_the_journal_and_in_order(format: Format) {
+    let server = Server::start(Options::of(format)).await;
     let mut client = Client::subscribed(&server, "durable:1").await;
     client
         .send_text(
@@ -376,10 +397,10 @@ async fn a_flood_of_pings_that_nobody_reads_the_answers_of_is_not_taken() {
     assert_eq!(client.next().await["push"]["pub"]["data"], "undisturbed");
 }
 
+in_both!(large_answers_wait_for_the_reader_and_all_come);
 /// Many commands with large answers in one frame: only as many are done as the reader takes answers of, and all in the end.
-#[tokio::test]
-async fn large_answers_wait_for_the_reader_and_all_come() {
-    let server = Server::start(Options { control_bytes_max: 64 << 10, ..Options::default() }).await;
+async fn large_answers_wait_for_the_reader_and_all_come(format: Format) {
+    let server = Server::start(Options { control_bytes_max: 64 << 10, ..Options::of(format) }).await;
     for value in 0..100 {
         server.publish("kept:1", json!([value, "x".repeat(2000)]));
     }
@@ -404,12 +425,4 @@ async fn large_answers_wait_for_the_reader_and_all_come() {
     }
     client.send(json!({"id": 400, "presence_stats": {"channel": "kept:1"}})).await;
     assert_eq!(client.reply(400).await["presence_stats"]["num_clients"], 0);
-}
-
-#[tokio::test]
-async fn a_subprotocol_is_confirmed_and_protobuf_refused() {
-    let server = Server::start(Options::default()).await;
-    assert_eq!(client::handshake(&server, "centrifuge-json").await, (101, Some("centrifuge-json".to_owned())));
-    assert_eq!(client::handshake(&server, "").await, (101, None));
-    assert_eq!(client::handshake(&server, "centrifuge-protobuf").await, (400, None));
 }

@@ -9,7 +9,7 @@ use tidings_hub::EventReceipts;
 use tidings_protocol::token::sign_connection_token;
 use tidings_protocol::{Publication, Tags};
 use tidings_telemetry::unix_now;
-use tidings_types::{DeviceId, DeviceNumber, JournalPosition, Json, Offset};
+use tidings_types::{DeviceId, DeviceNumber, Format, JournalPosition, Json, Offset};
 use tokio::time::Instant;
 
 use crate::client::Client;
@@ -78,9 +78,9 @@ fn may_answer(event: &EventReceipts) -> Vec<u32> {
     event.may_answer().iter().collect()
 }
 
-#[tokio::test]
-async fn a_ping_behind_the_publication_is_answered_and_the_device_has_received_it() {
-    let server = Server::start(Options::default()).await;
+in_both!(a_ping_behind_the_publication_is_answered_and_the_device_has_received_it);
+async fn a_ping_behind_the_publication_is_answered_and_the_device_has_received_it(format: Format) {
+    let server = Server::start(Options::of(format)).await;
     let mut events = Events::new(&server);
     let mut client = Client::introduced(&server, visible(1), CHANNEL).await;
     let mut stranger = Client::subscribed(&server, CHANNEL).await;

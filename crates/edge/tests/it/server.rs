@@ -20,8 +20,8 @@ use tidings_protocol::{
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    ChannelName, DeviceNumber, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms,
-    StreamPosition,
+    ChannelName, DeviceNumber, Epoch, Format, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest,
+    ReceiptTerms, StreamPosition,
 };
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -29,6 +29,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub(crate) struct Options {
+    /// What clients speak unless a test says otherwise.
+    pub(crate) format: Format,
     pub(crate) frame_count_max: usize,
     pub(crate) ping_interval: Duration,
     pub(crate) pong_timeout: Duration,
@@ -45,6 +47,7 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            format: Format::Json,
             frame_count_max: 10_000,
             ping_interval: Duration::from_secs(25),
             pong_timeout: Duration::from_secs(8),
@@ -60,8 +63,15 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    pub(crate) fn of(format: Format) -> Self {
+        Self { format, ..Self::default() }
+    }
+}
+
 pub(crate) struct Server {
     pub(crate) addr: SocketAddr,
+    pub(crate) format: Format,
     pub(crate) hub: Arc<Hub>,
     /// See [`gate`].
     pub(crate) gate: Arc<AtomicU8>,
@@ -220,7 +230,7 @@ impl Server {
         let router = Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { addr, hub, gate, permits, edge, registry, tasks }
+        Self { addr, format: options.format, hub, gate, permits, edge, registry, tasks }
     }
 
     pub(crate) fn edge(&self) -> &Edge {

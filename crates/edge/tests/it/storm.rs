@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use tidings_hub::EventReceipts;
-use tidings_types::{DeviceNumber, ReceiptPolicy};
+use tidings_types::{DeviceNumber, Format, ReceiptPolicy};
 
 use crate::client::Client;
 use crate::server::{Asks, Options, Server, channel};
@@ -89,7 +89,7 @@ impl<'a> Storm<'a> {
     async fn peer(&self, device: u32) -> Peer {
         let said =
             json!({"device": format!("phone-{device}"), "credential": format!("secret-{device}"), "visible": true});
-        let mut client = Client::open(self.server).await;
+        let mut client = Client::open_as(self.server, Format::ALL[device as usize % 2]).await;
         client.send(json!({"id": 1, "connect": {"data": {"tidings": said}}})).await;
         client.reply(1).await;
         Peer { client, device }

@@ -41,14 +41,14 @@ fn channel() -> ChannelName {
 #[track_caller]
 fn check(reply: Reply<'_>, expected: &str) {
     let mut out = Vec::new();
-    encode_reply(5, &reply, &mut out);
+    encode_reply(Format::Json, 5, &reply, &mut out);
     assert_eq!(String::from_utf8(out).unwrap(), format!(r#"{{"id":5,{expected}}}"#));
 }
 
 #[track_caller]
 fn check_push(push: Push<'_>, expected: &str) {
     let mut out = Vec::new();
-    encode_push(&channel(), &push, &mut out);
+    encode_push(Format::Json, &channel(), &push, &mut out);
     assert_eq!(String::from_utf8(out).unwrap(), format!(r#"{{"push":{{"channel":"c",{expected}}}}}"#));
 }
 
@@ -177,7 +177,7 @@ fn pushes_carry_channel_and_payload() {
         r#""unsubscribe":{"code":2500,"reason":"insufficient state"}"#,
     );
     let mut out = Vec::new();
-    Disconnect::SHUTDOWN.encode_push(&mut out);
+    Disconnect::SHUTDOWN.encode_push(Format::Json, &mut out);
     assert_eq!(out, br#"{"push":{"disconnect":{"code":3001,"reason":"shutdown"}}}"#);
 }
 
@@ -199,7 +199,7 @@ proptest! {
             tags: tags.clone().into(),
             receipt: None,
         };
-        let line = encode_publication_push(&channel(), &publication);
+        let line = encode_publication_push(Format::Json, &channel(), &publication);
         prop_assert!(!line.contains(&b'\n'));
         let value: Value = serde_json::from_slice(&line).unwrap();
         let pushed = &value["push"]["pub"];

@@ -5,7 +5,7 @@ use tidings_types::{ChannelName, Offset, StreamPosition, Timestamp};
 use super::effect::{Effect, Expired, SubscribeEffect, SubscribeTicket, Subscribed, Ticket};
 use super::permission::Allowed;
 use super::subscription::{Grant, Subscription};
-use super::{CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Refusal, Session, bad_request, reply};
+use super::{CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Refusal, Session, bad_request};
 use crate::command::{ClientPosition, SubscribeRequest};
 use crate::reply::{ExpiryResult, Push, Reply, SubscribeResult, encode_push};
 use crate::token::{SubscriptionClaims, Token, TokenError};
@@ -29,7 +29,7 @@ impl Session {
             Ok(subscribed) => subscribed,
             Err(code) => {
                 index.map(|index| self.subscriptions.swap_remove(index));
-                return self.is_connected().then(|| reply(ticket.id, &Reply::Error(code)));
+                return self.is_connected().then(|| self.reply(ticket.id, &Reply::Error(code)));
             }
         };
         if let Some(index) = index {
@@ -51,14 +51,14 @@ impl Session {
             publications: recovered.unwrap_or_default(),
             data: ticket.data.as_ref(),
         };
-        self.is_connected().then(|| reply(ticket.id, &Reply::Subscribe(&result)))
+        self.is_connected().then(|| self.reply(ticket.id, &Reply::Subscribe(&result)))
     }
 
     /// The server ends a subscription. Returns the push to write; `None` if there is no such subscription.
     pub fn end_subscription(&mut self, channel: &ChannelName, why: &Unsubscribe) -> Option<Vec<u8>> {
         self.subscriptions.swap_remove(self.position_of(channel.as_str())?);
         let mut push = Vec::new();
-        encode_push(channel, &Push::Unsubscribe(why), &mut push);
+        encode_push(self.format, channel, &Push::Unsubscribe(why), &mut push);
         self.is_connected().then_some(push)
     }
 
@@ -224,7 +224,7 @@ impl Session {
             return Err(bad_request("unsubscribe without a channel"));
         }
         let Some(index) = self.position_of(channel) else {
-            return Ok(Effect::Reply(reply(ticket.id, &Reply::Unsubscribe)));
+            return Ok(Effect::Reply(self.reply(ticket.id, &Reply::Unsubscribe)));
         };
         let channel = self.subscriptions.swap_remove(index).channel;
         if self.subscriptions.is_empty() {
@@ -254,6 +254,6 @@ impl Session {
         }
         self.subscriptions[index].grant = Grant::of(Some(&claims));
         let result = ExpiryResult::until(claims.expires_at, now);
-        Ok(Effect::Reply(reply(ticket.id, &Reply::SubRefresh(result))))
+        Ok(Effect::Reply(self.reply(ticket.id, &Reply::SubRefresh(result))))
     }
 }

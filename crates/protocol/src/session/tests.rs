@@ -89,7 +89,7 @@ fn config() -> SessionConfig {
 }
 
 fn new_session(config: SessionConfig) -> Session {
-    Session::new(Arc::new(config), ClientId::from_random(7))
+    Session::new(Arc::new(config), ClientId::from_random(7), Format::Json)
 }
 
 /// A connected session of `user`; "" without a token.
@@ -110,7 +110,7 @@ fn top(offset: u64) -> StreamPosition {
 /// Handles one command and, where the driver has something to do, lets it succeed; what goes to the client, or
 /// `cut <code>`.
 fn run_at(session: &mut Session, command: &str, now: Timestamp) -> String {
-    let command = parse_frame(command.as_bytes()).next().unwrap().unwrap();
+    let command = parse_frame(Format::Json, command.as_bytes()).next().unwrap().unwrap();
     let answer = match session.handle(command, now) {
         Effect::Reply(reply) | Effect::Connected { reply, .. } | Effect::Refused(reply) => Some(reply),
         Effect::Subscribe(effect) => {
@@ -158,7 +158,7 @@ fn check(session: &mut Session, steps: &[(&str, &str)]) {
 
 fn subscribe_effect(session: &mut Session, request: &str) -> SubscribeEffect {
     let command = format!(r#"{{"id":5,"subscribe":{{{request}}}}}"#);
-    match session.handle(parse_frame(command.as_bytes()).next().unwrap().unwrap(), NOW) {
+    match session.handle(parse_frame(Format::Json, command.as_bytes()).next().unwrap().unwrap(), NOW) {
         Effect::Subscribe(effect) => *effect,
         other => panic!("{request}: {other:?}"),
     }
@@ -476,7 +476,7 @@ fn permissions_depend_on_being_a_client_a_subscriber_or_anonymous() {
 fn a_history_request_is_bounded() {
     for (limit, expected) in [(0, 0), (5, 5), (300, 300), (301, 300), (-1, 300), (i32::MIN, 300)] {
         let command = format!(r#"{{"id":5,"history":{{"channel":"public:a","limit":{limit}}}}}"#);
-        match session("42").handle(parse_frame(command.as_bytes()).next().unwrap().unwrap(), NOW) {
+        match session("42").handle(parse_frame(Format::Json, command.as_bytes()).next().unwrap().unwrap(), NOW) {
             Effect::History { limit, since: None, reverse: false, .. } => assert_eq!(limit, expected),
             other => panic!("{other:?}"),
         }

@@ -215,7 +215,7 @@ fn frames_are_headed_by_their_length() {
         (65_536, vec![0x81, 127, 0, 0, 0, 0, 0, 1, 0, 0]),
     ] {
         let payload = vec![b'x'; len];
-        let frame = text_frame(&payload);
+        let frame = message_frame(Format::Json, &payload);
         assert_eq!((&frame[..header.len()], &frame[header.len()..]), (&*header, &*payload), "{len}");
     }
     assert_eq!(&pong_frame(&[1; 200])[..2], [0x8A, 125]);

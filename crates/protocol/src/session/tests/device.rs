@@ -34,7 +34,7 @@ fn the_one_rpc_says_whether_the_app_is_on_the_screen() {
     );
     let command = r#"{"id":5,"rpc":{"method":"tidings.visible","data":{"visible":true}}}"#;
     let Effect::Visible { ticket, visible } =
-        session.handle(parse_frame(command.as_bytes()).next().unwrap().unwrap(), NOW)
+        session.handle(parse_frame(Format::Json, command.as_bytes()).next().unwrap().unwrap(), NOW)
     else {
         panic!("not visible")
     };
@@ -46,7 +46,7 @@ fn the_one_rpc_says_whether_the_app_is_on_the_screen() {
 pub(super) fn introduced(token: &str, data: &str) -> (Session, Introduction) {
     let mut session = new_session(config());
     let command = format!(r#"{{"id":1,"connect":{{"token":"{token}","data":{data}}}}}"#);
-    match session.handle(parse_frame(command.as_bytes()).next().unwrap().unwrap(), NOW) {
+    match session.handle(parse_frame(Format::Json, command.as_bytes()).next().unwrap().unwrap(), NOW) {
         Effect::Connected { introduction, .. } => (session, introduction),
         other => panic!("{data}: {other:?}"),
     }

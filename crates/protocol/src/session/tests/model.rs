@@ -143,7 +143,7 @@ impl Driver {
         {
             self.settle(index, true);
         }
-        let command = parse_frame(text.as_bytes()).next().unwrap().unwrap();
+        let command = parse_frame(Format::Json, text.as_bytes()).next().unwrap().unwrap();
         let id = command.id;
         self.commands += 1;
         let outstanding = match self.session.handle(command, self.now) {

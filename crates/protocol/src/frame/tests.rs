@@ -1,12 +1,13 @@
 //! What clients may send: every command word by word, malformed frames, and any bytes at all.
 
 use proptest::prelude::*;
-use tidings_types::JSON_DEPTH_MAX;
+use tidings_types::{JSON_DEPTH_MAX, Json, Offset};
 
 use super::*;
+use crate::command::{ClientPosition, Request};
 
 fn commands(frame: &str) -> Vec<Result<Command, FrameError>> {
-    parse_frame(frame.as_bytes()).collect()
+    parse_frame(Format::Json, frame.as_bytes()).collect()
 }
 
 fn only(frame: &str) -> Command {
@@ -170,7 +171,7 @@ fn tokens_and_payloads_never_show() {
 proptest! {
     #[test]
     fn any_bytes_end_without_a_panic(frame in prop::collection::vec(any::<u8>(), 0..200)) {
-        prop_assert!(parse_frame(&frame).count() >= 1);
+        prop_assert!(parse_frame(Format::Json, &frame).count() >= 1);
     }
 
     #[test]

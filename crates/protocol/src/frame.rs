@@ -1,0 +1,118 @@
+//! Frames of commands: JSON, one command in each line; or Protobuf, each command behind its length.
+//!
+//! A frame is read lazily, command by command, so that commands before a malformed one are still handled in order. A
+//! frame has at most [`FRAME_COMMAND_COUNT_MAX`] commands; the WebSocket decoder bounds its bytes. What one command keeps
+//! in memory is at most as large as its bytes in the frame, beside the command itself.
+
+use tidings_types::{Format, JsonDepthError, check_json_depth};
+
+use crate::Disconnect;
+use crate::command::{Command, WireCommand};
+use crate::protobuf::{ProtobufError, take_message};
+
+mod message;
+
+/// The most commands in one frame: a reconnecting client sends its connect and one subscribe per channel at once.
+pub const FRAME_COMMAND_COUNT_MAX: usize = 1024;
+
+/// A frame that breaks the protocol. The text never repeats what the client sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// No command, or an empty line.
+    #[error("frame or line is empty")]
+    Empty,
+    /// A line that is not a command.
+    #[error("command is malformed at column {column}")]
+    Malformed {
+        /// The place of the error, in bytes from 1; also 1 if the line is not an object.
+        column: usize,
+    },
+    /// A line whose lists and objects are nested too deeply.
+    #[error(transparent)]
+    TooDeep(#[from] JsonDepthError),
+    /// A command with an id but without a request.
+    #[error("command has an id but no request")]
+    NoRequest,
+    /// A message that is not a command.
+    #[error("command is malformed")]
+    Protobuf(#[from] ProtobufError),
+    /// Too many commands.
+    #[error("frame must have at most {FRAME_COMMAND_COUNT_MAX} commands")]
+    TooMany,
+}
+
+impl FrameError {
+    /// The code with which the connection is closed.
+    pub fn disconnect(&self) -> Disconnect {
+        Disconnect::BAD_REQUEST
+    }
+}
+
+/// The commands of one frame in order. The iterator ends after the first error.
+pub fn parse_frame(format: Format, frame: &[u8]) -> Commands<'_> {
+    let rest = match format {
+        // One trailing line break is allowed.
+        Format::Json => frame.strip_suffix(b"\n").unwrap_or(frame),
+        Format::Protobuf => frame,
+    };
+    Commands { format, rest: Some(rest), count: 0 }
+}
+
+/// See [`parse_frame`]. Without `Debug`: it holds tokens.
+pub struct Commands<'a> {
+    format: Format,
+    /// What is still to be read; `None` after the last command.
+    rest: Option<&'a [u8]>,
+    count: usize,
+}
+
+impl Iterator for Commands<'_> {
+    type Item = Result<Command, FrameError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.rest.take()?;
+        self.count += 1;
+        if self.count > FRAME_COMMAND_COUNT_MAX {
+            return Some(Err(FrameError::TooMany));
+        }
+        let read = match self.format {
+            Format::Json => next_line(rest),
+            Format::Protobuf => next_message(rest),
+        };
+        Some(read.map(|(command, rest)| {
+            self.rest = rest;
+            command
+        }))
+    }
+}
+
+impl std::iter::FusedIterator for Commands<'_> {}
+
+/// A command, and what follows it.
+type Next<'a> = (Command, Option<&'a [u8]>);
+
+fn next_line(rest: &[u8]) -> Result<Next<'_>, FrameError> {
+    let mut lines = rest.splitn(2, |&byte| byte == b'\n');
+    let line = lines.next().unwrap_or_default();
+    if line.is_empty() {
+        return Err(FrameError::Empty);
+    }
+    if line.trim_ascii_start().first() != Some(&b'{') {
+        return Err(FrameError::Malformed { column: 1 }); // Serde would accept an array as an object.
+    }
+    check_json_depth(line)?;
+    let command: WireCommand =
+        serde_json::from_slice(line).map_err(|error| FrameError::Malformed { column: error.column() })?;
+    Ok((command.into_command().ok_or(FrameError::NoRequest)?, lines.next()))
+}
+
+fn next_message(mut rest: &[u8]) -> Result<Next<'_>, FrameError> {
+    if rest.is_empty() {
+        return Err(FrameError::Empty);
+    }
+    let command = message::read(take_message(&mut rest)?)?;
+    Ok((command.into_command().ok_or(FrameError::NoRequest)?, Some(rest).filter(|rest| !rest.is_empty())))
+}
+
+#[cfg(test)]
+mod tests;
