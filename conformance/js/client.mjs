@@ -3,14 +3,15 @@
 
 import { createInterface } from "node:readline";
 
-import { Centrifuge } from "centrifuge";
 import WebSocket from "ws";
 
-const { url, channel, ping_delay_ms: maxServerPingDelay = 10_000, ...identity } = JSON.parse(process.argv[2]);
+import { SDKS, plain } from "./sdk.mjs";
+
+const { url, channel, format, ping_delay_ms: maxServerPingDelay = 10_000, ...identity } = JSON.parse(process.argv[2]);
 const write = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 
 const delays = { minReconnectDelay: 10, maxReconnectDelay: 100, maxServerPingDelay, timeout: 20_000 };
-const client = new Centrifuge(url, { websocket: WebSocket, ...delays, ...identity });
+const client = new SDKS[format](url, { websocket: WebSocket, ...delays, ...identity });
 const subscription = client.newSubscription(channel, { minResubscribeDelay: 10, maxResubscribeDelay: 100 });
 write({ client: "centrifuge" });
 
@@ -18,7 +19,10 @@ for (const on of ["connecting", "connected", "disconnected"]) {
   client.on(on, ({ code }) => write({ on, code }));
 }
 subscription.on("subscribed", ({ recovered }) => write({ on: "subscribed", recovered }));
-subscription.on("publication", ({ offset, data }) => write({ on: "publication", offset, data }));
+subscription.on("publication", (publication) => {
+  const { offset, data } = plain(client, publication);
+  write({ on: "publication", offset, data });
+});
 subscription.subscribe();
 client.connect();
 

@@ -86,7 +86,7 @@ export class App {
     const data = claim && { tidings: claim };
     const app = new App();
     const words = { url, channel: subject, data, token, ping_delay_ms: pingDelayMs };
-    app.tool = await Tool.start(t, command([JSON.stringify(words)]));
+    app.tool = await Tool.start(t, command(words));
     await until("the app is in or out", () => app.heard("subscribed").length + app.heard("disconnected").length > 0);
     return app;
   }

@@ -2,11 +2,12 @@
 
 import assert from "node:assert/strict";
 import { createHmac, randomUUID } from "node:crypto";
+import * as runner from "node:test";
 
-import { Centrifuge } from "centrifuge";
 import WebSocket from "ws";
 
 import * as base from "../server.mjs";
+import { FORMATS, SDKS, plain } from "./sdk.mjs";
 
 export { Wire, until } from "../server.mjs";
 
@@ -53,6 +54,13 @@ ${OPEN}
 # Nobody is let in without a token.
 [channel.namespaces.closed]
 `;
+
+/** A test in each format: the clients of its server speak it. */
+export function test(name, options, body) {
+  for (const format of FORMATS) {
+    runner.test(`${name} (${format})`, options, (t) => body(Object.assign(t, { format })));
+  }
+}
 
 /** The next `event` of `emitter` that satisfies `wanted`. */
 export function next(emitter, event, wanted = () => true) {
@@ -104,9 +112,9 @@ export class Server extends base.Server {
     return this.api("publish", { channel, data, ...more });
   }
 
-  /** The SDK, not yet connected; through a wire if given. Disconnected when the test ends. */
+  /** The SDK in the test's format, not yet connected; through a wire if given. Disconnected when the test ends. */
   client(t, options = {}, wire = this) {
-    const client = new Centrifuge(`ws://127.0.0.1:${wire.port}/connection/websocket`, {
+    const client = new SDKS[t.format ?? "json"](`ws://127.0.0.1:${wire.port}/connection/websocket`, {
       websocket: WebSocket,
       minReconnectDelay: 10,
       maxReconnectDelay: 100,
@@ -130,7 +138,7 @@ export async function subscribed(client, channel, options = {}) {
   const sub = client.newSubscription(channel, { minResubscribeDelay: 10, maxResubscribeDelay: 100, ...options });
   sub.seen = [];
   sub.joined = [];
-  sub.on("publication", (publication) => sub.seen.push(publication));
+  sub.on("publication", (publication) => sub.seen.push(plain(client, publication)));
   sub.on("subscribed", (context) => sub.joined.push(context));
   sub.subscribe();
   await sub.ready(DEADLINE_MS);

@@ -5,15 +5,19 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, describe, test } from "node:test";
 
-import { Centrifuge } from "centrifuge";
 import WebSocket from "ws";
 
 import { BINARY, Wire, until } from "../server.mjs";
 import { go, node } from "../tool.mjs";
 import { App, Scene, deviceToken } from "./evidence.mjs";
+import { FORMATS, SDKS, isPing } from "./sdk.mjs";
 
 const options = { timeout: 90_000 };
-const SDKS = { centrifuge: (words) => node("client", words), "centrifuge-go": (words) => go("centrifuge", words) };
+/** The programs of the SDKs, in each format. */
+const PROGRAMS = FORMATS.flatMap((format) => [
+  [`centrifuge in ${format}`, (words) => node("client", [JSON.stringify({ ...words, format })])],
+  [`centrifuge-go in ${format}`, (words) => go("centrifuge", [JSON.stringify({ ...words, format })])],
+]);
 /** As long as the API allows: what comes earlier did not wait for it. */
 const LONG = { receipt_wait: "30s" };
 const BUSY_MS = 2500;
@@ -52,26 +56,25 @@ async function busy(scene, phone, part = aWhile) {
 /** The `ws` of an SDK whose pongs take a while, with the number of pings and how many were open at a time. */
 const measured = (pongMs) => {
   const seen = { count: 0, open: 0, openMax: 0 };
-  const isPing = (line) => line === "{}";
   class Measured extends WebSocket {
     constructor(...words) {
       super(...words);
-      this.on("message", (text) => {
-        for (const _ of text.toString().split("\n").filter(isPing)) {
+      this.on("message", (message) => {
+        if (isPing(message)) {
           seen.count++;
           seen.openMax = Math.max(seen.openMax, ++seen.open);
         }
       });
     }
 
-    send(text, ...more) {
-      if (!isPing(text)) {
-        super.send(text, ...more);
+    send(message, ...more) {
+      if (!isPing(message)) {
+        super.send(message, ...more);
         return;
       }
       const answer = () => {
         seen.open--;
-        super.send(text, ...more);
+        super.send(message, ...more);
       };
       setTimeout(answer, pongMs);
     }
@@ -79,9 +82,10 @@ const measured = (pongMs) => {
   return { seen, websocket: Measured };
 };
 
-/** The SDK in this process, following a phone's subject; `codes` tells how often it (re)connected or lost it. */
-async function connected(t, scene, { subject }, more) {
-  const client = new Centrifuge(`ws://127.0.0.1:${scene.port}/connection/websocket`, { websocket: WebSocket, ...more });
+/** The SDK in this process and in this format, following a phone's subject; `codes` tells how often it (re)connected or lost it. */
+async function connected(t, scene, { subject }, { format, ...more }) {
+  const url = `ws://127.0.0.1:${scene.port}/connection/websocket`;
+  const client = new SDKS[format](url, { websocket: WebSocket, ...more });
   t.after(() => client.disconnect());
   const codes = [];
   client.on("connecting", ({ code }) => codes.push(code));
@@ -96,23 +100,25 @@ async function connected(t, scene, { subject }, more) {
 }
 
 describe("receipts", { ...options, concurrency: 3 }, () => {
-  test("one ping is in flight at a time, and they go on whatever is published", options, async (t) => {
-    const scene = await Scene.start(t, { pings: PINGS_OFTEN });
-    const phone = await scene.phone();
-    const { seen, websocket } = measured(20);
-    const app = await connected(t, scene, phone, { websocket, data: { tidings: visible(phone) } });
-    const threePings = () => {
-      const enough = seen.count + 3;
-      return () => seen.count >= enough;
-    };
-    const count = await busy(scene, phone, threePings);
-    t.diagnostic(`${seen.count} pings, ${count} publications`);
-    assert.equal(seen.openMax, 1);
-    assert.equal(app.offsets.length, count);
-    assert.deepEqual(app.codes, [0], "connected once");
-  });
+  for (const format of FORMATS) {
+    test(`one ping is in flight at a time, and they go on whatever is published (${format})`, options, async (t) => {
+      const scene = await Scene.start(t, { pings: PINGS_OFTEN });
+      const phone = await scene.phone();
+      const { seen, websocket } = measured(20);
+      const app = await connected(t, scene, phone, { format, websocket, data: { tidings: visible(phone) } });
+      const threePings = () => {
+        const enough = seen.count + 3;
+        return () => seen.count >= enough;
+      };
+      const count = await busy(scene, phone, threePings);
+      t.diagnostic(`${seen.count} pings, ${count} publications`);
+      assert.equal(seen.openMax, 1);
+      assert.equal(app.offsets.length, count);
+      assert.deepEqual(app.codes, [0], "connected once");
+    });
+  }
 
-  for (const [name, command] of Object.entries(SDKS)) {
+  for (const [name, command] of PROGRAMS) {
     describe(`${name} gives receipts`, { ...options, concurrency: 4 }, () => {
       let scene, cleanUp;
       before(async () => {
@@ -286,11 +292,14 @@ describe("receipts", { ...options, concurrency: 3 }, () => {
   }
 });
 
-test("200 apps and 100 events: each gets each once and in order, nobody is pushed", options, async (t) => {
+test("200 apps in two formats and 100 events: each gets each once and in order, nobody is pushed", options, async (t) => {
   const scene = await Scene.start(t, { pings: PINGS_OFTEN });
   const subject = "match:1";
   const phones = await Promise.all(Array.from({ length: 200 }, () => scene.phone({ subject })));
-  const start = (phone) => connected(t, scene, phone, { data: { tidings: visible(phone) }, timeout: 20_000 });
+  const start = (phone, index) => {
+    const data = { tidings: visible(phone) };
+    return connected(t, scene, phone, { format: FORMATS[index % FORMATS.length], data, timeout: 20_000 });
+  };
   const apps = await Promise.all(phones.map(start));
   // Nobody is asked in the first second, and 64 events are remembered meanwhile: the first one waits for its end.
   const ids = [await scene.tell({ subject }, { ...LONG, receipt: true })];

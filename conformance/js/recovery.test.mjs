@@ -1,9 +1,8 @@
 // What happens on the way must not show: a cut wire, a killed server, an orderly stop.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
 
-import { Server, Wire, fresh, next, numbers, subscribed, until } from "./harness.mjs";
+import { Server, Wire, fresh, next, numbers, subscribed, test, until } from "./harness.mjs";
 
 const options = { timeout: 120_000 };
 

@@ -1,11 +1,12 @@
 // Every-day life with the unmodified SDK: connect, subscribe, publish, history, presence, refusals.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { after, before } from "node:test";
 
 import WebSocket from "ws";
 
-import { Server, fresh, next, numbers, seconds, subscribed, token, until } from "./harness.mjs";
+import { Server, fresh, next, numbers, seconds, subscribed, test, token, until } from "./harness.mjs";
+import { isPing } from "./sdk.mjs";
 
 let server;
 before(async () => (server = await Server.start()));
@@ -238,7 +239,7 @@ test("pings are answered and the connection stays", options, async (t) => {
   class Counting extends WebSocket {
     constructor(...words) {
       super(...words);
-      this.on("message", (text) => (pings += text.toString() === "{}" ? 1 : 0));
+      this.on("message", (message) => (pings += isPing(message) ? 1 : 0));
     }
   }
   const client = server.client(t, { websocket: Counting });

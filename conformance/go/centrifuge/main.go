@@ -1,7 +1,8 @@
-// Command centrifuge is Centrifugo's Go SDK with its JSON protocol, doing what the test asks for. js/client.mjs is the same
-// with the JavaScript SDK.
+// Command centrifuge is Centrifugo's Go SDK, doing what the test asks for. js/client.mjs is the same with the JavaScript
+// SDK.
 //
-// Argument: {"url", "token", "data", "channel", "ping_delay_ms"}. It connects, subscribes to the channel and tells with a
+// Argument: {"url", "token", "data", "channel", "format", "ping_delay_ms"}; the format is
+// "json" or "protobuf". It connects, subscribes to the channel and tells with a
 // line what its handlers hear: {"on": "connecting" | "connected" | "subscribed" | "publication" | "disconnected", …}. From
 // standard input it takes {"seq", "method", "data"}, a call, answered by {"seq", "data"} or {"seq", "error": its code}, and
 // {"seq"} alone: it disconnects.
@@ -31,6 +32,7 @@ type arguments struct {
 	Token       string          `json:"token"`
 	Data        json.RawMessage `json:"data"`
 	Channel     string          `json:"channel"`
+	Format      string          `json:"format"`
 	PingDelayMS int64           `json:"ping_delay_ms"`
 }
 
@@ -58,7 +60,11 @@ func main() {
 	if err := json.Unmarshal([]byte(os.Args[1]), &wanted); err != nil {
 		log.Fatal(err)
 	}
-	client := centrifuge.NewJsonClient(wanted.URL, centrifuge.Config{
+	newClient := centrifuge.NewJsonClient
+	if wanted.Format == "protobuf" {
+		newClient = centrifuge.NewProtobufClient
+	}
+	client := newClient(wanted.URL, centrifuge.Config{
 		Token:              wanted.Token,
 		Data:               wanted.Data,
 		MaxServerPingDelay: time.Duration(wanted.PingDelayMS) * time.Millisecond,
