@@ -19,6 +19,20 @@ Feature: Push by evidence
     And Ada's phone is not pushed
     And the event counts 1 device as having received it
 
+  Scenario: Ada sees it in an app that speaks Protobuf
+    Given Ada's app speaks Protobuf
+    And Ada's app is on the screen, connected and follows "match:1"
+    When the backend tells of a "goal" about "match:1"
+    Then Ada's app gets the event once
+    And Ada's phone is not pushed
+    And the event counts 1 device as having received it
+
+  Scenario: Ada's app speaks Protobuf and is in the background
+    Given Ada's app speaks Protobuf
+    And Ada's app is in the background, connected and follows "match:1"
+    When the backend tells of a "goal" about "match:1"
+    Then Ada's phone is pushed once
+
   Scenario: Ada's app is connected, but in the background
     Given Ada's app is in the background, connected and follows "match:1"
     When the backend tells of a "goal" about "match:1"

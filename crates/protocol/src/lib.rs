@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! socket bytes ─► websocket::Decoder ─► parse_frame ─► Command ─► Session::handle ─► Effect ─► (driver, hub)
-//! socket bytes ◄─ websocket::message_frame ◄─ reply bytes ◄─ Session::on_* ◄────────────────────── the effect's result
+//! socket bytes ◄─ websocket::message_frame ◄─ reply bytes ◄─ Session::on_* ◄─────────────────── the effect's result
 //! ```
 //!
 //! A core: no sockets, timers, clock or tokio; callers pass `now`. Publications to clients do not pass through a
@@ -11,7 +11,11 @@
 //! Bytes from outside never cause a panic. Per connection this crate holds one [`Session`] (under 150 bytes plus 32 per
 //! subscription) and one [`websocket::Decoder`] (under 90 bytes plus an unfinished message, bounded).
 //!
-//! JSON only; Protobuf is not here. These features are refused with the protocol's code for it: server-side
+//! Messages are JSON or Protobuf ([`Format`](tidings_types::Format)). The format matters only where bytes are read
+//! ([`parse_frame`]) and written (`fields`); commands, sessions and effects are the same for both. In Protobuf a payload is
+//! bytes, and these bytes must be JSON.
+//!
+//! These features are refused with the protocol's code for it: server-side
 //! subscriptions, map subscriptions, delta compression, tags filters, join and leave by option, and RPC to the
 //! application. The only RPC method, [`RPC_VISIBLE`], is for the server itself.
 

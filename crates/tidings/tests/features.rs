@@ -28,6 +28,8 @@ mod operator;
 mod phone;
 #[path = "features/report.rs"]
 mod report;
+#[path = "../../protocol/tests/it/schema.rs"]
+mod schema;
 #[path = "features/server.rs"]
 mod server;
 #[path = "features/steps.rs"]

@@ -1,18 +1,22 @@
-//! An app on somebody's screen: a client that speaks the Centrifugo protocol over a WebSocket of its own.
+//! An app on somebody's screen: a client that speaks the Centrifugo protocol over a WebSocket of its own, in JSON or in
+//! Protobuf.
 //!
 //! A task per connection reads what comes, keeps it, and answers pings, unless the app hangs: then it reads nothing, as a
 //! stopped process would, while what the app says still goes out. An app that comes back subscribes to its channels where
 //! it was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
+use prost::Message as _;
 use serde_json::{Value, json};
 use tidings_client::{PONG, ServerUrl, Socket, SocketError, is_ping};
+use tidings_types::Format;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use crate::schema;
 use crate::wait::PATIENCE;
 
 /// Orders that may wait for a connection's task.
@@ -29,6 +33,8 @@ pub(crate) struct Identity {
     pub(crate) device: Option<(String, Option<String>)>,
     /// Whether it is on the screen, if it says so.
     pub(crate) visible: Option<bool>,
+    /// What its SDK speaks.
+    pub(crate) format: Format,
 }
 
 /// An app, connected or not.
@@ -177,7 +183,7 @@ impl App {
     }
 
     async fn connect_again(&mut self, addr: SocketAddr) -> Result<(), End> {
-        let Identity { token, device, visible } = &self.identity;
+        let Identity { token, device, visible, format } = &self.identity;
         let mut said = json!({});
         if let Some((device, credential)) = device {
             said["device"] = json!(device);
@@ -187,13 +193,12 @@ impl App {
             said["visible"] = json!(visible);
         }
         let command = json!({ "connect": { "token": token, "data": { "tidings": said } } });
-        let opened = Socket::open(&ServerUrl::of_listener(addr)).await;
-        let socket = opened.unwrap_or_else(|error| panic!("no WebSocket: {error}"));
+        let line = Line::open(addr, *format).await.unwrap_or_else(|error| panic!("no WebSocket: {error}"));
         self.task.shutdown().await;
         self.seen.send_modify(|seen| seen.end = None);
         let (orders, ordered) = mpsc::channel(ORDER_CAPACITY);
         self.orders = orders;
-        self.task.spawn(drive(socket, ordered, self.seen.clone()));
+        self.task.spawn(drive(line, ordered, self.seen.clone()));
         self.ask(command).await?;
         self.connected_at = Instant::now();
         Ok(())
@@ -293,24 +298,69 @@ impl Seen {
     }
 }
 
+/// A connection. What an app says and hears is JSON here; in Protobuf it is translated by the schema of the protocol.
+struct Line {
+    socket: Socket,
+    format: Format,
+    /// Messages of the last frame that were not taken yet.
+    waiting: VecDeque<Value>,
+}
+
+impl Line {
+    async fn open(addr: SocketAddr, format: Format) -> Result<Self, SocketError> {
+        let url = ServerUrl::of_listener(addr);
+        let socket = match format {
+            Format::Json => Socket::open(&url).await?,
+            Format::Protobuf => Socket::open_protobuf(&url).await?,
+        };
+        Ok(Self { socket, format, waiting: VecDeque::new() })
+    }
+
+    async fn send(&mut self, command: &str) -> Result<(), SocketError> {
+        if self.format == Format::Json {
+            return self.socket.send(command).await;
+        }
+        let command: schema::Command = serde_json::from_str(command).expect("an app says what is in the schema");
+        self.socket.send_binary(command.encode_length_delimited_to_vec()).await
+    }
+
+    /// The next message. If this is dropped, nothing that was read is lost.
+    async fn next(&mut self) -> Result<Value, SocketError> {
+        if self.format == Format::Json {
+            return self.socket.next().await;
+        }
+        loop {
+            if let Some(message) = self.waiting.pop_front() {
+                return Ok(message);
+            }
+            let mut frame = self.socket.binary_frame().await?;
+            while !frame.is_empty() {
+                let message = schema::Reply::decode_length_delimited(&mut frame);
+                let message = message.unwrap_or_else(|error| panic!("the server speaks no Protobuf: {error}"));
+                self.waiting.push_back(serde_json::to_value(message).expect("payloads are JSON"));
+            }
+        }
+    }
+}
+
 /// Reads and answers until the connection ends.
-async fn drive(mut socket: Socket, mut orders: mpsc::Receiver<Order>, seen: watch::Sender<Seen>) {
+async fn drive(mut line: Line, mut orders: mpsc::Receiver<Order>, seen: watch::Sender<Seen>) {
     let mut reads = true;
     let end = loop {
         tokio::select! {
             biased; // What the app decides comes before what it reads.
             order = orders.recv() => match order {
                 Some(Order::Say(text)) => {
-                    if socket.send(text).await.is_err() {
+                    if line.send(&text).await.is_err() {
                         break End::Broken;
                     }
                 }
                 Some(Order::Read(does)) => reads = does,
                 Some(Order::Cut) | None => break End::Broken,
             },
-            message = socket.next(), if reads => match message {
+            message = line.next(), if reads => match message {
                 // A connection that is gone is seen at the next read.
-                Ok(message) if is_ping(&message) => drop(socket.send(PONG).await),
+                Ok(message) if is_ping(&message) => drop(line.send(PONG).await),
                 Ok(message) => seen.send_modify(|seen| seen.take_message(message)),
                 Err(SocketError::Closed { code, .. }) => break End::Closed(code),
                 Err(SocketError::Message(error)) => panic!("the server speaks no JSON: {error}"),
@@ -318,6 +368,6 @@ async fn drive(mut socket: Socket, mut orders: mpsc::Receiver<Order>, seen: watc
             },
         }
     };
-    drop(socket); // Before anybody hears of it.
+    drop(line); // Before anybody hears of it.
     seen.send_modify(|seen| seen.end = Some(end));
 }

@@ -1,6 +1,6 @@
 //! What one scenario takes place in, and what the sentences of its steps refer to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tidings_simulator::{FcmConfig, FcmSimulator, WebPushSimulator};
 use tidings_telemetry::unix_now;
-use tidings_types::Timestamp;
+use tidings_types::{Format, Timestamp};
 use tokio::net::TcpStream;
 
 use crate::app::{App, End, Identity};
@@ -38,6 +38,8 @@ pub(crate) struct World {
     pub(crate) crowd: Option<Crowd>,
     phones: BTreeMap<String, Phone>,
     apps: BTreeMap<String, App>,
+    /// The people whose app speaks Protobuf.
+    pub(crate) protobuf: BTreeSet<String>,
     /// Events that were accepted, in order.
     pub(crate) told: Vec<Told>,
     /// Ids of events that were refused.
@@ -82,6 +84,7 @@ impl World {
             crowd: None,
             phones: BTreeMap::new(),
             apps: BTreeMap::new(),
+            protobuf: BTreeSet::new(),
             told: Vec::new(),
             refused: Vec::new(),
             refusal: None,
@@ -332,7 +335,8 @@ impl World {
         }
         let token = connection_token(TOKEN_SECRET, &person.to_lowercase(), signed.as_deref());
         let addr = self.server().await.addr();
-        let app = App::connect(addr, Identity { token, device: said, visible }).await;
+        let format = if self.protobuf.contains(person) { Format::Protobuf } else { Format::Json };
+        let app = App::connect(addr, Identity { token, device: said, visible, format }).await;
         let app = app.unwrap_or_else(|end| panic!("{person}'s app is not let in: {end:?}"));
         self.apps.insert(person.to_owned(), app);
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cucumber::{given, then, when};
+use tidings_types::Format;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Person, PhoneName};
@@ -13,6 +14,11 @@ use crate::world::{Claim, World};
 
 /// For so long after connecting, the server asks nobody for receipts; and some.
 const QUIET: Duration = Duration::from_millis(1_100);
+
+#[given(expr = "{person}'s app speaks Protobuf")]
+async fn speaks_protobuf(world: &mut World, person: Person) {
+    world.protobuf.insert((*person).to_owned());
+}
 
 #[given(expr = "{person}'s app is connected")]
 async fn connected(world: &mut World, person: Person) {
@@ -115,7 +121,7 @@ async fn pongs(world: &mut World, person: Person) {
 async fn stranger(world: &mut World) {
     let token = connection_token("a-secret-that-a-stranger-has-made-up", "ada", None);
     let addr = world.server().await.addr();
-    let identity = Identity { token, device: None, visible: None };
+    let identity = Identity { token, device: None, visible: None, format: Format::Json };
     world.refused_connection = App::connect(addr, identity).await.err();
 }
 
