@@ -1,5 +1,5 @@
-//! The command line: what can be asked of the program. Each command's arguments are here, with examples in its help;
-//! what it does is in `command`.
+//! The command line. Each command's arguments are here, with examples in its help. The code that runs a command is in
+//! `command`.
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. Results go to standard output, everything else to
 //! standard error; `--json` makes results machine-readable. Colours only on a terminal.
@@ -45,12 +45,12 @@ const STYLES: Styles = Styles::styled()
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.")]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What the program can do.
+/// All commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the server.
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Subscribe(SubscribeArgs),
     /// Stand in for a push provider.
     #[command(
-        after_help = "What a simulator can be asked and told while it runs, and how it can misbehave: docs/simulator.md."
+        after_help = "docs/simulator.md describes a simulator's control interface and the faults it can simulate."
     )]
     #[command(subcommand)]
     #[cfg(feature = "simulate")]
@@ -74,21 +74,21 @@ pub(crate) enum Command {
     /// Register devices, look at them, log them out.
     #[command(subcommand)]
     Devices(DevicesCommand),
-    /// Hand out or forget all that is kept of a user.
+    /// Export or erase everything that is stored about a user.
     #[command(subcommand)]
     Users(UsersCommand),
-    /// Count who would be told, without telling anybody.
+    /// Count the devices that an event would reach, without sending anything.
     #[command(subcommand)]
     Audience(AudienceCommand),
-    /// See what became of events, call them off, hold pushes and let them go on.
+    /// See the outcomes of events, cancel events, pause and resume pushes.
     #[command(subcommand)]
     Jobs(JobsCommand),
-    /// Show what a notification says, in one language or in all.
+    /// Show the text of a notification, in one language or in all.
     Preview(PreviewArgs),
     /// Keys for notifications to browsers.
     #[command(subcommand)]
     WebPush(WebPushCommand),
-    /// Back the store up, restore it, see whether it is sound.
+    /// Back up, restore or check the store.
     #[command(subcommand)]
     Store(StoreCommand),
     /// Look at the configuration.
@@ -116,7 +116,7 @@ setting; the old ones finish what they have begun.")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) file: ConfigFile,
-    /// Devices to register before anybody is let in, as JSON: {"devices": [{"id", "app", "locale", …}]}
+    /// Devices to register before the server accepts connections, as JSON: {"devices": [{"id", "app", "locale", …}]}
     #[arg(long, value_name = "FILE")]
     pub(crate) seed: Option<PathBuf>,
 }
@@ -142,40 +142,40 @@ pub(crate) struct PublishArgs {
     /// Publish into this channel instead of handing in an event.
     #[arg(long, requires = "json_text")]
     pub(crate) channel: Option<String>,
-    /// Which kind of event.
+    /// The kind of event.
     #[arg(long, required_unless_present = "json_text", requires = "subject")]
     pub(crate) topic: Option<String>,
-    /// What it is about, kind:key; may be given several times.
+    /// What the event is about, as kind:key; may be given several times.
     #[arg(long, value_name = "KIND:KEY")]
     pub(crate) subject: Vec<String>,
-    /// A parameter for the texts; digits make a number. May be given several times.
+    /// A parameter for the texts; a value of digits is a number. May be given several times.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) param: Vec<(String, String)>,
-    /// The event's id; the same id is the same event.
+    /// The event's id. Events with the same id are the same event.
     #[arg(long)]
     pub(crate) id: Option<String>,
-    /// What it replaces on a device.
+    /// Collapse key: the event replaces an older one with the same key on the device.
     #[arg(long, value_name = "KEY")]
     pub(crate) collapse_key: Option<String>,
-    /// How long it is worth delivering, such as 4h.
+    /// How long the event is worth delivering, such as 4h.
     #[arg(long, value_parser = parse_duration)]
     pub(crate) ttl: Option<Duration>,
-    /// Before which other events it is sent [default: normal]
+    /// Events of a higher priority are sent first [default: normal]
     #[arg(long, value_parser = ["high", "normal", "low"])]
     pub(crate) priority: Option<String>,
-    /// How urgently providers deliver it; without it, at once.
+    /// How urgently providers deliver the notification; without this option, at once.
     #[arg(long, value_parser = ["very_low", "low", "normal", "high"])]
     pub(crate) urgency: Option<String>,
-    /// When it is due, such as 2026-07-15T20:04:05+02:00; until then it can be called off without a trace.
+    /// When the event is due, such as 2026-07-15T20:04:05+02:00. Cancelled before that, it leaves no trace.
     #[arg(long, value_name = "TIME")]
     pub(crate) at: Option<Rfc3339>,
-    /// Push nobody if it would be for fewer devices.
+    /// Push nothing if the audience has fewer devices.
     #[arg(long, value_name = "N")]
     pub(crate) expect_min: Option<u32>,
-    /// Push nobody if it would be for more devices.
+    /// Push nothing if the audience has more devices.
     #[arg(long, value_name = "N")]
     pub(crate) expect_max: Option<u32>,
-    /// Do everything but the delivery; providers that offer it validate the message.
+    /// Do everything except deliver. Providers that can validate a message do so.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Refuse an event that would be accepted with a warning.
@@ -217,19 +217,19 @@ pub(crate) struct SubscribeArgs {
 
 It is signed (HS256) with client.token_hmac_secret of the configuration.")]
 pub(crate) struct TokenArgs {
-    /// Who connects; empty for nobody in particular.
+    /// The user who connects; empty for an anonymous user.
     #[arg(long)]
     pub(crate) user: String,
-    /// The device that connects: it is proven by the token, without its credential.
+    /// The device that connects. The token proves it; the device needs no credential.
     #[arg(long, value_name = "ID", conflicts_with = "channel")]
     pub(crate) device: Option<String>,
     /// Make a subscription token for this channel instead of a connection token.
     #[arg(long)]
     pub(crate) channel: Option<String>,
-    /// How long it is good.
+    /// How long the token is valid.
     #[arg(long, default_value = "1h", value_parser = parse_duration, value_name = "DURATION", conflicts_with = "forever")]
     pub(crate) expires_in: Duration,
-    /// Make it good for ever.
+    /// The token never expires.
     #[arg(long)]
     pub(crate) forever: bool,
     /// JSON that others see with the user's presence and publications.
@@ -242,10 +242,10 @@ pub(crate) struct TokenArgs {
     pub(crate) json: bool,
 }
 
-/// What can be asked about the configuration.
+/// Commands about the configuration.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Check it; print what is in force, who says so, and how much memory it may come to need.
+    /// Check it; print each setting with its origin, and how much memory the server may need.
     #[command(after_help = "Examples:
   tidings config check
   tidings config check --config tidings.toml --json")]
@@ -254,16 +254,16 @@ pub(crate) enum ConfigCommand {
     #[command(after_help = "Example:
   tidings config example > tidings.toml")]
     Example,
-    /// Print the reference page, in Markdown.
+    /// Print the reference of all settings, in Markdown.
     #[command(after_help = "Example:
   tidings config reference > configuration.md")]
     Reference,
 }
 
-/// What `web-push` can do.
+/// Commands of `web-push`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum WebPushCommand {
-    /// Make a key pair (VAPID), or print the public half of the one in a file.
+    /// Make a key pair (VAPID), or print the public key of an existing file.
     Keys(WebPushKeysArgs),
 }
 
@@ -277,13 +277,13 @@ pub(crate) enum WebPushCommand {
 The private half goes into the file, which only its owner can read and which is never
 overwritten: browsers that subscribed with a lost key have to subscribe again.")]
 pub(crate) struct WebPushKeysArgs {
-    /// Where to put the private half; there must be no such file.
+    /// Where to write the private key; the file must not exist.
     #[arg(long, value_name = "FILE", default_value = "vapid.pem", conflicts_with = "show")]
     pub(crate) file: PathBuf,
-    /// Make nothing, print the public half of the key in this file.
+    /// Make no key; print the public key of this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) show: Option<PathBuf>,
-    /// Print the public half and the file's name as JSON.
+    /// Print the public key and the file's name as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

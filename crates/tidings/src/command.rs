@@ -1,4 +1,4 @@
-//! What the commands do, one module each; their arguments are in `cli`.
+//! The commands, one module each. Their arguments are in `cli`.
 
 pub(crate) mod client;
 pub(crate) mod completions;

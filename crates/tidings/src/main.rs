@@ -1,4 +1,4 @@
-//! The server, and the tools around it: reads arguments, hands them to the command, turns its result into the exit code.
+//! The program `tidings`: reads the arguments, runs the command, and turns its result into the exit code.
 
 mod cli;
 mod command;
@@ -18,7 +18,7 @@ use crate::cli::{Cli, Command};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc; // docs/decisions/0003
 
 fn main() -> ExitCode {
-    data_folder::keep_private(); // Before there is a second thread: it is the whole process's.
+    data_folder::keep_private(); // Before there is a second thread: the umask belongs to the whole process.
     tidings_telemetry::panics::install(log::last_words);
     let cli = Cli::parse(); // Wrong usage ends here, with 2.
     let code = match run(cli.command) {
@@ -32,11 +32,11 @@ fn main() -> ExitCode {
             error.exit_code()
         }
     };
-    log::flush(); // The last lines are the ones that are read.
+    log::flush(); // The last lines matter most.
     code
 }
 
-/// The commands that hold a server in them use every core; the others are small, one thread does.
+/// Commands that run a server use every core. For the others one thread is enough.
 fn run(command: Command) -> Result<(), CommandError> {
     let has_server = match &command {
         Command::Serve(_) => true,

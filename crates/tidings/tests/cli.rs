@@ -60,7 +60,8 @@ fn a_notification_is_previewed_without_a_server() {
     assert!(payload.starts_with(r#"{"aps":{"alert":{"title":"Goal for Sweden!","body":"Ada scores"}"#), "{payload}");
     let partly = run("preview goal --locale sv --set team=Sweden", dir.path());
     assert_eq!(text(&partly.stdout).lines().skip(1).collect::<Vec<_>>(), ["  Goal for Sweden!", "  %{scorer} scores"]);
-    let told = "warning: not set, so shown as placeholders: scorer; set them with --set scorer=…\n";
+    let told =
+        "warning: these parameters are not set and are shown as placeholders: scorer; set them with --set scorer=…\n";
     assert_eq!((partly.status.code(), text(&partly.stderr)), (Some(0), told));
     let config = format!("{config}title_plural = \"%{{goals}} goals for %{{team}}!\"\ncount = \"goals\"\n");
     std::fs::write(dir.path().join("tidings.toml"), config).unwrap();
@@ -102,7 +103,7 @@ fn a_check_reads_topics_and_translations_and_tells_what_is_missing() {
     catalogue("de", &format!("{goal}{end}"));
     let checked = run("config check", dir.path());
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
-    let (told, expected) = (text(&checked.stdout), "# goal: no translation, or not a whole one, for de\n");
+    let (told, expected) = (text(&checked.stdout), "# goal: no translation, or an incomplete one, for de\n");
     assert!(told.contains(expected) && told.contains("# end: nothing is missing\n"), "{told}");
     let json: serde_json::Value = serde_json::from_slice(&run("config check --json", dir.path()).stdout).unwrap();
     let topics = serde_json::json!([{"topic": "end", "lacks": []}, {"topic": "goal", "lacks": ["de"]}]);

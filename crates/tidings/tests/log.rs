@@ -51,7 +51,10 @@ fn lines_before_an_exit_with_an_error_are_there_and_before_the_error() {
     let error = lines.iter().position(|line| line["level"] == "ERROR").expect("it says why");
     assert!(lines[error]["message"].as_str().unwrap().contains("missing.json"), "{}", lines[error]);
     // Behind it may come lines of threads that are still closing what they hold.
-    assert!(lines[..error].iter().any(|line| line["message"] == "Memory, every count at its limit"), "{lines:?}");
+    assert!(
+        lines[..error].iter().any(|line| line["message"] == "Memory when every count is at its limit"),
+        "{lines:?}"
+    );
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn a_hangup_reloads_credentials_and_harms_nothing() {
 
     server.says("listening on http://");
     server.signal(Signal::HUP);
-    server.says("Credential is the same");
+    server.says("Credential has not changed");
     fs::write(path("key.p8"), "no key").unwrap();
     server.signal(Signal::HUP);
     let told = server.says("Configuration is wrong, nothing is reloaded");

@@ -126,7 +126,7 @@ fn what_a_running_server_holds_is_restored_elsewhere_and_served() {
     assert_eq!((told["bytes"].as_u64(), found.permissions().mode() & 0o777), (Some(found.len()), 0o600));
     assert!(told["rows"]["device"].as_u64() >= Some(1), "{told}");
     let again = refused("store backup --out b.backup", old.path(), 1);
-    assert_eq!(again, "error: b.backup is there already and is not overwritten; name another file\n");
+    assert_eq!(again, "error: b.backup already exists and is not overwritten; name another file\n");
     let in_use = refused("store verify --data data", old.path(), 1);
     assert!(in_use.contains("in use by another process") && in_use.contains("store backup --out FILE"), "{in_use}");
     // The stream of a running server can be looked at without a file.
@@ -144,7 +144,7 @@ fn what_a_running_server_holds_is_restored_elsewhere_and_served() {
     assert!(restored.starts_with("restored everything up to commit ") && restored.ends_with(" into data/store\n"));
     assert_eq!(fs::metadata(new.path().join("data")).unwrap().permissions().mode() & 0o777, 0o700);
     let verified = done("store verify --data data", new.path());
-    assert!(verified.ends_with("all rows can be read and belong together\n"), "{verified}");
+    assert!(verified.ends_with("all rows are readable and consistent\n"), "{verified}");
     let server = Server::start(new.path());
     assert_eq!(shown(new.path(), "phone-1"), before);
     register(new.path(), "phone-9");

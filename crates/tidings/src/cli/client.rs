@@ -1,4 +1,5 @@
-//! Arguments of the commands that ask a server's API: `devices`, `audience`, `jobs`; and of `preview`, which asks none.
+//! Arguments of the commands that call a server's API (`devices`, `users`, `audience`, `jobs`), and of `preview`, which
+//! does not.
 
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use tidings_types::BrakeScope;
 
 use super::common::{ApiServer, ConfigFile, parameter};
 
-/// What can be done with devices.
+/// Commands about devices.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DevicesCommand {
     /// List devices in the order of their ids.
@@ -19,7 +20,7 @@ pub(crate) enum DevicesCommand {
         /// Only those of this user.
         #[arg(long)]
         user: Option<String>,
-        /// Begin behind this id.
+        /// Begin after this id.
         #[arg(long, value_name = "ID")]
         after: Option<String>,
         /// At most so many.
@@ -54,7 +55,7 @@ history. Of web it is the browser's subscription as JSON.")]
         #[command(flatten)]
         api: ApiServer,
     },
-    /// Register a device, or replace what is known of it; a new one's credential is printed once.
+    /// Register a device, or replace its record. The credential of a new device is printed once.
     #[command(after_help = "Examples:
   tidings devices register phone-7 --app com.example.app --token 5f3a… --locale pt-BR --user 42
   tidings devices register phone-8 --platform android --app a.b --token dPx0:APA91b --locale pl
@@ -83,13 +84,13 @@ A browser's subscription is what JSON.stringify(subscription) gives; - reads sta
         /// Which kinds of event about it.
         #[arg(required = true)]
         topics: Vec<String>,
-        /// Refuse what would be done with a warning: a topic that is not configured.
+        /// Refuse a topic that is not configured, instead of accepting it with a warning.
         #[arg(long)]
         strict: bool,
         #[command(flatten)]
         api: ApiServer,
     },
-    /// End subscriptions on a subject: those to the topic, without one all.
+    /// End the subscriptions on a subject: to the given topic, or to all.
     #[command(after_help = "Examples:
   tidings devices unsubscribe phone-7 team:42 goal
   tidings devices unsubscribe phone-7 team:42")]
@@ -103,7 +104,7 @@ A browser's subscription is what JSON.stringify(subscription) gives; - reads sta
         #[command(flatten)]
         api: ApiServer,
     },
-    /// Tell a device nothing, or nothing of a subject, for a time or until it is unmuted.
+    /// Send a device nothing, or nothing about a subject, for a time or until it is unmuted.
     #[command(after_help = "Examples:
   tidings devices mute phone-7 --for 8h
   tidings devices mute phone-7 --subject team:42
@@ -111,13 +112,13 @@ A browser's subscription is what JSON.stringify(subscription) gives; - reads sta
     Mute {
         /// The device.
         id: String,
-        /// Only what is about this, kind:key; without one, everything.
+        /// Mute only this subject, kind:key; without one, everything.
         #[arg(long, value_name = "KIND:KEY")]
         subject: Option<String>,
-        /// When it ends by itself, RFC 3339.
+        /// When the mute ends, RFC 3339.
         #[arg(long, value_name = "MOMENT", conflicts_with = "for")]
         until: Option<String>,
-        /// How long it lasts: 30m, 8h, 7d.
+        /// How long the mute lasts: 30m, 8h, 7d.
         #[arg(long, value_name = "DURATION")]
         r#for: Option<String>,
         #[command(flatten)]
@@ -130,7 +131,7 @@ A browser's subscription is what JSON.stringify(subscription) gives; - reads sta
     Unmute {
         /// The device.
         id: String,
-        /// The mute of this subject, kind:key; without one, that of everything.
+        /// End the mute of this subject, kind:key; without one, the mute of everything.
         #[arg(long, value_name = "KIND:KEY")]
         subject: Option<String>,
         #[command(flatten)]
@@ -159,13 +160,13 @@ After a lost connection a file goes on where it stands. With a name that also ho
 run of this command: the server remembers how many lines are done, so give each file a name of its
 own. See docs/devices.md.")]
     Import(ImportArgs),
-    /// Print all devices with what belongs to them, as `import` takes them; it holds their tokens, so the API key needs the
-    /// scope backup.
+    /// Print all devices with their data, in the format of `import`. The output holds device tokens, so the API key
+    /// needs the scope backup.
     #[command(after_help = "Examples:
   tidings devices export --out devices.ndjson
   tidings devices export --selector 'platform = ios and country = SE' | jq -r .id")]
     Export(ExportArgs),
-    /// Give a device a new credential; the old one proves nothing any more.
+    /// Give a device a new credential; the old one is no longer valid.
     #[command(after_help = "Example:
   tidings devices rotate phone-7")]
     Rotate {
@@ -190,10 +191,10 @@ own. See docs/devices.md.")]
 pub(crate) struct ImportArgs {
     /// File with the devices; `-` reads standard input.
     pub(crate) file: PathBuf,
-    /// Name of the import, under which another run of this command goes on.
+    /// Name of the import. Another run with the same name continues it.
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// What is done with a wrong line: stop there, or skip it and tell.
+    /// What to do with a wrong line: stop there, or report and skip it.
     #[arg(long, value_name = "WHAT", default_value = "stop", value_parser = ["stop", "skip"])]
     pub(crate) on_error: String,
     #[command(flatten)]
@@ -203,41 +204,41 @@ pub(crate) struct ImportArgs {
 /// Arguments of `devices export`.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// Only devices that this selector means, see `tidings audience explain`.
+    /// Only devices that match this selector, see `tidings audience explain`.
     #[arg(long, conflicts_with = "after")]
     pub(crate) selector: Option<String>,
-    /// Begin behind this id.
+    /// Begin after this id.
     #[arg(long, value_name = "ID")]
     pub(crate) after: Option<String>,
-    /// File to write, for you alone; `-` is standard output.
+    /// File to write, readable only by you; `-` is standard output.
     #[arg(long, short, value_name = "FILE", default_value = "-")]
     pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) api: ApiServer,
 }
 
-/// What can be done with all devices of a user.
+/// Commands about all devices of a user.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UsersCommand {
-    /// Print everything that is kept of a user, as one JSON document.
+    /// Print everything that is stored about a user, as one JSON document.
     #[command(after_help = "Example:
   tidings users export 42 --out user-42.json")]
     Export {
         /// The user.
         user: String,
-        /// File to write, for you alone; `-` is standard output.
+        /// File to write, readable only by you; `-` is standard output.
         #[arg(long, short, value_name = "FILE", default_value = "-")]
         out: PathBuf,
         #[command(flatten)]
         api: ApiServer,
     },
-    /// Forget all devices of a user, with all that belongs to them. There is no way back.
+    /// Delete all devices of a user and their data. This cannot be undone.
     #[command(after_help = "Example:
   tidings users erase 42 --yes")]
     Erase {
         /// The user.
         user: String,
-        /// Really.
+        /// Confirm that everything is to be deleted.
         #[arg(long, required = true)]
         yes: bool,
         #[command(flatten)]
@@ -250,11 +251,11 @@ pub(crate) enum UsersCommand {
 pub(crate) struct RegisterArgs {
     /// The application's name for the device.
     pub(crate) id: String,
-    /// The application it runs: its bundle id.
+    /// The application that the device runs: its bundle id.
     #[arg(long)]
     pub(crate) app: String,
-    /// Its address at the provider: for ios in hexadecimal digits, for android as the app gets it. May be left out where
-    /// the permission is unknown or denied.
+    /// The device's token at the provider: for ios in hexadecimal digits, for android as the app gets it. May be left
+    /// out when the permission is unknown or denied.
     #[arg(long, conflicts_with = "web_push", required_unless_present_any = ["web_push", "push_permission"])]
     pub(crate) token: Option<String>,
     /// A browser's subscription, as JSON; `-` reads standard input.
@@ -275,33 +276,33 @@ pub(crate) struct RegisterArgs {
     /// Its time zone, such as Europe/Stockholm.
     #[arg(long, value_name = "ZONE")]
     pub(crate) time_zone: Option<String>,
-    /// Whether its user lets the app show notifications; one that says denied is not pushed [default: unknown]
+    /// Whether the user lets the app show notifications. A device with denied is not pushed [default: unknown]
     #[arg(long, value_parser = ["unknown", "granted", "provisional", "denied"])]
     pub(crate) push_permission: Option<String>,
-    /// Who uses it.
+    /// The user of the device.
     #[arg(long)]
     pub(crate) user: Option<String>,
-    /// Whether a push to this token has worked before, with another system: then it needs no quarantine.
+    /// Whether another system has pushed to this token with success. If so, the token needs no quarantine.
     #[arg(long, value_name = "BOOL")]
     pub(crate) proven: Option<bool>,
-    /// Refuse what would be done with a warning: an app that no push section names.
+    /// Refuse an app that no push section names, instead of accepting it with a warning.
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) api: ApiServer,
 }
 
-/// What can be asked about audiences. Nothing is sent.
+/// Commands about audiences. Nothing is sent.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AudienceCommand {
-    /// Count the devices that an event would be for, by kind, and how long pushing would take.
+    /// Count the devices of an event's audience, by kind, and estimate how long pushing would take.
     #[command(after_help = "Examples:
   tidings audience preview goal --subject team:42
   tidings audience preview goal --subject team:42 --subject match:1 --locale pt --country BR
   tidings audience preview order --subject order:7 --to-user 42 --json
   tidings audience preview news --subject site:all --to 'platform = ios and country in (SE, NO)'")]
     Preview(PreviewAudienceArgs),
-    /// Show what each part of a selector means: the selector as a tree with devices counted.
+    /// Show the selector as a tree, with the number of devices that each part matches.
     #[command(after_help = "Examples:
   tidings audience explain 'goal on team:42 and country in (SE, NO)'
   tidings audience explain 'platform = ios and not locale = sv' --json
@@ -323,13 +324,13 @@ pub(crate) struct PreviewAudienceArgs {
     /// What it is about, kind:key; may be given several times.
     #[arg(long, value_name = "KIND:KEY", required = true)]
     pub(crate) subject: Vec<String>,
-    /// Instead of who subscribed: all devices of this user. May be given several times.
+    /// All devices of this user, instead of the subscribers. May be given several times.
     #[arg(long, value_name = "USER")]
     pub(crate) to_user: Vec<String>,
-    /// Instead of who subscribed: this device. May be given several times.
+    /// This device, instead of the subscribers. May be given several times.
     #[arg(long, value_name = "ID")]
     pub(crate) to_device: Vec<String>,
-    /// Instead of who subscribed: whom this selector means, see `tidings audience explain`.
+    /// The devices that match this selector, instead of the subscribers; see `tidings audience explain`.
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) to: Option<String>,
     /// Only in this country. May be given several times.
@@ -348,10 +349,10 @@ pub(crate) struct PreviewAudienceArgs {
     pub(crate) api: ApiServer,
 }
 
-/// What can be asked about jobs: what became of events.
+/// Commands about jobs: the delivery of events.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
-    /// List the newest events and how far each has come.
+    /// List the newest events with their progress.
     #[command(after_help = "Examples:
   tidings jobs list
   tidings jobs list --limit 100 --json")]
@@ -365,7 +366,7 @@ pub(crate) enum JobsCommand {
         #[command(flatten)]
         api: ApiServer,
     },
-    /// Show what became of an event.
+    /// Show the outcomes of an event.
     #[command(after_help = "Examples:
   tidings jobs show goal-1
   tidings jobs show goal-1 --wait         until every device has its outcome")]
@@ -378,7 +379,7 @@ pub(crate) enum JobsCommand {
         #[command(flatten)]
         api: ApiServer,
     },
-    /// Watch jobs live: how far each has come, how fast, how long it will take.
+    /// Watch jobs live: progress, rate and remaining time.
     #[command(after_help = "Examples:
   tidings jobs watch                      all that run, until Ctrl-C
   tidings jobs watch goal-1               until it is done: exit code 0, or 1 when it was cancelled
@@ -391,7 +392,7 @@ On a terminal each job has a line of its own; else a line is printed per change.
         #[command(flatten)]
         api: ApiServer,
     },
-    /// Call an event off: who was not sent to yet will not be; one that is not due yet is forgotten.
+    /// Cancel an event. Devices that it was not sent to yet get nothing; an event that is not due yet is deleted.
     #[command(after_help = "Example:
   tidings jobs cancel newsletter-7")]
     Cancel {
@@ -400,7 +401,7 @@ On a terminal each job has a line of its own; else a line is printed per change.
         #[command(flatten)]
         api: ApiServer,
     },
-    /// Print all jobs that are remembered, newest first, one JSON object per line.
+    /// Print all jobs that are kept, newest first, one JSON object per line.
     #[command(after_help = "Examples:
   tidings jobs export > jobs.ndjson
   tidings jobs export | jq -r '[.id, .audience, .outcomes.accepted] | @csv'")]
@@ -421,7 +422,7 @@ On a terminal each job has a line of its own; else a line is printed per change.
         #[command(flatten)]
         api: ApiServer,
     },
-    /// Hold pushes: they wait, until they expire, and go on when resumed. The key needs the scope operate.
+    /// Pause pushes: they wait until they expire or are resumed. The key needs the scope operate.
     #[command(after_help = "Examples:
   tidings jobs pause everything
   tidings jobs pause topic:newsletter
@@ -431,21 +432,21 @@ On a terminal each job has a line of its own; else a line is printed per change.
 It holds across restarts. What providers already have is not called back; connected clients
 are told of events as before.")]
     Pause {
-        /// What is held: everything, app:ID, topic:NAME or provider:NAME (apns, fcm, web_push).
+        /// What to pause: everything, app:ID, topic:NAME or provider:NAME (apns, fcm, web_push).
         scope: BrakeScope,
         #[command(flatten)]
         api: ApiServer,
     },
-    /// Let pushes go on that were held. The key needs the scope operate.
+    /// Resume pushes that were paused. The key needs the scope operate.
     #[command(after_help = "Example:
   tidings jobs resume topic:newsletter")]
     Resume {
-        /// What was held, as it was said to `pause`.
+        /// What to resume, as it was given to `pause`.
         scope: BrakeScope,
         #[command(flatten)]
         api: ApiServer,
     },
-    /// List what is held. The key needs the scope read.
+    /// List what is paused. The key needs the scope read.
     #[command(after_help = "Example:
   tidings jobs brakes")]
     Brakes {
@@ -480,7 +481,7 @@ pub(crate) struct PreviewArgs {
     /// Further fields of the event, as a JSON object in a file; `-` reads standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) event: Option<PathBuf>,
-    /// Print the bytes that are sent.
+    /// Print the payload as it would be sent.
     #[arg(long, requires = "locale", conflicts_with = "json")]
     pub(crate) raw: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What the arguments of several commands have in common: where the configuration and the server are.
+//! Arguments that several commands share: where the configuration and the server are.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub(crate) struct ApiServer {
     pub(crate) api_key_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) server: Server,
-    /// Print the server's answer as it is.
+    /// Print the server's answer unchanged, as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -18,19 +18,19 @@ pub(crate) enum SimulateCommand {
     WebPush(SimulateWebPushArgs),
 }
 
-/// What all simulators can be told.
+/// Arguments of all simulators.
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArgs {
     /// Folder for the certificate and the keys made at the start; simulators of several kinds can share it.
     #[arg(long, default_value = "simulator", value_name = "FOLDER")]
     pub(crate) dir: PathBuf,
-    /// How it misbehaves, as JSON: delays, rejections, resets (docs/simulator.md).
+    /// Faults to simulate, as JSON: delays, rejections, resets (docs/simulator.md).
     #[arg(long, value_name = "FILE")]
     pub(crate) faults: Option<PathBuf>,
-    /// How far away it is: answers come so much later, side by side.
+    /// Simulated round trip: each answer is delayed by this time; answers do not wait for each other.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) round_trip: Option<Duration>,
-    /// What all chances are drawn from.
+    /// Seed of all random choices.
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
     /// Threads; by default half as many as there are cores, at most 4.
@@ -41,7 +41,7 @@ pub(crate) struct SimulateArgs {
     pub(crate) json: bool,
 }
 
-/// The other half is for the server, which is tried on the same machine.
+/// Half of the cores are for the server under test on the same machine.
 fn default_threads() -> u16 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores / 2).clamp(1, 4) as u16
@@ -58,7 +58,7 @@ pub(crate) struct SimulateApnsArgs {
     /// Where it listens.
     #[arg(long, default_value = "127.0.0.1:2197", value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
-    /// Bundle id for the configuration to paste; other apps are refused when given.
+    /// Bundle id for the printed configuration. When given, other apps are refused.
     #[arg(long, value_name = "BUNDLE_ID")]
     pub(crate) app: Option<String>,
     #[command(flatten)]
@@ -75,10 +75,10 @@ pub(crate) struct SimulateFcmArgs {
     /// Where it listens.
     #[arg(long, default_value = "127.0.0.1:2198", value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
-    /// The project that may be sent to.
+    /// The Firebase project that messages may be sent to.
     #[arg(long, default_value = "tidings-simulator", value_name = "ID")]
     pub(crate) project: String,
-    /// Application id for the configuration to paste.
+    /// Application id for the printed configuration.
     #[arg(long, value_name = "APPLICATION_ID")]
     pub(crate) app: Option<String>,
     #[command(flatten)]
@@ -94,10 +94,10 @@ pub(crate) struct SimulateWebPushArgs {
     /// Where it listens.
     #[arg(long, default_value = "127.0.0.1:2199", value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
-    /// Name of the web app for the configuration to paste.
+    /// Name of the web app for the printed configuration.
     #[arg(long, value_name = "APP")]
     pub(crate) app: Option<String>,
-    /// Browsers that subscribe at the start: written to subscriptions.ndjson, one a line.
+    /// Browsers that subscribe at the start. Their subscriptions are written to subscriptions.ndjson, one a line.
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) subscriptions: u32,
     #[command(flatten)]

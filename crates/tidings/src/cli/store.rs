@@ -6,14 +6,14 @@ use clap::{Args, Subcommand};
 
 use super::common::ApiServer;
 
-/// What can be done with a whole store.
+/// Commands about the whole store.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Take a backup, of a running server or of a folder. The key needs the scope backup.
+    /// Take a backup of a running server or of a data folder. The key needs the scope backup.
     Backup(Box<StoreBackupArgs>),
-    /// Make a store of a backup, in a data folder that has none.
+    /// Make a store from a backup, in a data folder that has none.
     Restore(StoreRestoreArgs),
-    /// See whether a backup, or the store of a stopped server, is whole and its rows belong together.
+    /// Check that a backup, or the store of a stopped server, is complete and its rows are consistent.
     Verify(StoreVerifyArgs),
 }
 
@@ -52,10 +52,10 @@ pub(crate) struct StoreRestoreArgs {
     /// The backup; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) from: PathBuf,
-    /// The data folder, as in the configuration's data_dir; made if it is not there.
+    /// The data folder, as in the configuration's data_dir. Created if it does not exist.
     #[arg(long, value_name = "DIR")]
     pub(crate) data: PathBuf,
-    /// Let jobs and scheduled events of the backup go on when the server starts, instead of pausing all pushes.
+    /// Continue the jobs and scheduled events of the backup when the server starts, instead of pausing all pushes.
     #[arg(long)]
     pub(crate) resume: bool,
     /// Print what was restored as JSON.

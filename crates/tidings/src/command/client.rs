@@ -1,4 +1,4 @@
-//! The commands that ask a server's API: `devices`, `users`, `audience`, `jobs`.
+//! The commands that call a server's API: `devices`, `users`, `audience`, `jobs`.
 
 mod api;
 mod audience;

@@ -5,7 +5,6 @@ use clap::CommandFactory as _;
 use super::CommandError;
 use crate::cli::{Cli, CompletionsArgs};
 
-/// Prints it.
 pub(crate) fn run(args: &CompletionsArgs) -> Result<(), CommandError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "tidings", &mut script);

@@ -1,4 +1,4 @@
-//! `tidings config`: what the configuration says, could say, and would cost.
+//! `tidings config`: checks the configuration, shows its settings and the memory they need.
 
 use serde::Serialize;
 use tidings_types::{Locale, TopicName};
@@ -9,7 +9,6 @@ use tidings_config::{MemorySum, effective, example, memory_sum, reference};
 use tidings_server::output::{Kind, line, remark};
 use tidings_server::topics;
 
-/// Runs `config check`, `config example` or `config reference`.
 pub(crate) async fn run(command: ConfigCommand) -> Result<(), CommandError> {
     match command {
         ConfigCommand::Check(args) => check(&args),
@@ -40,7 +39,7 @@ struct ReportSetting<'a> {
 #[derive(Serialize)]
 struct ReportTopic<'a> {
     topic: &'a TopicName,
-    /// Languages that it is not, or only partly, translated into, while there are catalogues for them.
+    /// Languages that have a catalogue, but no or only a partial translation of this topic.
     lacks: &'a [Locale],
 }
 
@@ -73,7 +72,7 @@ fn check(args: &ConfigCheckArgs) -> Result<(), CommandError> {
         let lacks: Vec<&str> = lacks.iter().map(Locale::as_str).collect();
         match lacks.is_empty() {
             true => line(format!("# {topic}: nothing is missing"))?,
-            false => line(format!("# {topic}: no translation, or not a whole one, for {}", lacks.join(", ")))?,
+            false => line(format!("# {topic}: no translation, or an incomplete one, for {}", lacks.join(", ")))?,
         }
     }
     line("\n# Memory:")?;

@@ -1,7 +1,7 @@
-//! `tidings preview`: what a notification says, before anything is sent.
+//! `tidings preview`: the text of a notification, before anything is sent.
 //!
-//! Texts, translations and the way to the bytes are those of the server; only where the event's publication stands is not
-//! known yet.
+//! It uses the server's texts, translations and rendering code. Only the positions of the event's publications are
+//! missing.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,6 @@ struct Shown {
     bytes: usize,
 }
 
-/// Prints the texts, or the bytes.
 pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
     let topics = tidings_server::topics(&load(&args.file)?.config).map_err(tidings_server::ServeError::from)?;
     let mut event = event(&args)?;
@@ -36,7 +35,7 @@ pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
     if !missing.is_empty() {
         let names = missing.join(", ");
         let one = &missing[0];
-        let text = format!("not set, so shown as placeholders: {names}; set them with --set {one}=…");
+        let text = format!("these parameters are not set and are shown as placeholders: {names}; set them with --set {one}=…");
         remark(Kind::Warning, text);
     }
     let locales = match &args.locale {
@@ -60,8 +59,7 @@ pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Lets parameters that are missing stand for themselves, `%{name}`; a number that chooses a plural form is 2. Tells which
-/// those are.
+/// Sets each missing parameter to its placeholder, `%{name}`, or to 2 if it chooses a plural form. Returns the names.
 fn fill(topics: &Topics, event: &mut Event) -> Result<Vec<String>, CommandError> {
     let mut missing = Vec::new();
     loop {
@@ -77,7 +75,7 @@ fn fill(topics: &Topics, event: &mut Event) -> Result<Vec<String>, CommandError>
             }
             Err(error) => return Err(CommandError::Usage(error.to_string())),
         };
-        event.params.insert(name, value); // Each turn fills one of the few parameters that the texts have.
+        event.params.insert(name, value); // Each round fills one of the few parameters of the texts.
     }
 }
 
@@ -89,7 +87,7 @@ fn payload(topics: &Topics, event: &Event, platform: Platform, locale: &Locale) 
     topics.preview(event, platform, locale).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
-/// Title and body as they stand in the bytes that would be sent.
+/// Title and body from the payload that would be sent.
 fn texts(platform: Platform, payload: &[u8]) -> Result<Shown, CommandError> {
     let value: Value = serde_json::from_slice(payload).map_err(|error| CommandError::Failed(error.to_string()))?;
     let alert = match platform {

@@ -15,10 +15,9 @@ use super::client::ApiClient;
 use crate::cli::PublishArgs;
 use tidings_server::output::line;
 
-/// The largest body that is read from standard input; the server has a bound of its own.
+/// The largest body that is read from standard input. The server has its own limit.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
 
-/// Publishes and prints what the server says.
 pub(crate) async fn run(args: PublishArgs) -> Result<(), CommandError> {
     let (path, body) = request(&args)?;
     let path = if args.strict { format!("{path}?strict=true") } else { path.to_owned() };
@@ -26,14 +25,14 @@ pub(crate) async fn run(args: PublishArgs) -> Result<(), CommandError> {
     report(&args, &answer)
 }
 
-/// A publication; its data goes out as it came.
+/// A publication; its data is sent unchanged.
 #[derive(Serialize)]
 struct ChannelBody<'a> {
     channel: &'a ChannelName,
     data: &'a RawValue,
 }
 
-/// Where to post what.
+/// The path and the body of the request.
 fn request(args: &PublishArgs) -> Result<(&'static str, Bytes), CommandError> {
     let Some(text) = &args.json_text else { return Ok(("/v1/events", event_of_flags(args)?.into())) };
     let text = if text == "-" { read_stdin()? } else { text.clone() };
@@ -54,7 +53,7 @@ pub(super) fn read_stdin() -> Result<String, CommandError> {
     Ok(text)
 }
 
-/// The event that the flags describe, checked here already: the server would only say the same later.
+/// The event that the flags describe, checked before it is sent.
 fn event_of_flags(args: &PublishArgs) -> Result<String, CommandError> {
     let usage = |error: tidings_types::NameError| CommandError::Usage(error.to_string());
     let id = args.id.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
@@ -91,7 +90,7 @@ fn event_of_flags(args: &PublishArgs) -> Result<String, CommandError> {
     Ok(event.to_string())
 }
 
-/// A whole number where the text is one as JSON spells it (not `007`), else text.
+/// A number if the text is a whole number as JSON spells it (not `007`), else text.
 pub(super) fn parameter(text: &str) -> serde_json::Value {
     match text.parse::<i64>() {
         Ok(number) if number.to_string() == text => number.into(),
@@ -99,7 +98,7 @@ pub(super) fn parameter(text: &str) -> serde_json::Value {
     }
 }
 
-/// What the API answers: one accepted event, several, or the result of a publication.
+/// The API's answer: one accepted event, several, or the result of a publication.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Answer {
@@ -154,7 +153,7 @@ impl Accepted {
 fn report(args: &PublishArgs, text: &str) -> Result<(), CommandError> {
     let answer = serde_json::from_str(text);
     if let Ok(Answer::Refused { error: Refusal { code, message } }) = &answer {
-        return Err(CommandError::Failed(format!("the server refused it: {code} {message}")));
+        return Err(CommandError::Failed(format!("the server refused the publication: {code} {message}")));
     }
     if args.api.json {
         return Ok(line(text.trim_end())?);

@@ -1,4 +1,4 @@
-//! `tidings serve`: the server, until it is told to stop.
+//! `tidings serve`: runs the server until it is told to stop.
 
 use std::pin::pin;
 
@@ -19,7 +19,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
             tidings_server::log::speak(format.into());
         }
     })?;
-    tidings_server::log::speak(loaded.config.log.format.into()); // Also that the filter is wrong.
+    tidings_server::log::speak(loaded.config.log.format.into()); // Before `init`, so that an error about the filter has this format too.
     tidings_server::log::init(loaded.config.log.format.into(), &loaded.config.log.filter)
         .map_err(|error| CommandError::Usage(format!("log.filter: {error}")))?;
     let (http, data_dir) = (&loaded.config.http, loaded.config.data_dir.display());
@@ -33,17 +33,17 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     tracing::debug!(
         standing.bytes = memory.standing_bytes(),
         full.bytes = memory.bytes(),
-        "Memory, every count at its limit"
+        "Memory when every count is at its limit"
     );
     allow_files(&loaded.config);
-    // From the start: these would end a server that does not know them yet.
+    // First of all: without a handler, these signals would end the process.
     let mut hangup = signal(SignalKind::hangup())?;
     let mut stop = pin!(stopped()?);
-    // Opening a large store takes seconds, in which this task does not look for signals.
+    // Opening a large store takes seconds, in which this task does not watch for signals.
     let (early, mut starting) = (stopped()?, JoinSet::new());
     starting.spawn(async move {
         early.await;
-        remark(Kind::Note, "stopped while starting, which loses nothing that was acknowledged");
+        remark(Kind::Note, "stopped while starting; nothing that was acknowledged is lost");
         std::process::exit(0);
     });
     let server = Server::start_with(loaded.config, args.seed.as_deref()).await?;
@@ -60,15 +60,15 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
             },
         }
     }
-    remark(Kind::Note, "stopping; again cuts it short, which loses nothing that was acknowledged");
+    remark(Kind::Note, "stopping; a second signal stops at once, and nothing that was acknowledged is lost");
     tokio::select! {
         () = server.stop() => Ok(()),
         () = stopped()? => Err(CommandError::Failed("cut short".to_owned())),
     }
 }
 
-/// Every connection is an open file: takes as many as the system lets us have, and says so where that is less than the
-/// clients that the configuration lets in.
+/// Raises the limit of open files as far as the system allows, since every connection is one. Warns if that is less
+/// than the number of clients that the configuration allows.
 fn allow_files(config: &Config) {
     let clients = config.client.connection_count_max as u64;
     // Each listener admits as many connections as the edge.
@@ -88,13 +88,13 @@ fn allow_files(config: &Config) {
     }
 }
 
-/// What to do where so many open files are fewer than so many clients need.
+/// The warning, if `allowed` open files are too few for so many clients.
 fn too_few_files(allowed: u64, clients: u64) -> Option<String> {
     let room = allowed.saturating_sub(FILE_RESERVE);
     (room < clients).then(|| {
         format!(
             "The system allows {allowed} open files, enough for {room} of the {clients} clients that \
-             client.connection_count_max lets in: raise its limit (ulimit -n, or LimitNOFILE= of systemd) or lower the \
+             client.connection_count_max allows: raise its limit (ulimit -n, or LimitNOFILE= of systemd) or lower the \
              setting"
         )
     })

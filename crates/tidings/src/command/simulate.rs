@@ -1,7 +1,7 @@
-//! `tidings simulate`: a provider of our own to try the server against, as a program of its own.
+//! `tidings simulate`: a simulated provider for trials of the server, as a separate process.
 //!
-//! It writes its certificate and what the server needs to send, says what to put into the server's configuration, and
-//! counts until Ctrl-C. The keys are only good for this simulator; they are readable by their owner alone nevertheless.
+//! It writes its certificate and the server's credential, prints the section for the server's configuration, and shows
+//! counters until Ctrl-C. The keys are valid for this simulator only; still, only their owner can read them.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io::{IsTerminal as _, Write as _};
@@ -23,7 +23,6 @@ use tidings_telemetry::chain;
 /// How often the counters are shown.
 const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs a simulator until Ctrl-C.
 pub(crate) async fn run(command: SimulateCommand) -> Result<(), CommandError> {
     match command {
         SimulateCommand::Apns(args) => apns(&args).await,
@@ -114,7 +113,7 @@ async fn web_push(args: &SimulateWebPushArgs) -> Result<(), CommandError> {
     watch(*json, &section, || format_summary(&ledger.summary(), *json), || simulator.stop()).await
 }
 
-/// Browsers' subscriptions for the simulator's own key, one a line.
+/// Subscriptions of browsers for the simulator's own key, one a line.
 fn subscriptions(simulator: &WebPushSimulator, count: u32) -> String {
     let key = simulator.application_server_key();
     let subscribed = (0..count).filter_map(|_| simulator.subscribe(Some(&key)));
@@ -140,7 +139,7 @@ fn read_faults<R: Refusal>(path: &Path) -> Result<Faults<R>, CommandError> {
 const PUBLIC: u32 = 0o644;
 const PRIVATE: u32 = 0o600;
 
-/// Writes a file of the folder; its path.
+/// Writes a file into the folder and returns its path.
 fn write(dir: &Path, name: &str, text: &str, mode: u32) -> Result<PathBuf, CommandError> {
     let error = |path: &Path| {
         let path = path.to_owned();
@@ -151,7 +150,7 @@ fn write(dir: &Path, name: &str, text: &str, mode: u32) -> Result<PathBuf, Comma
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(mode).open(&path);
     let written = file.and_then(|mut file| {
-        file.set_permissions(Permissions::from_mode(mode))?; // The file may have been there, open to all.
+        file.set_permissions(Permissions::from_mode(mode))?; // An existing file may have been readable by all.
         file.write_all(text.as_bytes())
     });
     written.map_err(error(&path))?;
@@ -166,7 +165,7 @@ fn quoted_path(path: &Path) -> String {
     quoted(&path.display().to_string())
 }
 
-/// Shows what to put into the configuration of the server, then the counters until Ctrl-C.
+/// Prints the section for the server's configuration, then the counters until Ctrl-C.
 async fn watch(
     json: bool,
     section: &[String],
@@ -174,7 +173,7 @@ async fn watch(
     stop: impl FnOnce(),
 ) -> Result<(), CommandError> {
     let snippet = format!("# The simulator listens. For the configuration of the server:\n\n{}\n", section.join("\n"));
-    // With --json, standard output is for counters alone.
+    // With --json, standard output has only counters.
     if json {
         remark(Kind::Note, snippet)
     } else {
@@ -193,7 +192,7 @@ async fn watch(
     if counters.in_place { Ok(line("")?) } else { Ok(()) }
 }
 
-/// The counters as shown last: on a terminal always in the same line, else a line whenever they have changed.
+/// The counters as shown last. A terminal has one line that is overwritten; else each change prints a line.
 struct Counters {
     in_place: bool,
     shown: Option<String>,

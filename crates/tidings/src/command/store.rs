@@ -1,8 +1,8 @@
-//! `tidings store`: backups, the way back, and whether all is whole.
+//! `tidings store`: backup, restore and verify.
 //!
-//! A backup of a running server comes over its API, since the server holds the folder; one of a stopped server is read from
-//! the folder. Either way its checksums are compared while it is written, and the file gets its name when it is complete
-//! and synced: what lies there under that name is a backup.
+//! A backup of a running server comes over its API, since the server holds the folder. A backup of a stopped server is
+//! read from the folder. In both cases the checksums are compared while the file is written. The file gets its name
+//! when it is complete and synced, so a file with that name is a complete backup.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -24,10 +24,9 @@ use tidings_server::data_folder;
 use tidings_server::output::{Kind, line, remark};
 use tidings_telemetry::chain;
 
-/// What the API calls a backup's format.
+/// The content type of a backup.
 const BYTES: &str = "application/octet-stream";
 
-/// Runs `store backup`, `store restore` or `store verify`.
 pub(crate) async fn run(command: StoreCommand) -> Result<(), CommandError> {
     match command {
         StoreCommand::Backup(args) => back_up(&args).await,
@@ -36,7 +35,6 @@ pub(crate) async fn run(command: StoreCommand) -> Result<(), CommandError> {
     }
 }
 
-/// The store in a data folder.
 fn store_in(data: &Path) -> PathBuf {
     data.join("store")
 }
@@ -45,7 +43,7 @@ fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// What went wrong with a backup, and what to do where the error itself does not say.
+/// A backup error with advice, where the error itself has none.
 fn failed(what: &Path, error: &BackupError) -> CommandError {
     let hint = match error {
         BackupError::Folder(tidings_store::OpenError::Locked { .. }) => {
@@ -91,7 +89,7 @@ fn without_server(error: CommandError) -> CommandError {
     }
 }
 
-/// Where a backup goes, checked as it passes.
+/// The destination of a backup, which checks the bytes that are written.
 struct Out {
     target: Target,
     checker: Checker,
@@ -100,7 +98,7 @@ struct Out {
 }
 
 enum Target {
-    /// Without a name so far; gone if it does not get one.
+    /// Has no name yet; deleted if it gets none.
     File(NamedTempFile),
     Stdout(io::Stdout),
 }
@@ -109,7 +107,7 @@ impl Out {
     fn new(path: &Path, is_json: bool) -> Result<Self, CommandError> {
         let target = if is_dash(path) {
             if is_json {
-                return Err(CommandError::Usage("--json has no place to go beside --out -".to_owned()));
+                return Err(CommandError::Usage("--json and --out - cannot both use standard output".to_owned()));
             }
             Target::Stdout(io::stdout())
         } else {
@@ -161,7 +159,7 @@ impl Out {
     }
 }
 
-/// Gives the file its name, when it is on the disk; takes nobody else's.
+/// Syncs the file and gives it its name; never replaces another file.
 fn keep(file: NamedTempFile, path: &Path) -> Result<(), CommandError> {
     let write = |source| CommandError::File { action: "write", path: path.to_owned(), source };
     file.as_file().sync_all().map_err(write)?;
@@ -173,7 +171,7 @@ fn keep(file: NamedTempFile, path: &Path) -> Result<(), CommandError> {
 }
 
 fn there_already(path: &Path) -> CommandError {
-    CommandError::Failed(format!("{} is there already and is not overwritten; name another file", path.display()))
+    CommandError::Failed(format!("{} already exists and is not overwritten; name another file", path.display()))
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -197,7 +195,7 @@ fn restore(args: &StoreRestoreArgs) -> Result<(), CommandError> {
     }
     line(format!("{} into {}", told(&summary, "restored"), store.display()))?;
     if is_paused {
-        line("All pushes are paused, since some that were due at the backup may have been sent after it.")?;
+        line("All pushes are paused, because some that were due at the backup may have been sent after it.")?;
         line(
             "Start the server, cancel what must not be sent (tidings jobs list, tidings jobs cancel ID), then release",
         )?;
@@ -206,7 +204,7 @@ fn restore(args: &StoreRestoreArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The file or the folder.
+/// The file or the folder that the error is about.
 fn blamed<'p>(error: &BackupError, file: &'p Path, folder: &'p Path) -> &'p Path {
     match error {
         BackupError::HasStore { .. } | BackupError::Folder(_) | BackupError::Engine(_) => folder,
@@ -251,7 +249,7 @@ fn open(path: &Path) -> Result<(Box<dyn Read>, Option<u64>), CommandError> {
     Ok((Box::new(file), Some(bytes)))
 }
 
-/// On a terminal; with a length where it is known.
+/// A progress bar on a terminal, with a length if it is known.
 fn bar(bytes: Option<u64>, is_json: bool) -> ProgressBar {
     let bar =
         if is_json { ProgressBar::with_draw_target(bytes, ProgressDrawTarget::hidden()) } else { ProgressBar::new(0) };
@@ -287,7 +285,7 @@ fn told_report(Report { summary, findings }: &Report) -> String {
     }
     let more = count.saturating_sub(kept.len() as u64);
     text += &match (count, more) {
-        (0, _) => "\nall rows can be read and belong together".to_owned(),
+        (0, _) => "\nall rows are readable and consistent".to_owned(),
         (_, 0) => String::new(),
         (_, more) => format!("\n… and {more} more"),
     };

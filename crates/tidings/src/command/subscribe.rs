@@ -1,8 +1,9 @@
-//! `tidings subscribe`: follows channels as any client would, over WebSocket, and prints every publication once.
+//! `tidings subscribe`: follows channels over WebSocket, as any client does, and prints every publication once.
 //!
-//! This is the driver: socket, clock, terminal. What the messages mean is decided by the [`Follower`]. A broken
-//! connection is made again, with full jitter between tries (at most [`BACKOFF_MAX`]), and goes on from the last offset of
-//! each channel. It ends on Ctrl-C, after `--count` publications, or when the server says that trying again is useless.
+//! This is the driver: socket, clock, terminal. The [`Follower`] decides what the messages mean. After a broken
+//! connection the driver connects again, with full jitter between tries (at most [`BACKOFF_MAX`]), and continues from
+//! the last offset of each channel. It ends on Ctrl-C, after `--count` publications, or when the server says that
+//! another try is useless.
 
 mod follower;
 
@@ -17,7 +18,7 @@ use tidings_client::{ServerUrl, Socket, SocketError};
 use tidings_config::Secret;
 use tidings_server::output::{Kind, line, remark};
 
-/// The mean of the first pause is half of it.
+/// The upper end of the first pause; its mean is half of this.
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 /// The longest pause between two tries.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
@@ -26,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why one connection has ended.
 enum Ended {
-    /// It broke; another may hold.
+    /// It broke; another connection may work.
     Broken(String),
     /// Everything asked for was printed.
     Done,
@@ -80,10 +81,10 @@ impl Following {
             return Ok(Ended::Broken(chain(&error)));
         }
         loop {
-            // The server pings at the interval it stated; silence beyond it is a dead connection.
+            // The server pings at the interval that it stated. A longer silence means a dead connection.
             let patience = self.follower.ping_interval().unwrap_or_default() + PATIENCE;
             let text = match tokio::time::timeout(patience, socket.frame()).await {
-                Err(_) => return Ok(Ended::Broken("nothing heard from the server".to_owned())),
+                Err(_) => return Ok(Ended::Broken("the server has been silent for too long".to_owned())),
                 Ok(Err(error)) => return ended(&error),
                 Ok(Ok(text)) => text,
             };

@@ -16,7 +16,6 @@ struct Made<'a> {
     expires_at: Option<u64>,
 }
 
-/// Prints a token.
 pub(crate) async fn run(args: TokenArgs) -> Result<(), CommandError> {
     let loaded = load(&args.file)?;
     let Some(secret) = &loaded.config.client.token_hmac_secret else {

@@ -20,7 +20,6 @@ struct Keys<'a> {
     private_key_file: &'a Path,
 }
 
-/// Runs `web-push keys`.
 pub(crate) async fn run(WebPushCommand::Keys(args): WebPushCommand) -> Result<(), CommandError> {
     let (path, public_key) = match &args.show {
         Some(path) => (path, read(path)?),
@@ -45,13 +44,13 @@ fn make(path: &Path) -> Result<String, CommandError> {
     let public_key = public_key_of(&key).expect("a key just made can be read");
     let written = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        // A part of a key would be in the way of the next try.
+        // An incomplete file would make the next try fail.
         file.write_all(key.as_bytes()).and_then(|()| file.sync_all()).inspect_err(|_| drop(std::fs::remove_file(path)))
     };
     match written() {
         Ok(()) => Ok(public_key),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(CommandError::Failed(format!(
-            "{} is there already and is not overwritten: browsers that subscribed with a lost key have to subscribe \
+            "{} already exists and is not overwritten: browsers that subscribed with a lost key have to subscribe \
              again; see its public half with --show, or name another file with --file",
             path.display()
         ))),
@@ -71,7 +70,7 @@ fn words(args: &WebPushKeysArgs, public_key: &str) -> String {
          For tidings.toml:\n\n  \
          [web_push.main]\n  \
          vapid_key_file = {file}\n  \
-         contact = \"mailto:you@example.com\"   # push services write here in case of trouble\n  \
+         contact = \"mailto:you@example.com\"   # push services write here if there are problems\n  \
          apps = [\"www.example.com\"]           # as devices name the web app",
         args.file.display()
     )

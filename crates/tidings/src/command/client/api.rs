@@ -1,6 +1,6 @@
-//! A server and how its API is found and asked; how answers are read and shown.
+//! A client of a server's API: finds the server and its key, sends requests, reads and prints answers.
 //!
-//! The key of the server's own folder is only ever sent to this machine.
+//! A key read from the server's data folder is sent to this machine only.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(in crate::command) struct ApiClient {
 }
 
 impl ApiClient {
-    /// The server that the arguments name, else that of the configuration.
+    /// The server that the arguments name, else the server of the configuration.
     pub(in crate::command) fn new(args: &ApiServer) -> Result<Self, CommandError> {
         let stated = match (&args.api_key, &args.api_key_file) {
             (Some(key), _) => Some(Secret::new(key)),
@@ -54,7 +54,7 @@ impl ApiClient {
         self.ask(Method::POST, path, Some(body)).await
     }
 
-    /// What the server answers; a refusal is an error that says what it says. Its warnings go to standard error.
+    /// Returns the server's answer. A refusal becomes an error with the server's reason. Warnings go to standard error.
     pub(super) async fn ask(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<String, CommandError> {
         let key = self.key.as_ref().map(Secret::expose);
         let (status, answer) = self.server.request(method, path, key, body).await?;
@@ -66,7 +66,7 @@ impl ApiClient {
         Ok(text)
     }
 
-    /// Hands the answer to `take` as it comes, until that says false.
+    /// Hands the answer to `take` piece by piece, until `take` returns false.
     pub(in crate::command) async fn stream(
         &self,
         path: &str,
@@ -92,19 +92,19 @@ fn key_in(path: &Path) -> Result<Secret, CommandError> {
     Ok(Secret::new(text.trim_end()))
 }
 
-/// Reads an answer of the server's.
+/// Parses an answer.
 pub(super) fn parse<T: DeserializeOwned>(answer: &str) -> Result<T, CommandError> {
     serde_json::from_str(answer)
-        .map_err(|error| CommandError::Failed(format!("the server's answer is not understood: {error}")))
+        .map_err(|error| CommandError::Failed(format!("cannot read the server's answer: {error}")))
 }
 
-/// A name as a part of a path (RFC 3986, 2.3): what is not unreserved is spelt in hexadecimal digits.
+/// A name as a segment of a path: percent-encodes all but unreserved characters (RFC 3986, 2.3).
 pub(super) fn segment(name: &str) -> String {
     const SPELT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(name, SPELT).to_string()
 }
 
-/// How long, in its two largest units: `45s`, `3m20s`, `2h05m`, `1d02h`.
+/// A duration in its two largest units: `45s`, `3m20s`, `2h05m`, `1d02h`.
 pub(super) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -115,7 +115,7 @@ pub(super) fn duration(duration: Duration) -> String {
     }
 }
 
-/// Columns, each as wide as its widest text.
+/// Aligned columns.
 pub(in crate::command) fn table(rows: &[Vec<String>]) -> String {
     let column_count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max();

@@ -1,5 +1,5 @@
-//! `tidings audience`: how many devices an event would be for, by kind, and how long pushing would take; and what a
-//! selector means, part by part.
+//! `tidings audience`: the size of an event's audience, by kind of device, with the time that pushing would take; and
+//! the devices that each part of a selector matches.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::cli::{ApiServer, AudienceCommand, PreviewAudienceArgs};
 use crate::command::CommandError;
 use tidings_server::output::line;
 
-/// Counts in each list that are shown; the answer as JSON has all.
+/// Counts that are shown of each list; `--json` prints all.
 const SHOWN_COUNT: usize = 10;
 
 #[derive(Deserialize)]
@@ -68,7 +68,6 @@ struct Part {
     parts: Vec<Self>,
 }
 
-/// Asks and prints the answer.
 pub(crate) async fn run(command: AudienceCommand) -> Result<(), CommandError> {
     match command {
         AudienceCommand::Preview(args) => preview(args).await,
@@ -85,7 +84,7 @@ async fn explain(selector: &str, api: &ApiServer) -> Result<(), CommandError> {
     Ok(line(tree(&parse(&answer)?))?)
 }
 
-/// The parts under one another, each with its devices.
+/// One line per part, each with its number of devices.
 fn tree(explained: &Explained) -> String {
     fn add(part: &Part, lead: &str, branch: &str, rows: &mut Vec<Vec<String>>) {
         rows.push(vec![format!("{lead}{branch}{}", part.text), part.devices.to_string()]);
@@ -104,7 +103,7 @@ fn tree(explained: &Explained) -> String {
     add(tree, "", "", &mut rows);
     let muted = match devices - unmuted {
         0 => String::new(),
-        muted => format!("; {muted} of these have muted everything and would not be told"),
+        muted => format!("; {muted} of these have muted everything and would get nothing"),
     };
     format!("{}\n\n{devices} of {of} devices{muted}", table(&rows))
 }
@@ -195,7 +194,7 @@ mod tests {
             "│ └ locale = nb    3",
             "└ goal on team:42  90",
             "",
-            "5 of 100 devices; 1 of these have muted everything and would not be told",
+            "5 of 100 devices; 1 of these have muted everything and would get nothing",
         ];
         assert_eq!(tree(&explained), lines.join("\n"));
     }

@@ -1,4 +1,4 @@
-//! `tidings jobs pause`, `resume` and `brakes`: holding pushes and letting them go on.
+//! `tidings jobs pause`, `resume` and `brakes`: pausing and resuming pushes.
 
 use hyper::Method;
 use serde::Deserialize;
@@ -9,7 +9,6 @@ use crate::cli::ApiServer;
 use crate::command::CommandError;
 use tidings_server::output::line;
 
-/// Something that is held.
 #[derive(Deserialize)]
 struct Brake {
     scope: String,
@@ -25,7 +24,6 @@ fn path(scope: &BrakeScope) -> String {
     format!("/v1/brakes/{}", segment(&scope.to_string()))
 }
 
-/// Holds pushes.
 pub(super) async fn pause(scope: &BrakeScope, api: &ApiServer) -> Result<(), CommandError> {
     let answer = ApiClient::new(api)?.ask(Method::PUT, &path(scope), None).await?;
     if api.json {
@@ -35,13 +33,11 @@ pub(super) async fn pause(scope: &BrakeScope, api: &ApiServer) -> Result<(), Com
     Ok(line(format!("paused {scope} since {paused_at}"))?)
 }
 
-/// Lets them go on.
 pub(super) async fn resume(scope: &BrakeScope, api: &ApiServer) -> Result<(), CommandError> {
     ApiClient::new(api)?.ask(Method::DELETE, &path(scope), None).await?;
     Ok(line(if api.json { "{}".to_owned() } else { format!("resumed {scope}") })?)
 }
 
-/// Prints what is held.
 pub(super) async fn list(api: &ApiServer) -> Result<(), CommandError> {
     let answer = ApiClient::new(api)?.get("/v1/brakes").await?;
     if api.json {

@@ -1,12 +1,13 @@
-//! `tidings devices import` and `export`: many devices, one JSON object a line, however many there are.
+//! `tidings devices import` and `export`: any number of devices, one JSON object a line.
 //!
-//! Either goes on by itself after a lost connection: an import behind the lines that the server has told as done (one with a
-//! name asks for them), an export behind the last whole device; also where the server has too much to do (429, 503).
-//! What is exported into a file gets its name at the end. An import from standard input cannot go back, and an
-//! export with a selector has no order to go on in: these say what is done, and end.
+//! Both continue after a lost connection and after an overload answer (429, 503). An import continues after the lines
+//! that the server has reported as done; an import with a name asks the server for that number. An export continues
+//! after the last complete device. An exported file gets its name when it is complete. Two cases cannot continue, so
+//! they print what is done and end: an import from standard input, because it cannot be read again, and an export with
+//! a selector, because it has no order.
 //!
-//! Bounds: [`PIECE_COUNT`] pieces of [`PIECE_BYTES`] of the input are in memory, of answers a line. [`TRY_COUNT`] tries
-//! that bring nothing, then it is given up.
+//! Bounds: [`PIECE_COUNT`] pieces of [`PIECE_BYTES`] of the input are in memory, and one line of the answer. The
+//! command fails after [`TRY_COUNT`] tries without progress.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal as _, Read as _, Write};
@@ -35,19 +36,19 @@ use tidings_server::output::{Kind, line, remark};
 const LINES: &str = "application/x-ndjson";
 const PIECE_BYTES: usize = 64 << 10;
 const PIECE_COUNT: usize = 4;
-/// The longest line of an answer that is looked at.
+/// The longest line of an answer that is parsed.
 const TOLD_BYTES_MAX: usize = 256 << 10;
-/// How long the server may say nothing: a thousand lines over a slow line, and a store with much to do.
+/// How long the server may stay silent: enough for a thousand lines over a slow network into a busy store.
 const PATIENCE: Duration = Duration::from_secs(300);
 const TRY_COUNT: u32 = 10;
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The pause before the next try, when so many have brought nothing.
+/// The pause before the next try, after `tries` tries without progress.
 fn pause(tries: u32) -> Duration {
     (Duration::from_millis(500) * 2_u32.pow(tries.min(8))).min(PAUSE_MAX)
 }
 
-/// A bar on a terminal, which counts what `what` names.
+/// A progress bar on a terminal; `what` names the unit.
 fn counter(what: &str) -> ProgressBar {
     let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(None, target);
@@ -57,7 +58,7 @@ fn counter(what: &str) -> ProgressBar {
     bar
 }
 
-/// What the server tells while it imports.
+/// The server's counts of an import.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Tally {
@@ -83,13 +84,13 @@ struct Told {
 #[derive(Debug)]
 enum Ended {
     Done,
-    /// It is of no use to try it again.
+    /// Final: another try would fail too.
     Refused(String),
-    /// It may be tried again.
+    /// Another try may succeed.
     Broken(String),
 }
 
-/// What has been told so far, over all attempts.
+/// The server's reports so far, over all attempts.
 #[derive(Debug, Default)]
 struct Story {
     /// Lines of the import that are done.
@@ -115,7 +116,7 @@ impl Story {
         self.begun.clear();
     }
 
-    /// Takes a piece of the answer; each whole line goes to `show` with what it says.
+    /// Takes a piece of the answer. Each complete line goes to `show`, with its parsed content.
     fn take(&mut self, mut piece: &[u8], mut show: impl FnMut(&str, &Told)) {
         while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
             self.begun.extend_from_slice(&piece[..end]);
@@ -133,7 +134,7 @@ impl Story {
 
     fn learn(&mut self, Told { tally, done, line, problem }: Told) {
         if done.is_none() && line.is_some() {
-            return; // A wrong line that was passed over.
+            return; // A wrong line that was skipped.
         }
         self.lines = self.lines.max(tally.lines);
         self.now = tally;
@@ -160,7 +161,7 @@ impl Story {
 }
 
 fn detail(problem: &Value) -> &str {
-    problem["detail"].as_str().unwrap_or("the server does not say why")
+    problem["detail"].as_str().unwrap_or("the server gives no reason")
 }
 
 fn ended(line: Option<u64>, problem: &Value) -> Ended {
@@ -172,18 +173,17 @@ fn ended(line: Option<u64>, problem: &Value) -> Ended {
     }
 }
 
-/// Whether the same may go well a moment later. 409: another request of this import was still at work.
+/// Whether a later try may succeed. 409: another request of this import was still running.
 fn is_passing(status: u64) -> bool {
     matches!(status, 408 | 409 | 429 | 502..=504)
 }
 
-/// Registers what the file holds.
 pub(super) async fn import(args: &ImportArgs) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.api)?;
     let bar = counter("lines");
     let mut story = Story { lines: done(&client, args.name.as_deref()).await?, ..Story::default() };
     if let (lines @ 1.., Some(name)) = (story.lines, &args.name) {
-        remark(Kind::Note, format!("{lines} lines of the import {name} are done, going on behind them"));
+        remark(Kind::Note, format!("{lines} lines of the import {name} are done, continuing after them"));
     }
     let mut tries = 0;
     loop {
@@ -204,12 +204,13 @@ pub(super) async fn import(args: &ImportArgs) -> Result<(), CommandError> {
         tries = if story.lines > lines { 0 } else { tries + 1 };
         if is_stdin(&args.file) || tries >= TRY_COUNT {
             bar.finish_and_clear();
-            let hint = if args.name.is_some() { "run it again, it goes on" } else { "a --name lets it go on later" };
+            let hint = if args.name.is_some() { "run it again to continue" } else { "with --name, another run could continue it" };
             return Err(CommandError::Failed(format!("{why}; {}; {hint}", story.words())));
         }
-        bar.suspend(|| remark(Kind::Warning, format!("{why}; going on behind line {}", story.lines)));
+        bar.suspend(|| remark(Kind::Warning, format!("{why}; continuing after line {}", story.lines)));
         sleep(pause(tries)).await;
-        // The server knows of lines whose answer was lost; where it is not back yet, the next try fails with the reason.
+        // The server also counts lines whose answer was lost. If the server is still away, the next try fails with the
+        // reason.
         if let Ok(known) = done(&client, args.name.as_deref()).await {
             story.lines = known.max(if args.name.is_some() { 0 } else { story.lines });
         }
@@ -238,7 +239,7 @@ async fn done(client: &ApiClient, name: Option<&str>) -> Result<u64, CommandErro
     }
 }
 
-/// Sends what is behind the lines that are done.
+/// Sends the lines after those that are done.
 async fn attempt(
     client: &ApiClient,
     args: &ImportArgs,
@@ -270,7 +271,7 @@ async fn attempt(
     let sent = sent.await;
     shown?;
     Ok(match sent {
-        // What was said before the connection broke counts.
+        // Reports that came before the connection broke count.
         Err(error @ (HttpError::Url(_) | HttpError::Key)) => return Err(error.into()),
         Err(error) => story.end.take().unwrap_or_else(|| Ended::Broken(chain(&error))),
         Ok((status, _)) if status.is_success() => {
@@ -283,7 +284,8 @@ async fn attempt(
     })
 }
 
-/// A body of what is in the file behind so many lines. It is read on a thread of its own, which ends with the body.
+/// A request body with the file's lines after the first `from`. A separate thread reads the file and ends with the
+/// body.
 fn behind(file: &Path, from: u64) -> Result<impl Body<Data = Bytes, Error = io::Error> + 'static, CommandError> {
     let wrong = |source| CommandError::File { action: "read", path: file.to_owned(), source };
     let mut input: Box<dyn BufRead + Send> = if is_stdin(file) {
@@ -294,7 +296,7 @@ fn behind(file: &Path, from: u64) -> Result<impl Body<Data = Bytes, Error = io::
     let found = skip_lines(&mut input, from).map_err(wrong)?;
     if found < from {
         let detail = format!("{from} lines of this import are done, but {} has {found}", file.display());
-        return Err(CommandError::Usage(format!("{detail}: is the --name that of another file?")));
+        return Err(CommandError::Usage(format!("{detail}: does this --name belong to another file?")));
     }
     let (tx, rx) = mpsc::channel(PIECE_COUNT);
     std::thread::spawn(move || {
@@ -315,7 +317,7 @@ fn behind(file: &Path, from: u64) -> Result<impl Body<Data = Bytes, Error = io::
     Ok(StreamBody::new(stream::unfold(rx, async |mut rx| Some((rx.recv().await?, rx)))))
 }
 
-/// Passes so many lines over; tells how many there were. The last one may be without its end.
+/// Skips `count` lines and returns how many there were. The last line may lack its line break.
 fn skip_lines(input: &mut impl BufRead, count: u64) -> io::Result<u64> {
     let mut found = 0;
     let mut is_in_line = false;
@@ -338,7 +340,7 @@ fn skip_lines(input: &mut impl BufRead, count: u64) -> io::Result<u64> {
 /// Where an export goes: a file that nobody else may read, or standard output.
 pub(super) struct Out {
     to: BufWriter<Box<dyn Write>>,
-    /// Where it is written, and what that is called once all is there.
+    /// The path while writing, and the final path.
     path: Option<(PathBuf, PathBuf)>,
 }
 
@@ -352,7 +354,8 @@ impl Out {
             let file = OpenOptions::new().write(true).open(path).map_err(|source| wrong(path, source))?;
             return Ok(Self { to: BufWriter::new(Box::new(file)), path: None }); // A pipe or a device.
         }
-        // Beside it: what has the name keeps it until all is written, and its mode, which others may read, is not taken on.
+        // A new file in the same folder: an existing file stays until the export is complete, and its mode, which
+        // others may read, is not inherited.
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}.part", std::process::id()));
         let part = PathBuf::from(name);
@@ -366,7 +369,7 @@ impl Out {
         written.map_err(|error| self.failed(error))
     }
 
-    /// All is written.
+    /// The export is complete: gives the file its name.
     pub(super) fn finish(mut self) -> Result<(), CommandError> {
         let written = self.to.flush().and_then(|()| match &self.path {
             Some((part, path)) => fs::rename(part, path),
@@ -375,14 +378,14 @@ impl Out {
         written.map_err(|error| self.failed(error))
     }
 
-    /// Not all is written, and a part of it is worth nothing.
+    /// Removes an incomplete export, when a part is of no use.
     pub(super) fn discard(self) {
         if let Some((part, _)) = self.path {
             let _ = fs::remove_file(part);
         }
     }
 
-    /// Not all is written; tells where what there is can be found.
+    /// Keeps an incomplete export and returns its path.
     fn break_off(mut self) -> Result<Option<PathBuf>, CommandError> {
         let written = self.to.flush();
         written.map_err(|error| self.failed(error))?;
@@ -397,19 +400,19 @@ impl Out {
     }
 }
 
-/// Whole lines of what comes in pieces.
+/// Cuts the pieces of an answer into complete lines.
 #[derive(Debug, Default)]
 struct Cutter {
-    /// The beginning of a line, then the last whole one.
+    /// The incomplete line, and the last complete line.
     begun: Vec<u8>,
     last: Vec<u8>,
     count: u64,
-    /// Lines among them of devices that the server cannot read.
+    /// Lines for devices whose record the server cannot read.
     damaged_count: u64,
 }
 
 impl Cutter {
-    /// Hands out what is whole with this piece.
+    /// Returns the lines that this piece completes.
     fn take(&mut self, piece: &[u8]) -> Vec<u8> {
         self.begun.extend_from_slice(piece);
         let Some(end) = self.begun.iter().rposition(|byte| *byte == b'\n') else { return Vec::new() };
@@ -424,7 +427,7 @@ impl Cutter {
         whole
     }
 
-    /// The id of the last whole device.
+    /// The id of the last complete device.
     fn last_id(&self) -> Option<String> {
         #[derive(Deserialize)]
         struct Device {
@@ -434,21 +437,21 @@ impl Cutter {
     }
 }
 
-/// Whether the line tells that a device cannot be read.
+/// Whether the line says that a device's record cannot be read.
 fn is_damaged(line: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Damaged {
         #[expect(dead_code, reason = "it is there or not")]
         problem: serde_json::Map<String, serde_json::Value>,
     }
-    // Most are not read as JSON: in text a quotation mark is escaped.
+    // Most lines are not parsed: inside a JSON string the quotation mark would be escaped.
     line.windows(PROBLEM.len()).any(|part| part == PROBLEM) && serde_json::from_slice::<Damaged>(line).is_ok()
 }
 
-/// How a field begins that only the lines of such devices have.
+/// The beginning of a field that only such lines have.
 const PROBLEM: &[u8] = b"\"problem\":";
 
-/// Writes all devices, or those a selector means.
+/// Writes all devices, or those that a selector matches.
 pub(super) async fn export(args: &ExportArgs) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.api)?;
     let (mut out, bar) = (Out::new(&args.out)?, counter("devices"));
@@ -480,8 +483,7 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), CommandError> {
                 return match cutter.damaged_count {
                     0 => Ok(()),
                     count => Err(CommandError::Failed(format!(
-                        "{count} devices are not in it, for the server cannot read them: there is a line with `problem` in \
-                         the place of each, and a word in the server's log"
+                        "{count} devices are missing, because the server cannot read their records: a line with `problem` stands \"
                     ))),
                 };
             }
@@ -491,7 +493,7 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), CommandError> {
         let is_lost = matches!(&error, CommandError::Http(HttpError::Exchange { .. } | HttpError::Timeout(_)))
             || cutter.count > 0 && matches!(&error, CommandError::Http(HttpError::Connect { .. }))
             || matches!(&error, CommandError::Refused { status, .. } if is_passing((*status).into()));
-        let is_at_end = args.selector.is_some() && cutter.count > 0; // There is no order to go on in.
+        let is_at_end = args.selector.is_some() && cutter.count > 0; // It has no order, so it cannot continue.
         if !is_lost || is_at_end || tries >= TRY_COUNT {
             bar.finish_and_clear();
             let part = out.break_off()?;
@@ -499,7 +501,7 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), CommandError> {
                 let place = part.map_or(String::new(), |part| format!(", to {}", part.display()));
                 remark(Kind::Warning, format!("not all devices are written, only {}{place}", cutter.count));
             } else if let Some(part) = part {
-                let _ = fs::remove_file(part); // There is nothing in it.
+                let _ = fs::remove_file(part); // It is empty.
             }
             return Err(error);
         }

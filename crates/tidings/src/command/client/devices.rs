@@ -1,4 +1,4 @@
-//! `tidings devices`: what `/v1/devices` can do.
+//! `tidings devices`: commands for `/v1/devices`.
 
 use std::path::Path;
 
@@ -14,7 +14,6 @@ use crate::command::publish::read_stdin;
 use tidings_config::read_file;
 use tidings_server::output::line;
 
-/// Does what is asked and prints the answer.
 pub(crate) async fn run(command: DevicesCommand) -> Result<(), CommandError> {
     match command {
         DevicesCommand::List { user, after, limit, api } => list(user.as_deref(), after.as_deref(), limit, &api).await,
@@ -59,7 +58,7 @@ fn path(id: &str, rest: &str) -> String {
     format!("/v1/devices/{}{rest}", segment(id))
 }
 
-/// The query of a request that is refused rather than done with a warning.
+/// The query that turns a warning into a refusal.
 fn strictly(strict: bool) -> &'static str {
     if strict { "?strict=true" } else { "" }
 }
@@ -68,7 +67,7 @@ fn mute_path(id: &str, subject: Option<&str>) -> String {
     path(id, &format!("/mutes/{}", segment(subject.unwrap_or("everything"))))
 }
 
-/// One request; prints the answer as it is with `--json`, else what `words` makes of it.
+/// Sends one request. Prints the answer unchanged with `--json`, else the text that `words` makes of it.
 pub(super) async fn call(
     api: &ApiServer,
     method: Method,
@@ -123,7 +122,7 @@ async fn list(user: Option<&str>, after: Option<&str>, limit: u32, api: &ApiServ
     .await
 }
 
-/// Looks a token up. Neither it nor what it cannot be read for is repeated.
+/// Looks a token up. Errors name neither the token nor the reason why it cannot be parsed.
 async fn find(platform: &str, file: &Path, api: &ApiServer) -> Result<(), CommandError> {
     let text = if file.as_os_str() == "-" {
         read_stdin()?
@@ -179,7 +178,7 @@ async fn show(id: &str, api: &ApiServer) -> Result<(), CommandError> {
     call(api, Method::GET, &path(id, ""), None, shown).await
 }
 
-/// A device with all that belongs to it.
+/// A device with its subscriptions and mutes.
 fn shown(answer: &str) -> Result<String, CommandError> {
     #[derive(Deserialize)]
     struct Subscription {
@@ -211,7 +210,7 @@ fn shown(answer: &str) -> Result<String, CommandError> {
     Ok(format!("{facts}\n\n{subscriptions}\n\n{}", words_of(mutes)))
 }
 
-/// What the flags say of a device, checked by the server.
+/// The device that the flags describe. The server checks it.
 fn new_device(args: &RegisterArgs) -> Result<Value, CommandError> {
     let platform = args.platform.as_deref().unwrap_or(if args.web_push.is_some() { "web" } else { "ios" });
     let mut body = json!({
@@ -236,7 +235,7 @@ fn new_device(args: &RegisterArgs) -> Result<Value, CommandError> {
     }
     if let Some(text) = &args.web_push {
         let text = if text == "-" { read_stdin()? } else { text.clone() };
-        // Its value is not repeated: whoever has a subscription may be able to push.
+        // The error does not show the value: with a subscription somebody may be able to push.
         let what = |error| CommandError::Usage(format!("the subscription is not JSON: {error}"));
         body["web_push"] = serde_json::from_str(&text).map_err(what)?;
     }

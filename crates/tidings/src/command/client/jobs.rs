@@ -1,4 +1,4 @@
-//! `tidings jobs`: what became of events, calling them off, and (in `watch` and `brakes`) following and holding them.
+//! `tidings jobs`: the outcomes of events, and cancelling events. `watch` follows jobs, `brakes` pauses pushes.
 
 use std::cmp::Reverse;
 use std::fmt::Display;
@@ -16,12 +16,11 @@ use crate::cli::{ApiServer, JobsCommand};
 use crate::command::CommandError;
 use tidings_server::output::line;
 
-/// How often a job that is waited for is looked at.
+/// How often `--wait` asks for the job.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Parts of a job that are shown; the answer as JSON has all.
+/// Parts of a job that are shown; `--json` prints all.
 const PART_COUNT_MAX: usize = 20;
 
-/// Does what is asked.
 pub(crate) async fn run(command: JobsCommand) -> Result<(), CommandError> {
     match command {
         JobsCommand::List { limit, before, api } => list(limit, before, &api).await,
@@ -41,7 +40,7 @@ async fn cancel(id: &str, api: &ApiServer) -> Result<(), CommandError> {
     Ok(line(if api.json { "{}".to_owned() } else { format!("cancelled {id}") })?)
 }
 
-/// Prints what the server streams as it comes.
+/// Prints the server's answer while it arrives.
 async fn export(before: Option<u64>, api: &ApiServer) -> Result<(), CommandError> {
     let before = before.map(|position| format!("?before={position}")).unwrap_or_default();
     let mut written = Ok(());
@@ -157,7 +156,6 @@ fn words(job: &Job) -> String {
     text
 }
 
-/// The parts with the most devices.
 fn parts(by: &[Part]) -> String {
     let mut by: Vec<&Part> = by.iter().collect();
     by.sort_by_key(|part| Reverse(part.outcomes.total()));
@@ -170,7 +168,7 @@ fn parts(by: &[Part]) -> String {
     }));
     let mut text = table(&rows);
     if by.len() > PART_COUNT_MAX {
-        text += &format!("\nand {} more, which --json has", by.len() - PART_COUNT_MAX);
+        text += &format!("\nand {} more, shown with --json", by.len() - PART_COUNT_MAX);
     }
     text
 }

@@ -1,10 +1,10 @@
-//! What a server says beside its answers, in words: why it refuses, what to do about it, and its warnings.
+//! Refusals and warnings of a server, in words, with advice.
 
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A refusal (RFC 9457), as far as it is shown.
+/// The fields of a refusal (RFC 9457) that are shown.
 #[derive(Deserialize)]
 struct Problem {
     r#type: String,
@@ -14,7 +14,7 @@ struct Problem {
     field: Option<String>,
 }
 
-/// What follows the status of a refusal.
+/// The text after the status of a refusal.
 pub(super) fn words(status: StatusCode, answer: &str) -> String {
     let Ok(Problem { r#type, title, detail, field }) = serde_json::from_str(answer) else {
         let hint = match status {
@@ -29,7 +29,7 @@ pub(super) fn words(status: StatusCode, answer: &str) -> String {
     format!(": {title}\n  {detail}{advice}")
 }
 
-/// What to do about a refusal; its kinds are in docs/problems.md.
+/// Advice for each kind of refusal in docs/problems.md.
 fn advice(kind: &str, field: Option<&str>) -> Option<String> {
     Some(match kind {
         "invalid" | "malformed-json" => match field {
@@ -41,12 +41,12 @@ fn advice(kind: &str, field: Option<&str>) -> Option<String> {
             "unauthorized" => "Give another key: TIDINGS_API_KEY or --api-key-file.",
             "forbidden" => "Use another key, or add the scope to its entry in api.keys.",
             "audience-too-large" => "Narrow the audience, or use a key with a larger audience_max.",
-            "conflict" => "Give the event another id, or hand in the content that it had first.",
+            "conflict" => "Give the event another id, or send the content that it had first.",
             "unexpected-audience" => "Look at the audience with `tidings audience preview`.",
-            "precondition-failed" => "Read it again, and try with what it is now.",
+            "precondition-failed" => "Read it again, and repeat the change on its current state.",
             "too-large" => "Send less at a time, or raise http.body_bytes_max.",
             "rate-limited" | "overloaded" => "Try again in a moment.",
-            "unavailable" => "Try again in a moment; if it stays so, look into the server's log and at /ready.",
+            "unavailable" => "Try again in a moment; if that does not help, look into the server's log and at /ready.",
             "damaged" | "internal" => "Look into the server's log.",
             _ => return None,
         }
@@ -54,7 +54,7 @@ fn advice(kind: &str, field: Option<&str>) -> Option<String> {
     })
 }
 
-/// The warnings of an answer about one thing or about several.
+/// The warnings of an answer about one item or several.
 pub(super) fn warnings(answer: &str) -> Vec<String> {
     if !answer.contains("\"warnings\"") {
         return Vec::new(); // Most answers have none, and some are large.

@@ -1,11 +1,11 @@
-//! An event and what became of it, as the API tells.
+//! An event and its outcomes, as the API reports them.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
 use serde::Deserialize;
 
-/// An event and what became of it, as the API tells.
+/// An event and its outcomes, as the API reports them.
 #[derive(Debug, Deserialize)]
 pub(super) struct Job {
     pub(super) id: String,

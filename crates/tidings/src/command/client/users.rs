@@ -1,4 +1,4 @@
-//! `tidings users`: all that is kept of a user, handed out or forgotten.
+//! `tidings users`: exports or erases everything that is stored about a user.
 
 use hyper::Method;
 use serde::Deserialize;
@@ -9,7 +9,6 @@ use super::devices::call;
 use crate::cli::UsersCommand;
 use crate::command::CommandError;
 
-/// Does what is asked and prints the answer.
 pub(crate) async fn run(command: UsersCommand) -> Result<(), CommandError> {
     match command {
         UsersCommand::Export { user, out, api } => {

@@ -1,10 +1,10 @@
-//! `tidings jobs watch`: how far jobs have come, while they run.
+//! `tidings jobs watch`: the progress of jobs while they run.
 //!
-//! The server is asked again and again; what has changed since the last look is told: on a terminal in a line of its own
-//! per job, else as one more line, with `--json` as the server's report. [`Board`] is that comparison, without clock and
+//! The command polls the server and prints what has changed since the last poll: on a terminal in one moving line per
+//! job, else in a new line, with `--json` as the server's report. [`Board`] is the comparison, without clock and
 //! server.
 //!
-//! Bounds: the newest [`JOB_COUNT_MAX`] jobs are followed; of each the looks of [`RATE_WINDOW`] are kept for its rate.
+//! Bounds: the newest [`JOB_COUNT_MAX`] jobs are followed. For its rate, each keeps the polls of [`RATE_WINDOW`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IsTerminal as _};
@@ -21,13 +21,13 @@ use crate::cli::ApiServer;
 use crate::command::CommandError;
 use tidings_server::output::line;
 
-/// Between two looks.
+/// Time between two polls.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// The same where every change becomes a line to keep.
+/// Time between two polls when every change prints a new line.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 /// Jobs that are followed.
 const JOB_COUNT_MAX: usize = 100;
-/// What a rate is made of.
+/// The time over which a rate is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(3);
 
 /// Watches the event until it is done, or without one all jobs until it is stopped.
@@ -57,7 +57,7 @@ pub(super) async fn run(id: Option<&str>, api: &ApiServer) -> Result<(), Command
     }
 }
 
-/// The reports of an answer, the oldest first: it is a page of jobs, or the report of one event.
+/// The reports of an answer, oldest first. The answer is a page of jobs, or the report of one event.
 fn reports(mut answer: Value) -> Vec<Value> {
     match answer.get_mut("jobs").map(Value::take) {
         Some(Value::Array(mut jobs)) => {
@@ -68,7 +68,7 @@ fn reports(mut answer: Value) -> Vec<Value> {
     }
 }
 
-/// What was seen of the jobs at the last look, by event.
+/// The state of the jobs at the last poll, by event.
 #[derive(Debug, Default)]
 struct Board {
     seen: BTreeMap<String, Seen>,
@@ -81,7 +81,7 @@ struct Seen {
     pace: Pace,
 }
 
-/// A job at a look.
+/// A job at one poll.
 #[derive(Debug)]
 struct Row {
     job: Job,
@@ -92,12 +92,12 @@ struct Row {
 }
 
 impl Board {
-    /// Takes what the server says now, `at` after the start. Gives the jobs that are of interest: those that are open,
-    /// and those that have closed since the last look; at the first one closed ones too if `all`.
+    /// Takes the server's reports, `at` after the start. Returns the jobs that are open and those that closed since the
+    /// last poll. The first poll also returns closed jobs if `all`.
     fn look(&mut self, reports: Vec<Value>, all: bool, at: Duration) -> Result<Vec<Row>, CommandError> {
         let (mut rows, mut seen) = (Vec::new(), BTreeMap::new());
         for report in reports {
-            let told = |error| CommandError::Failed(format!("the server's answer is not understood: {error}"));
+            let told = |error| CommandError::Failed(format!("cannot read the server's answer: {error}"));
             let job = Job::deserialize(&report).map_err(told)?;
             let last = self.seen.remove(&job.id);
             let is_changed = last.as_ref().is_none_or(|last| last.report != report);
@@ -109,13 +109,13 @@ impl Board {
                 rows.push(Row { job, report, rate: pace.rate(), is_changed });
             }
         }
-        // What is not on the page any more is forgotten here as well.
+        // Jobs that have left the page are forgotten here too.
         (self.seen, self.has_looked) = (seen, true);
         Ok(rows)
     }
 }
 
-/// How many devices were settled when.
+/// The number of settled devices at each poll.
 #[derive(Debug, Clone, Default)]
 struct Pace(VecDeque<(Duration, u64)>);
 
@@ -127,7 +127,7 @@ impl Pace {
         }
     }
 
-    /// Devices per second over the looks that are kept.
+    /// Devices per second over the polls that are kept.
     fn rate(&self) -> Option<f64> {
         let ((from, before), (to, now)) = (self.0.front()?, self.0.back()?);
         let seconds = to.saturating_sub(*from).as_secs_f64();
@@ -136,7 +136,7 @@ impl Pace {
 }
 
 impl Row {
-    /// How far it has come, in one line.
+    /// Its progress in one line.
     fn words(&self) -> String {
         let Job { id, state, at, paused_by, audience, held, outcomes, .. } = &self.job;
         let settled = outcomes.total();
@@ -171,7 +171,7 @@ impl Row {
         text
     }
 
-    /// How the watch of this one ends.
+    /// The command's result when it watched this job.
     fn end(&self) -> Result<(), CommandError> {
         match self.job.state.as_str() {
             "cancelled" => Err(CommandError::Failed(format!("{} was cancelled", self.job.id))),
@@ -180,7 +180,7 @@ impl Row {
     }
 }
 
-/// The lines of a terminal: those of open jobs move, those of closed ones stay above.
+/// The lines on a terminal: lines of open jobs move, lines of closed jobs stay above.
 #[derive(Default)]
 struct Bars {
     all: MultiProgress,

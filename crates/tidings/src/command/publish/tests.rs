@@ -1,4 +1,4 @@
-//! What goes over the wire, and what is made of the answer, against a listener that answers once.
+//! The request that is sent and the text made of the answer, against a listener that answers once.
 
 use clap::Parser as _;
 use serde_json::Value;
@@ -112,7 +112,7 @@ async fn the_request_carries_the_key_and_the_answer_decides() {
         other => panic!("{other:?}"),
     };
     let refused = failed(publish("200 OK", "{\"error\":{\"code\":102,\"message\":\"unknown channel\"}}").await.1);
-    assert_eq!(refused, "the server refused it: 102 unknown channel");
+    assert_eq!(refused, "the server refused the publication: 102 unknown channel");
     let unauthorized = failed(publish("401 Unauthorized", "").await.1);
     assert!(unauthorized.contains("401 Unauthorized, is the API key right?") && !unauthorized.contains("k3y"));
     let overloaded = failed(publish("503 Service Unavailable", "journal is full").await.1);

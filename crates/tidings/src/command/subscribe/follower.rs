@@ -1,8 +1,8 @@
-//! The client's side of the Centrifugo protocol, as much as following channels needs, without socket and clock.
+//! The client's side of the Centrifugo protocol, as far as following channels needs it, without socket and clock.
 //!
-//! It knows the position of every channel it may resume, and asks to go on from there on each new connection. What it
-//! has printed it does not print again. Where the server cannot go on, it says so as a gap and follows from the top.
-//! Sources: reference of the client protocol, sections 3 (connection), 4 (subscribe), 5 (recovery), 9 (codes).
+//! It knows the position of every channel that it may resume, and on each new connection asks to resume from there. It
+//! prints no publication twice. When the server cannot resume, it prints a gap and follows from the top. Sources:
+//! reference of the client protocol, sections 3 (connection), 4 (subscribe), 5 (recovery), 9 (codes).
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -13,25 +13,25 @@ use serde_json::value::RawValue;
 
 use tidings_config::Secret;
 
-/// What the driver is to do.
+/// An instruction to the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The server knows us now.
+    /// The server has accepted the connection.
     Connected,
     /// Print this line: a publication.
     Publication(String),
-    /// Print this line: publications that cannot be had.
+    /// Print this line: publications that are no longer kept.
     Gap(String),
     /// Send this frame.
     Send(String),
 }
 
-/// The server does not want us.
+/// The server refuses us.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Another connection may do better.
+    /// Another connection may succeed.
     ForNow(String),
-    /// Asking again is useless.
+    /// Another try is useless.
     ForGood(String),
 }
 
@@ -49,10 +49,10 @@ enum Asked {
 
 /// Follows channels over one connection after the other.
 pub(super) struct Follower {
-    /// `None` as long as, or because, the channel has no positions.
+    /// `None` until a position is known, or if the channel has none.
     channels: BTreeMap<String, Option<Position>>,
     token: Option<Secret>,
-    /// Commands of this connection without a reply yet: at most one per channel, and the connect.
+    /// Commands of this connection that wait for a reply: at most one per channel, and the connect.
     asked: HashMap<u32, Asked>,
     last_id: u32,
     ping: Option<Duration>,
@@ -111,7 +111,7 @@ impl Follower {
         let mut steps = Vec::new();
         for text in frame.split('\n').filter(|text| !text.is_empty()) {
             let message: Message = serde_json::from_str(text)
-                .map_err(|error| Refused::ForGood(format!("the server does not speak the protocol: {error}")))?;
+                .map_err(|error| Refused::ForGood(format!("the server's message is not of the client protocol: {error}")))?;
             match (message.id, message.push) {
                 (0, None) => steps.extend(self.pong.then(|| Step::Send("{}".to_owned()))),
                 (0, Some(push)) => self.on_push(push, &mut steps)?,
@@ -155,7 +155,7 @@ impl Follower {
             self.on_publication(&push.channel, publication, steps);
         }
         if let Some(Reason { code, reason }) = push.unsubscribe {
-            // From 2500 on the server wants us back, from where we are.
+            // Codes from 2500 on ask the client to resume.
             if code < 2500 {
                 return Err(Refused::ForGood(format!("channel {}: {code} {reason}", push.channel)));
             }
