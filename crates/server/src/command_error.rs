@@ -1,5 +1,4 @@
-//! Why a command ended without having done what was asked, and the exit code that says so. The program, the demo and the
-//! benchmarks share it.
+//! Errors of a command and their exit codes, shared by the program, the demo and the benchmarks.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -11,7 +10,7 @@ use tidings_telemetry::chain;
 
 use crate::{ServeError, TextError};
 
-/// Why a command ended without having done what was asked.
+/// The error of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The configuration is wrong.
@@ -23,23 +22,23 @@ pub enum CommandError {
     /// The server cannot start.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// What was asked makes no sense.
+    /// The arguments make no sense.
     #[error("{0}")]
     Usage(String),
-    /// It was tried and did not work, or its result is wrong.
+    /// The command failed, or its result is wrong.
     #[error("{0}")]
     Failed(String),
-    /// The server does not do it.
+    /// The server refused the request.
     #[error("{detail}")]
     Refused {
-        /// Of its answer.
+        /// The status of the answer.
         status: u16,
-        /// Who it is and what it says, in words.
+        /// The server and its reason, in words.
         detail: String,
-        /// Its answer as it is, where that was asked for and it is JSON.
+        /// The answer unchanged, if `--json` asks for it and it is JSON.
         answer: Option<String>,
     },
-    /// The server cannot be reached, or breaks off.
+    /// The server cannot be reached, or the connection broke.
     #[error(transparent)]
     Http(#[from] HttpError),
     /// A file cannot be read or written.
@@ -69,7 +68,7 @@ impl CommandError {
         }
     }
 
-    /// What is to be printed in place of the error in words.
+    /// The JSON to print instead of the error in words.
     pub fn json(&self) -> Option<&str> {
         match self {
             Self::Refused { answer, .. } => answer.as_deref(),
@@ -77,7 +76,7 @@ impl CommandError {
         }
     }
 
-    /// Whether only the reader of our output has gone (`tidings … | head`), which is no failure.
+    /// Whether the reader of our output has gone (`tidings … | head`). That is no failure.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Terminal(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }

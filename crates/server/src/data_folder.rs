@@ -1,7 +1,9 @@
-//! The data folder is for its owner only: folders have mode 700, files 600 (one that its owner may only read stays so).
+//! Makes the data folder private: folders have mode 700, files 600 (a file that its owner may only read stays
+//! read-only).
 //!
-//! What a process of ours makes is so from the beginning ([`keep_private`]). What an earlier version or a copy has left
-//! open is closed when the folder is used ([`secure`]). Links are not followed, so nothing outside is touched.
+//! Files that this process makes are private from the beginning ([`keep_private`]). Files that an earlier version or a
+//! copy left open are closed when the folder is used ([`secure`]). Links are not followed, so nothing outside the
+//! folder is changed.
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
@@ -19,17 +21,17 @@ const OTHERS: u32 = 0o077;
 /// The data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataFolderError {
-    /// It belongs to somebody else, who could read it whatever its mode is.
+    /// It belongs to another user, who could read it whatever its mode is.
     #[error("{} belongs to user {owner}, and this process runs as user {own}: run it as that user, or chown the folder", path.display())]
     Foreign {
         /// The folder.
         path: PathBuf,
-        /// Whose it is.
+        /// The folder's user.
         owner: u32,
-        /// Who we are.
+        /// This process's user.
         own: u32,
     },
-    /// It cannot be made or looked at, or its mode cannot be changed.
+    /// It cannot be made or read, or its mode cannot be changed.
     #[error("cannot make {} readable for its owner only", path.display())]
     Unusable {
         /// The folder.
@@ -44,21 +46,21 @@ pub enum DataFolderError {
 pub struct Exposed {
     /// Files and folders.
     pub count: usize,
-    /// When the oldest of them was made, or last written where the file system does not say.
+    /// When the oldest of them was made, or last written if the file system does not say when it was made.
     pub since: SystemTime,
 }
 
-/// From here on files that this process makes are for its owner only, also those that libraries make.
+/// From here on, all files that this process makes are private, also those that libraries make.
 pub fn keep_private() {
     umask(Mode::from_raw_mode(OTHERS));
 }
 
-/// Makes the folder if it is not there, and takes from everything of ours in it what group and others may do. Tells what they
-/// could read, if there was anything. Once the folder itself is closed nobody comes to what is in it, so what is another
-/// user's (`lost+found`, a snapshot) or cannot be changed stays as it is.
+/// Makes the folder if it does not exist, and removes the rights of group and others from all our files in it. Returns
+/// what they could read until now. Once the folder itself is closed, nobody else can reach its content, so files of
+/// other users (`lost+found`, a snapshot) and files that cannot be changed stay as they are.
 ///
 /// # Errors
-/// When the folder is not ours, or cannot be made, read or changed.
+/// If the folder is not ours, or cannot be made, read or changed.
 pub fn secure(folder: &Path) -> Result<Option<Exposed>, DataFolderError> {
     let at = |path: &Path| {
         let path = path.to_owned();
@@ -71,14 +73,14 @@ pub fn secure(folder: &Path) -> Result<Option<Exposed>, DataFolderError> {
         return Err(DataFolderError::Foreign { path: folder.to_owned(), owner, own });
     }
     if metadata.mode() & OTHERS == 0 {
-        _ = close_all(folder, metadata); // Nobody came through a folder that was closed.
+        _ = close_all(folder, metadata); // A folder that was closed exposed nothing.
         return Ok(None);
     }
-    close(folder, &metadata).map_err(at(folder))?; // Before what is in it, so that nobody else can change what is looked at.
+    close(folder, &metadata).map_err(at(folder))?; // Before its content, so that nobody can change the content meanwhile.
     Ok(Some(close_all(folder, metadata)))
 }
 
-/// Closes what is in the folder; what it counts has the folder in it.
+/// Closes the content of the folder. The count includes the folder.
 fn close_all(folder: &Path, metadata: Metadata) -> Exposed {
     let mut exposed = Exposed { count: 1, since: made_at(&metadata) };
     let own = metadata.uid();

@@ -23,7 +23,7 @@ pub enum ServeError {
     /// Durable channels could not be read.
     #[error("cannot read the durable channels")]
     Restore(#[from] tidings_store::ReadError),
-    /// A durable channel has no place.
+    /// There is no room for a durable channel.
     #[error("cannot restore a durable channel")]
     Hub(#[from] tidings_hub::HubError),
     /// Texts or translations are wrong.
@@ -41,9 +41,9 @@ pub enum ServeError {
     /// A gateway refuses its credential or its settings.
     #[error("cannot start [{provider}.{name}]")]
     Provider {
-        /// Which table.
+        /// The provider's table.
         provider: Provider,
-        /// Which section.
+        /// The section.
         name: String,
         /// Why.
         source: Box<ProviderError>,
@@ -51,15 +51,15 @@ pub enum ServeError {
     /// The webhook cannot be set up.
     #[error("cannot start the webhook")]
     Webhook(#[from] WebhookError),
-    /// An address is taken or not ours.
+    /// The address is in use, or not an address of this machine.
     #[error("cannot listen on {addr}; is another server running? Set http.listen to another address")]
     Listen {
-        /// Which.
+        /// The address.
         addr: SocketAddr,
         /// Why.
         source: std::io::Error,
     },
-    /// The system refuses a thread.
+    /// The system cannot start a thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
 }

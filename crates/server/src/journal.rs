@@ -1,5 +1,5 @@
-//! Between store, hub and edge, which do not see each other: what became durable is published, what was durable comes
-//! back, and a device is proven by what is stored of it.
+//! Connects store, hub and edge, which do not see each other. It publishes what became durable, restores durable
+//! channels at the start, and proves devices from their stored records.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -19,22 +19,22 @@ use tracing::{debug, error, warn};
 
 use super::error::ServeError;
 
-/// The longest sleep until an event's time comes.
+/// The longest sleep until a scheduled event is due.
 const LATER_STEP: Duration = Duration::from_secs(1);
 /// Pause before the store is asked again.
 const LATER_RETRY: Duration = Duration::from_millis(100);
 
-/// Publishes on the committer's thread what has become durable, before it is acknowledged.
+/// Publishes what has become durable, on the committer's thread and before the acknowledgement.
 #[derive(Default)]
 pub(super) struct Sink {
     hub: OnceLock<Arc<Hub>>,
-    /// Channels given back before there was a hub. Bound: those there are.
+    /// Channels given back before there was a hub. Bound: the number of durable channels.
     given_back: Mutex<Vec<(ChannelName, Offset)>>,
     edge: OnceLock<Weak<Edge>>,
 }
 
 impl Sink {
-    /// From now on publications go to the hub; called once, after the durable channels were restored.
+    /// From now on, publications go to the hub. Called once, after the durable channels were restored.
     pub(super) fn follow(&self, hub: Arc<Hub>) {
         let mut given_back = self.given_back.lock();
         for (channel, floor) in std::mem::take(&mut *given_back) {
@@ -43,7 +43,7 @@ impl Sink {
         assert!(self.hub.set(hub).is_ok(), "the sink follows one hub");
     }
 
-    /// From now on the connections of devices that are gone lose their proof; called once, before the listeners are open.
+    /// From now on, connections of deleted devices lose their proof. Called once, before the listeners open.
     pub(super) fn revoke_at(&self, edge: &Arc<Edge>) {
         assert!(self.edge.set(Arc::downgrade(edge)).is_ok(), "the sink knows one edge");
     }
@@ -57,11 +57,11 @@ impl CommitSink for Sink {
         stored: &StoredPublication,
         _: &DurableChannel,
     ) {
-        // Before there is a hub nothing is written: the listeners are not open.
+        // Before there is a hub, nothing is written, because the listeners are not open.
         let Some(hub) = self.hub.get() else { return };
         let publication = publication(position.offset, stored.clone());
         if let Err(error) = hub.publish_durable(channel, position.offset, publication, stored.time) {
-            // It is durable: whoever subscribes when there is room gets it from the history.
+            // The publication is durable: clients that subscribe when there is room get it from the history.
             warn!(%channel, error = chain(&error), "A durable publication reaches no live reader");
         }
     }
@@ -94,7 +94,7 @@ fn publication(offset: Offset, stored: StoredPublication) -> Publication {
     Publication { offset, data: stored.data, info: info.map(Arc::new), tags: stored.tags.into(), receipt }
 }
 
-/// Brings the durable channels back as they were; those whose namespace is not configured any more stay asleep.
+/// Restores the durable channels. Channels whose namespace is no longer configured stay unloaded.
 pub(super) fn restore(store: &Store, hub: &Hub, namespaces: &Namespaces) -> Result<(), ServeError> {
     let now = unix_now();
     for channel in store.durable_channels(now) {
@@ -110,12 +110,12 @@ pub(super) fn restore(store: &Store, hub: &Hub, namespaces: &Namespaces) -> Resu
     Ok(())
 }
 
-/// Lets each event whose time has come into the journal. What the store refuses is tried again.
+/// Moves each scheduled event that is due into the journal. What the store refuses is tried again.
 pub(super) async fn release_later(store: Store) {
     let mut next = store.next_later();
     loop {
         let due = *next.borrow_and_update();
-        // In short steps, so that a clock that is set is noticed.
+        // In short steps, so that a change of the clock is noticed.
         let pause = due.map(|due| due.saturating_since(unix_now()).min(LATER_STEP));
         if !pause.is_some_and(|pause| pause.is_zero()) {
             tokio::select! {
@@ -125,10 +125,10 @@ pub(super) async fn release_later(store: Store) {
             continue;
         }
         match store.release_later(unix_now()).await {
-            Ok(0) => sleep(LATER_RETRY).await, // It is just being told that there is another one now.
+            Ok(0) => sleep(LATER_RETRY).await, // Nothing was due yet: the store's next due time is about to change.
             Ok(_) => {}
             Err(error) => {
-                debug!(error = chain(&error), "Events whose time has come are not taken, trying again");
+                debug!(error = chain(&error), "The store does not take scheduled events that are due, trying again");
                 sleep(LATER_RETRY).await;
             }
         }
@@ -166,12 +166,12 @@ impl DurablePublisher for Journal {
     }
 }
 
-/// Proofs that read the disk at a time; one more waits for a place, at most as long as the edge lets it.
+/// Proofs that read the disk at a time. Further proofs wait, at most as long as the edge allows.
 const PROOF_COUNT_MAX: usize = 16;
-/// Devices whose being seen is noted at a time; of one more it is noted when it connects again.
+/// Writes of `last seen` at a time. A further device is noted when it connects again.
 const NOTE_COUNT_MAX: usize = 64;
 
-/// Who proves a device: on threads for blocking work, since the disk is read.
+/// Proves devices, on threads for blocking work, because it reads the disk.
 pub(super) struct Devices {
     store: Store,
     runtime: Handle,
@@ -180,7 +180,7 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// Proves on the threads of the runtime that this is called in.
+    /// Uses the blocking threads of the runtime that this is called in.
     pub(super) fn new(store: Store) -> Self {
         let [proofs, notes] = [PROOF_COUNT_MAX, NOTE_COUNT_MAX].map(|count| Arc::new(Semaphore::new(count)));
         Self { store, runtime: Handle::current(), proofs, notes }
@@ -213,17 +213,17 @@ fn prove(store: &Store, claim: &DeviceClaim) -> Option<DeviceNumber> {
         DeviceClaim::Signed(device) => store.prove(device, None),
         DeviceClaim::Credential { device, credential } => store.prove(device, Some(credential.as_str())),
     };
-    // Unproven for now: it is pushed, which is the safe side. That the store cannot read is in the log already, once.
+    // Unproven for now, so the device is pushed: the safe side. The store has already logged once that it cannot read.
     if let Err(error @ ReadError::Engine(_)) = &proven {
         warn!(device = %claim.device(), error = chain(&error), "A device cannot be looked up");
     }
     proven.ok().flatten()
 }
 
-/// Nobody waits for it, and the store writes it once a day.
+/// Nobody waits for this write, and the store makes it once a day.
 async fn note_seen(store: &Store, device: &DeviceId) {
     if let Err(error) = store.touch(device, unix_now()).await {
-        debug!(%device, error = chain(&error), "That a device was seen is not noted");
+        debug!(%device, error = chain(&error), "Cannot note when a device was last seen");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The API's keys: those configured, else one that is made at the first start.
+//! The API's keys: the configured ones, or one key that is made at the first start.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _, Write as _};
@@ -14,7 +14,7 @@ use tidings_config::{Config, Scope};
 /// The file in the data folder that holds the key made at the first start.
 pub(crate) const ADMIN_KEY_FILE: &str = "api-key";
 
-/// Digits of a key we make.
+/// Digits of the key that is made.
 const KEY_DIGIT_COUNT: usize = 64;
 
 /// The key that should be in the data folder cannot be made or read.
@@ -28,12 +28,12 @@ pub enum KeyError {
         /// Why.
         source: io::Error,
     },
-    /// The file holds something else.
+    /// The file holds no key.
     #[error("{} does not hold an API key of {KEY_DIGIT_COUNT} hexadecimal digits: remove it, and a new one is made", .0.display())]
     NoKey(PathBuf),
 }
 
-/// All keys that are valid, and the made one if none is configured.
+/// All valid keys, and the key that was made if none is configured.
 pub(super) fn keys(config: &Config) -> Result<(ApiKeys, Option<String>), KeyError> {
     if !config.api.keys.is_empty() {
         let keys = config.api.keys.iter().map(|key| ApiKey {
@@ -65,10 +65,10 @@ fn scope_of(scope: Scope) -> tidings_api::Scope {
     }
 }
 
-/// The key in the file; without one, a new one, which is in the file as a whole or not at all.
+/// The key in the file, or a new key. A new key is written completely or not at all.
 fn read_or_make(path: &Path) -> io::Result<String> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    // Devices' tokens lie in there: for its owner only.
+    // Private, because the folder holds device tokens.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     match OpenOptions::new().read(true).open(path) {
         Ok(file) => {

@@ -5,10 +5,10 @@
 //!   store ─► hub (durable channels restored) ─► sender ─► gateways ─► webhook ─► edge ─► HTTP listeners
 //! ```
 //!
-//! Stopping goes the other way: no more requests; clients are told to come back elsewhere (3001); the webhook begins no
-//! more reports; the sender hands out nothing more, waits for what providers still owe an answer for and notes its
-//! progress; the store is closed; metrics are sent a last time. What a deadline cuts off is in the journal and goes on at
-//! the next start.
+//! Stopping goes the other way. No more requests are taken. Clients are told to connect elsewhere (3001). The webhook
+//! begins no more reports. The sender hands out no more notifications, waits for the answers of providers and writes
+//! its progress. The store is closed. Metrics are sent a last time. Work that a deadline cuts off is in the journal and
+//! continues at the next start.
 
 pub mod command_error;
 pub mod data_folder;
@@ -75,18 +75,18 @@ pub use self::webhook::WebhookError;
 const NAMED_COUNT_MAX: usize = 20;
 /// How long a peer may take for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long jobs and providers may take to come to rest.
+/// How long the sender may wait for answers of providers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the store may take to write what waits. What it does not write then was acknowledged to nobody, or is
-/// written in its log.
+/// How long the store may take to write what waits. What it does not write in this time was not acknowledged, or is in
+/// its log.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long reports of the webhook that are on their way may take: a receiver that is slow is told again, and delays nobody.
+/// How long webhook reports in flight may take. A slow receiver gets the report again later, and delays nobody.
 const TELL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits for Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// When the system does not let us wait for signals.
+/// If the system refuses to report signals.
 pub fn stopped() -> std::io::Result<impl Future<Output = ()>> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     Ok(async move {
@@ -97,7 +97,7 @@ pub fn stopped() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Says what is told to whom, by the names that the operator gave.
+/// Logs the configured topics, apps and languages.
 fn introduce(config: &Config, topics: &Topics) {
     let names = config.topics.keys().map(TopicName::as_str);
     let languages: BTreeSet<&str> = topics.languages().map(Locale::as_str).collect();
@@ -145,23 +145,23 @@ pub struct Server {
     stop_http: watch::Sender<bool>,
     /// The listeners; they end when they are told to.
     listening: JoinSet<()>,
-    /// What goes on until it is aborted.
+    /// Tasks that run until they are aborted.
     background: JoinSet<()>,
 }
 
 impl Server {
-    /// Starts everything; when it returns, the listeners are open.
+    /// Starts everything. When it returns, the listeners are open.
     ///
     /// # Errors
-    /// When a part cannot start; those that had are dropped again.
+    /// If a part cannot start. The parts that had started are dropped.
     pub async fn start(config: Config) -> Result<Self, ServeError> {
         Self::start_with(config, None).await
     }
 
-    /// The same, with the devices of a file registered before the listeners open.
+    /// As [`Server::start`], and registers the devices of a file before the listeners open.
     ///
     /// # Errors
-    /// As [`Server::start`], and when the file is wrong or the store refuses what is in it.
+    /// As [`Server::start`], and if the file is wrong or the store refuses its devices.
     pub async fn start_with(config: Config, seed: Option<&Path>) -> Result<Self, ServeError> {
         let registry = Registry::new();
         tidings_telemetry::process::register(&registry);
@@ -308,8 +308,7 @@ impl Server {
         &self.sender
     }
 
-    /// Takes the credentials for push providers and the secrets of the webhook of this configuration; what came of it
-    /// stands in the log.
+    /// Takes over the push credentials and the webhook secrets of this configuration. The log has the result.
     pub fn reload(&self, config: &Config) {
         self.providers.reload(config);
         if let Some(webhook) = &self.webhook {
@@ -317,14 +316,14 @@ impl Server {
         }
     }
 
-    /// Stops in order; see the module.
+    /// Stops in the order of the module's header.
     ///
     /// # Cancel safety
-    /// Not cancel safe: what was not stopped yet is cut off, as by a crash.
+    /// Not cancel safe: the parts that still run are cut off, as by a crash.
     pub async fn stop(mut self) {
         self.stop_http.send_replace(true);
         let deadline = Instant::now() + self.shutdown_timeout;
-        // Clients are told at once, whatever requests are still in work.
+        // Clients are told at once, even while requests are in work.
         let edge = self.edge.clone();
         let ended = async { while self.listening.join_next().await.is_some() {} };
         let ((), ended) = tokio::join!(edge.shutdown(), timeout_at(deadline, ended));
@@ -334,7 +333,7 @@ impl Server {
         self.listening.shutdown().await;
         self.background.shutdown().await;
         if let Some(webhook) = self.webhook {
-            // Before the sender writes its last checkpoint: what was told until then is in it.
+            // Before the sender's last checkpoint, so that the checkpoint has all reports that were delivered.
             webhook.stop(Instant::now() + TELL_TIMEOUT).await;
         }
         let deadline = Instant::now() + DRAIN_TIMEOUT;
@@ -343,16 +342,16 @@ impl Server {
         drop(self.sender); // Its thread uses the store to its end.
         if timeout(CLOSE_TIMEOUT, self.store.close()).await.is_err() {
             let patience = CLOSE_TIMEOUT.as_secs();
-            warn!(patience, "Store is not closed in time: the disk is slow, the next start takes longer");
+            warn!(patience, "Store is not closed in time because the disk is slow, the next start takes longer");
         }
         if let Some(influx) = self.influx {
-            influx.stop().await; // The last of all, so that it tells of the others' end.
+            influx.stop().await; // Last, so that it sends the final values of all parts.
         }
         info!("Stopped");
     }
 }
 
-/// A listening socket and where it is, which port 0 leaves to the system.
+/// A listening socket and its address. For port 0 the system chooses the port.
 fn bind(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
     let bound = listener::listen(addr).and_then(|listener| listener.local_addr().map(|addr| (listener, addr)));
     bound.map_err(|source| ServeError::Listen { addr, source })
@@ -365,7 +364,7 @@ async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Respons
     }
 }
 
-/// Once a second, what is over in the hub goes.
+/// Removes expired state of the hub, once a second.
 async fn sweep(hub: Arc<Hub>) {
     let mut interval = tokio::time::interval(Duration::from_secs(1));
     loop {
@@ -390,7 +389,7 @@ fn listener_limits(config: &Config) -> listener::Limits {
     }
 }
 
-/// Pauses outlive a restart, and a restore makes one: nobody should have to guess why nothing is pushed.
+/// Logs which pushes are paused. Pauses survive a restart, and a restore makes one.
 fn say_what_is_paused(store: &Store) {
     let paused = store.brakes().borrow().paused.clone();
     if let Some((first, since)) = paused.first_key_value() {
@@ -494,7 +493,7 @@ fn apps(config: &Config) -> Option<Apps> {
     })
 }
 
-/// None at all is any number.
+/// No rate means no limit.
 fn rate(per_second: u32, burst: u32) -> Option<Rate> {
     (per_second > 0).then_some(Rate { per_second, burst })
 }

@@ -1,14 +1,14 @@
-//! Log lines of this process: to standard error, without anybody waiting for it.
+//! Log lines of this process, written to standard error without blocking the tasks that log.
 //!
-//! Tasks log into a batching writer; a thread of its own writes pages of whole lines. When standard error does not keep up
-//! (a terminal that is stopped, a pipe nobody reads), the oldest lines that wait are dropped, and a line says how many.
-//! At the end, and before a panic ends the process, what waits is written, within a second: one that is blocked does not keep
-//! the process, and does not get the panic's message either.
+//! Tasks log into a batching writer, and a separate thread writes pages of whole lines. When standard error does not
+//! keep up (a stopped terminal, a pipe that nobody reads), the oldest waiting lines are dropped, and a line says how
+//! many. At the end, and before a panic ends the process, waiting lines are written within a second. A blocked standard
+//! error does not delay the end any longer, and then also the panic's message is lost.
 //!
-//! What is said beside log lines, such as why a start failed, is a JSON line too where log lines are.
+//! Remarks beside log lines, such as why a start failed, are JSON lines if log lines are.
 //!
-//! At most `LINE_COUNT_MAX` lines and [`LOG_BYTES_MAX`] of text wait. Before the first [`init`], and for commands that never
-//! call it, there are only remarks, which are written directly.
+//! At most `LINE_COUNT_MAX` lines and [`LOG_BYTES_MAX`] of text wait. Before the first [`init`], and in commands that
+//! never call it, there are only remarks, and they are written directly.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write, stderr};
@@ -26,15 +26,15 @@ use tracing::Level;
 const PAGE_BYTES: usize = 16 * 1024;
 const LINE_COUNT_MAX: usize = 20_000;
 
-/// How long the end of the process may be put off by what waits.
+/// How long waiting lines may delay the end of the process.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
 static WRITER: OnceLock<BatchWriter> = OnceLock::new();
 
-/// How everything that this process says on standard error looks; text until [`speak`] or [`init`].
+/// The format of everything on standard error: text until [`speak`] or [`init`].
 static FORMAT: OnceLock<Format> = OnceLock::new();
 
-/// Says all that follows in this format, also what is said beside log lines and before [`init`]. The first call counts.
+/// Sets the format, also for remarks and for everything before [`init`]. The first call counts.
 pub fn speak(format: Format) {
     let _ = FORMAT.set(format);
 }
@@ -42,45 +42,48 @@ pub fn speak(format: Format) {
 /// Starts logging what passes `filter`.
 ///
 /// # Errors
-/// If the filter is not understood, or this process logs already; nothing is changed then.
+/// If the filter is not understood, or this process logs already. Then nothing is changed.
 pub fn init(format: Format, filter: &str) -> Result<(), InitError> {
     speak(format);
     let writer = BatchWriter::new(config(format), IoSink::new(output()));
     let lines = MakeBatchWriter::new(writer.clone());
     tidings_telemetry::log::init(format, filter, stderr().is_terminal(), lines)?;
     if let Err(error) = writer.start_thread("log") {
-        tracing::warn!(error = chain(&error), "No thread for log lines, whoever logs waits for standard error");
+        tracing::warn!(
+            error = chain(&error),
+            "Cannot start the thread that writes log lines, tasks that log wait for standard error"
+        );
     }
     WRITER.get_or_init(|| writer);
     Ok(())
 }
 
-/// Writes what waits, as far as it can be written in a second.
+/// Writes waiting lines, for at most a second.
 pub fn flush() {
     if let Some(writer) = WRITER.get() {
-        let _ = writer.flush_blocking(FLUSH_PATIENCE); // Nobody is left to tell.
+        let _ = writer.flush_blocking(FLUSH_PATIENCE); // Nobody could be told of the error.
     }
 }
 
-/// What is said before the process ends on the spot: after all lines that wait, past the log's filter.
+/// Writes the last words of a process that ends at once: after all waiting lines, and past the log's filter.
 pub fn last_words(words: &str) {
     match WRITER.get().map(|writer| writer.flush_blocking(FLUSH_PATIENCE)) {
-        // Blocked: to write past it would keep this thread, and so the process from ending, for as long.
+        // Standard error is blocked: a write would block this thread, and so the end of the process.
         Some(Err(FlushError::Deadline { .. })) => {}
-        _ => drop(stderr().write_all(words.as_bytes())), // A standard error that is gone is no reason to stay.
+        _ => drop(stderr().write_all(words.as_bytes())), // A closed standard error must not keep the process.
     }
 }
 
-/// A line beside the log lines, in order with them.
+/// Writes a remark, in order with the log lines.
 pub fn line(text: &str) {
     let written = match WRITER.get() {
         Some(writer) => writer.write(text.as_bytes()).map_err(io::Error::other),
         None => stderr().write_all(text.as_bytes()),
     };
-    drop(written); // A standard error that is gone is no reason to stop.
+    drop(written); // A closed standard error must not stop the process.
 }
 
-/// The same as a line of JSON where log lines are; `None` where they are text. No filter keeps it back.
+/// The text as a JSON line if log lines are JSON, else `None`. No filter applies.
 pub fn as_json(level: Level, text: &str) -> Option<String> {
     (FORMAT.get() == Some(&Format::Json)).then(|| {
         let line = serde_json::json!({
@@ -93,7 +96,7 @@ pub fn as_json(level: Level, text: &str) -> Option<String> {
 /// Makes the counts of log lines part of `/metrics`.
 pub fn register(registry: &Registry) {
     let read = |value: fn(Counters) -> f64| Arc::new(move || WRITER.get().map_or(0.0, |lines| value(lines.counters())));
-    let lines = "Log lines, whatever became of them";
+    let lines = "Log lines, written or dropped";
     registry.counter_fn("tidings_log_lines_total", lines, &[], read(|lines| lines.total as f64));
     let dropped = "Log lines that standard error did not take in time";
     registry.counter_fn("tidings_log_dropped_total", dropped, &[], read(|lines| lines.dropped as f64));
@@ -119,7 +122,7 @@ fn config(format: Format) -> BatchConfig {
     }
 }
 
-/// Standard error without the lock of the standard library, which a blocked page would hold against panic messages.
+/// Standard error without the standard library's lock: a blocked page would hold that lock, and panic messages need it.
 fn output() -> Box<dyn Write + Send> {
     match stderr().as_fd().try_clone_to_owned() {
         Ok(descriptor) => Box::new(Output(File::from(descriptor))),
@@ -127,7 +130,8 @@ fn output() -> Box<dyn Write + Send> {
     }
 }
 
-/// A file that is waited for even if it is set not to block, as anybody who shares standard error may do.
+/// A file whose writes wait even if it is in non-blocking mode. Any process that shares standard error may set that
+/// mode.
 struct Output(File);
 
 impl Write for Output {

@@ -1,4 +1,4 @@
-//! Numbers that their owners keep themselves, read at each scrape: store, hub, lakes.
+//! Metrics that are read from store, hub and lakes at each scrape.
 
 pub(super) mod influx;
 
@@ -13,7 +13,7 @@ use tidings_types::EventPriority;
 
 use super::providers::Section;
 
-/// What was built, where `TIDINGS_COMMIT` said it to the compiler.
+/// The commit that was built, if `TIDINGS_COMMIT` was set for the compiler.
 const COMMIT: &str = match option_env!("TIDINGS_COMMIT") {
     Some(commit) => commit,
     None => "unknown",
@@ -29,11 +29,11 @@ pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, secti
         registry.counter_fn(&format!("tidings_store_{name}_total"), help, &[], value);
     };
     counter("batches", "Batches written and synced", |counts| counts.batches);
-    counter("requests", "Requests written in them", |counts| counts.commands);
-    counter("failures", "Batches the disk refused", |counts| counts.failures);
-    counter("reopened", "Times the store was opened again after that", |counts| counts.reopened);
+    counter("requests", "Requests in the batches written", |counts| counts.commands);
+    counter("failures", "Batches that could not be written", |counts| counts.failures);
+    counter("reopened", "Times the store was opened again after a failed batch", |counts| counts.reopened);
     counter("overloaded", "Requests refused because a queue was full", |counts| counts.overloaded);
-    let help = "Devices whose record was damaged, written anew from their rows";
+    let help = "Damaged device records that were rebuilt from their rows";
     counter("repaired_devices", help, |counts| counts.repaired);
     let gauge =
         |name: &str, help: &str, value: Arc<dyn Fn() -> f64 + Send + Sync>| registry.gauge_fn(name, help, &[], value);
@@ -45,8 +45,12 @@ pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, secti
             "Bytes of the device heap's files",
             (|counts| counts.heap_bytes) as fn(Counts) -> u64,
         ),
-        ("tidings_store_heap_live_bytes", "Bytes of the devices in them", |counts| counts.heap_live_bytes),
-        ("tidings_store_heap_scattered_bytes", "Of these, bytes out of order", |counts| counts.heap_scattered_bytes),
+        ("tidings_store_heap_live_bytes", "Bytes of current device records in the heap's files", |counts| {
+            counts.heap_live_bytes
+        }),
+        ("tidings_store_heap_scattered_bytes", "Bytes of current device records that are out of order", |counts| {
+            counts.heap_scattered_bytes
+        }),
     ] {
         let counts = store.clone();
         gauge(name, help, Arc::new(move || bytes(counts.counts()) as f64));
@@ -56,7 +60,7 @@ pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, secti
     let counts = store.clone();
     gauge(
         "tidings_store_later_events",
-        "Events whose time is still to come",
+        "Scheduled events that are not due yet",
         Arc::new(move || counts.counts().later as f64),
     );
     let counts = store.clone();
@@ -66,7 +70,7 @@ pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, secti
         Arc::new(move || counts.counts().proven as f64),
     );
     let counts = store.clone();
-    gauge("tidings_store_brakes", "Brakes that are on", Arc::new(move || counts.counts().paused as f64));
+    gauge("tidings_store_brakes", "Pauses in force", Arc::new(move || counts.counts().paused as f64));
     let counts = hub.clone();
     gauge("tidings_hub_channels", "Channels that exist", Arc::new(move || counts.counts().channels as f64));
     let counts = hub.clone();

@@ -5,14 +5,14 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use tracing::Level;
 
-/// Writes a result and a line break, at once: whoever reads the other end of a pipe waits for it.
+/// Writes a result and a line break, and flushes: the reader of a pipe waits for it.
 pub fn line(text: impl Display) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")?;
     stdout.flush()
 }
 
-/// Writes a remark, in order with log lines and in their format; a standard error that is gone is no reason to stop.
+/// Writes a remark, in order with log lines and in their format. A closed standard error is not an error.
 pub fn remark(kind: Kind, text: impl Display) {
     let level = match kind {
         Kind::Error => Level::ERROR,

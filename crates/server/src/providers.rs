@@ -1,9 +1,9 @@
-//! The push providers: for each section of `[apns]`, `[fcm]` and `[web_push]` the pools of the sender and their gateways, the
-//! credential from the files that the section names, and the same files again when the operator has changed them.
+//! The push providers. For each section of `[apns]`, `[fcm]` and `[web_push]` this module makes the sender's pools and
+//! their gateways. It reads the credential from the section's files, and reads the files again on a reload.
 //!
-//! A file that is wrong at the start ends the start. Later it costs nothing: the gateway keeps the credential it has,
-//! and the log says which file is wrong, or that it is of another Firebase project. Sections with the same signing key
-//! share its tokens, for Apple refuses who makes too many.
+//! A wrong file makes the start fail. On a reload it does no harm: the gateway keeps its credential, and the log says
+//! which file is wrong, or that the file is of another Firebase project. Sections with the same signing key share its
+//! tokens, because Apple refuses senders that make too many tokens.
 
 mod apns;
 mod credential;
@@ -34,12 +34,12 @@ use credential::ca_pem;
 pub use credential::{CredentialError, ProviderError};
 use pool::pool;
 
-/// A gateway cannot take what its files have now.
+/// A gateway cannot use the current content of its files.
 #[derive(Debug, thiserror::Error)]
 enum ReloadError {
     #[error(transparent)]
     Credential(#[from] CredentialError),
-    #[error("cannot connect with {trusted} to trust")]
+    #[error("cannot use {trusted} as trusted certificates")]
     Access { trusted: String, source: AccessError },
 }
 
@@ -47,8 +47,8 @@ enum ReloadError {
 pub(super) struct Section {
     pub(super) provider: Provider,
     pub(super) name: String,
-    /// What sender and gateways share: one pool, but for Web Push one for each rule about hosts, so that a push service
-    /// that takes nothing delays no other.
+    /// What sender and gateways share: one pool. Web Push has one pool for each rule about hosts, so that a push
+    /// service that takes nothing does not delay the others.
     pub(super) pools: Vec<Pool>,
 }
 
@@ -81,7 +81,7 @@ struct Running {
 }
 
 enum AnyGateway {
-    /// The main one, and that of the quarantine.
+    /// The main gateway, and the quarantine's gateway.
     Apns(Vec<Gateway>),
     /// It sends for this project.
     Fcm {
@@ -126,14 +126,14 @@ impl Providers {
         Ok(())
     }
 
-    /// How it stands with each provider, also later.
+    /// The state of each provider, kept up to date.
     pub(super) fn watch(&self) -> impl Fn() -> Vec<ReadyProvider> + Clone + Send + Sync + use<> {
         let since = unix_now();
         let watched = |Running { provider, name, gateway }: &Running| {
             let watch = match gateway {
                 AnyGateway::Apns(gateways) => gateways.first().map(Gateway::health),
                 AnyGateway::Fcm { gateway, .. } => Some(gateway.health()),
-                AnyGateway::WebPush(_) => None, // There is no one to be connected to.
+                AnyGateway::WebPush(_) => None, // There is no single service to be connected to.
             };
             (*provider, name.clone(), watch)
         };
@@ -150,18 +150,18 @@ impl Providers {
         }
     }
 
-    /// Takes the credentials of the sections, and the certificates to trust, as their files are now; says in the log what
-    /// came of it. Nothing else of a section is taken, and no section is added or taken away.
+    /// Reads the sections' credentials and trusted certificates from their files again, and logs the result. Nothing
+    /// else of a section changes, and no section is added or removed.
     pub(super) fn reload(&self, config: &Config) {
         for running in &self.all {
             let (provider, section) = (running.provider.as_str(), &running.name);
             match self.reload_one(config, running) {
-                None => error!(provider, section, "Section is gone, its credential goes on until a restart"),
+                None => error!(provider, section, "Section is gone, its credential is used until a restart"),
                 Some(Ok(true)) => info!(provider, section, "Credential replaced"),
-                Some(Ok(false)) => info!(provider, section, "Credential is the same"),
+                Some(Ok(false)) => info!(provider, section, "Credential has not changed"),
                 Some(Err(error)) => {
                     let error = chain(&error);
-                    error!(provider, section, error, "Credential not replaced, the old one goes on")
+                    error!(provider, section, error, "Credential not replaced, the old one is used")
                 }
             }
         }
@@ -189,7 +189,7 @@ impl Providers {
         })
     }
 
-    /// Lets each gateway come to its end.
+    /// Waits until each gateway has ended.
     pub(super) async fn drain(self, deadline: Instant) {
         for running in self.all {
             match running.gateway {

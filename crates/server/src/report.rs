@@ -1,4 +1,4 @@
-//! What the API asks of sender and edge, which it does not see.
+//! Answers the API's questions about sender and edge, which the API does not see.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tidings_edge::Edge;
 use tidings_sender::{Counts, DeviceOutcome, JobReport, Sender};
 use tidings_types::{DeviceNumber, Event, JournalPosition};
 
-/// What became of events. The router outlives the sender when the server stops: then nothing is known.
+/// The jobs. When the server stops, the router outlives the sender; then no job is known.
 pub(super) struct Jobs(pub(super) Weak<Sender>);
 
 impl tidings_api::Jobs for Jobs {

@@ -1,12 +1,12 @@
-//! A predefined state to start from, for tests and trials: `serve --seed FILE`.
+//! Devices that are registered at the start, for tests and trials: `serve --seed FILE`.
 //!
 //! ```json
 //! {"devices": [{"id": "phone-1", "app": "com.example.app", "locale": "pl", "token": "5f3a", "user": "42",
 //!               "credential": "phone-1-credential", "subscriptions": [{"subject": "team:42", "topics": ["goal"]}]}]}
 //! ```
 //!
-//! Registered before anybody is let in; the same file again changes nothing. What a device of the file is subscribed to
-//! beside that stays. Bound: a file of [`SEED_BYTES_MAX`].
+//! The devices are registered before the listeners open. Loading the same file again changes nothing. Other
+//! subscriptions of these devices stay. Bound: a file of [`SEED_BYTES_MAX`].
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use tidings_types::{
 /// The largest file that is read.
 pub(crate) const SEED_BYTES_MAX: u64 = 64 << 20;
 
-/// The state cannot be set up.
+/// The devices cannot be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
     /// The file cannot be read.
@@ -37,7 +37,7 @@ pub enum SeedError {
     /// It is too large.
     #[error("{} is larger than {SEED_BYTES_MAX} bytes", .0.display())]
     TooLarge(PathBuf),
-    /// It is not what it should be.
+    /// The file is not a valid seed.
     #[error("{} is not a seed", path.display())]
     Malformed {
         /// The file.
@@ -88,7 +88,7 @@ struct SeedSubscription {
     topics: Vec<TopicName>,
 }
 
-/// One that no connection could show would prove nothing; its value is not repeated.
+/// Refuses a credential that no connection could send. The error does not show the value.
 fn credential<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let credential = Option::<String>::deserialize(deserializer)?;
     let bytes = credential.as_ref().map_or(1, String::len);
@@ -130,7 +130,7 @@ impl From<SeedDevice> for NewImport {
     }
 }
 
-/// Registers the devices of the file; tells how many.
+/// Registers the devices of the file and returns their number.
 pub(super) async fn plant(path: &Path, store: &Store) -> Result<usize, SeedError> {
     let devices = read(path)?;
     let count = devices.len();

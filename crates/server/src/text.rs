@@ -1,4 +1,4 @@
-//! Topics from the configuration, translations from the folder beside it.
+//! Reads topics from the configuration, and translations from the folder beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -39,15 +39,15 @@ pub enum TextError {
         /// Where and what.
         source: PoError,
     },
-    /// Translations that would not say what the source text says.
+    /// Translations that do not match the source text.
     #[error("{0}")]
     Flawed(String),
 }
 
-/// What the API asks before it accepts an event or a device.
+/// Checks events and devices for the API before it accepts them.
 pub(super) struct Door {
     topics: Arc<Topics>,
-    /// Whose devices can be pushed.
+    /// The apps whose devices can be pushed.
     served: BTreeSet<(Provider, Environment, AppId)>,
 }
 
@@ -80,7 +80,7 @@ impl Configured for Door {
     }
 }
 
-/// Reads everything there is to say.
+/// Reads topics and translations.
 pub fn topics(config: &Config) -> Result<Topics, TextError> {
     let mut templates = BTreeMap::new();
     for (name, topic) in &config.topics {
@@ -109,8 +109,8 @@ fn topic_templates(topic: &Topic) -> Result<TopicTemplates, TemplateError> {
     Ok(TopicTemplates { title: topic.title_template()?, body: topic.body_template()?, domain: topic.domain.clone() })
 }
 
-/// Reads `<locale>/LC_MESSAGES/<domain>.po` of every locale that has one. A folder that is named like no locale is
-/// left alone, with a warning.
+/// Reads `<locale>/LC_MESSAGES/<domain>.po` of every locale that has one. A folder whose name is not a locale is
+/// skipped with a warning.
 fn load(dir: &Path, domain: &str) -> Result<Translations, TextError> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();
@@ -124,7 +124,7 @@ fn load(dir: &Path, domain: &str) -> Result<Translations, TextError> {
             continue;
         }
         let Ok(locale) = Locale::new(&folder.file_name().unwrap_or_default().to_string_lossy()) else {
-            warn!(path = %folder.display(), "A folder of translations is not named like a locale");
+            warn!(path = %folder.display(), "The name of a translation folder is not a locale");
             continue;
         };
         let bytes = std::fs::read(&path).map_err(unreadable(&path))?;

@@ -1,5 +1,5 @@
-//! Tells a back end when an event's job is done: a signed HTTP request to one address, as the Standard Webhooks
-//! specification has it (<https://www.standardwebhooks.com>, v1).
+//! Reports to a back end when an event's job is done: a signed HTTP request to one address, as in the Standard Webhooks
+//! specification (<https://www.standardwebhooks.com>, v1).
 //!
 //! ```text
 //! sender: job rows "owed" ──take_untold──► schedule ──next──► attempt ──► receiver
@@ -7,18 +7,18 @@
 //!    └───── told, given up ◄──────────────────┴──────────────────┘
 //! ```
 //!
-//! **At least once.** That a report is owed is in the job's row before it is sent, and leaves it after the receiver has
-//! answered 2xx, with the sender's next checkpoint: a `kill -9` in between repeats it. A repeat is the same bytes under the
-//! same `webhook-id`, with a signature of its own time. Order is not promised.
+//! **At least once.** Before a report is sent, the job's row says that it is owed. After the receiver has answered 2xx,
+//! the sender's next checkpoint clears that mark. A `kill -9` in between repeats the report. A repeat has the same
+//! bytes and the same `webhook-id`, with a new timestamp and signature. Order is not promised.
 //!
-//! **Until when.** `schedule` says which is tried when, `answer` what an answer means. How often a report was tried is
-//! known in this life of the server only; its end counts from the job's. A report whose time is over is given up: counted
-//! and logged.
+//! **Until when.** `schedule` decides when a report is tried, `answer` what an answer means. The number of tries is
+//! kept in memory and lost at a restart. The time to give up counts from the end of the job. A report that is given up
+//! is counted and logged.
 //!
-//! **Bounds.** Owed reports are kept in the sender's job rows, `sender.report_count_max`; more, and the oldest are
-//! forgotten (`tidings_sender_untold_forgotten_total`). Here a few words each, for twice as many. `in_flight_max` requests
-//! at a time, each of one report, with `timeout` in all; an answer of more than [`ANSWER_BYTES_MAX`] is a failure. A
-//! receiver that is slow or down costs only itself: the sender waits for nobody here.
+//! **Bounds.** Owed reports are kept in the sender's job rows, at most `sender.report_count_max`; beyond that the
+//! oldest are forgotten (`tidings_sender_untold_forgotten_total`). This module keeps a few words for each, for twice as
+//! many. At most `in_flight_max` requests run at a time, each with one report and with `timeout` in all. An answer of
+//! more than [`ANSWER_BYTES_MAX`] is a failure. The sender never waits for the receiver.
 //!
 //! **Not here**: several receivers, other kinds of reports, asymmetric signatures.
 
@@ -45,19 +45,19 @@ use self::metrics::Metrics;
 use self::report::Report;
 use self::schedule::{Fate, Schedule, Terms};
 
-/// An answer is looked at for its status; what else it holds is read up to here, so that the connection can be kept.
+/// Only the status of an answer counts. The body is read up to this size, so that the connection can be reused.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Its head.
+/// The largest head of an answer.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// While reports find no connection, one is asked for at most this often.
+/// While reports find no connection, a new one is requested at most this often.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
-/// That reports are given up, and that the receiver begins to fail, is said at most this often.
+/// Given-up reports, and a receiver that begins to fail, are logged at most this often.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The webhook cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// The file with the certificates to trust went away since it was checked.
+    /// The file with the certificates to trust has gone since it was checked.
     #[error("cannot read {path}")]
     File {
         /// Which.
@@ -70,26 +70,26 @@ pub enum WebhookError {
     Client(#[from] tidings_http1::StartError),
 }
 
-/// The running webhook. Dropped, it stops where it stands; [`Webhook::stop`] first.
+/// The running webhook. A drop aborts it; call [`Webhook::stop`] first.
 pub(super) struct Webhook {
     url: config::WebUrl,
     orders: watch::Sender<Order>,
     task: JoinSet<()>,
 }
 
-/// What its owner wants of it.
+/// Orders of its owner.
 #[derive(Clone)]
 struct Order {
     keys: Arc<WebhookKeys>,
-    /// Begin nothing more, and end by then.
+    /// Begin no more attempts, and end by this time.
     stop: Option<Instant>,
 }
 
 impl Webhook {
-    /// Starts telling what the sender owes. `None` without an address: then nothing is owed either.
+    /// Starts sending the reports that the sender owes. `None` without an address: then no report is owed.
     ///
     /// # Errors
-    /// When the certificates to trust cannot be read, or the client refuses something.
+    /// If the certificates to trust cannot be read, or the client refuses its settings.
     pub(super) fn start(
         config: &config::Webhook,
         report_count_max: usize,
@@ -100,7 +100,7 @@ impl Webhook {
         let client = Client::start(&url.origin, client_config(config)?)?;
         let (orders, orders_rx) = watch::channel(Order { keys: Arc::new(keys), stop: None });
         let terms = Terms {
-            capacity: 2 * report_count_max, // More than are owed, whatever is still here of forgotten ones.
+            capacity: 2 * report_count_max, // Room for all owed reports, and for forgotten ones that are still here.
             in_flight_max: config.in_flight_max,
             backoff_min: config.backoff_min,
             backoff_max: config.backoff_max,
@@ -122,28 +122,29 @@ impl Webhook {
         };
         let mut task = JoinSet::new();
         task.spawn(worker.run());
-        info!(receiver = %url.origin, "Telling when events are done");
+        info!(receiver = %url.origin, "Reporting finished events to the webhook");
         Ok(Some(Self { url, orders, task }))
     }
 
-    /// Signs with the secrets of this configuration from now on, and tries at once whatever waits. Nothing else is taken.
+    /// Signs with the secrets of this configuration from now on, and tries all waiting reports at once. Nothing else of
+    /// the configuration is taken.
     pub(super) fn reload(&self, config: &config::Webhook) {
         match config.url.as_ref().zip(keys(config)) {
             Some((url, keys)) if *url == self.url => {
                 self.orders.send_modify(|order| order.keys = Arc::new(keys));
-                info!("Webhook secrets taken, reports that wait are tried");
+                info!("Webhook secrets reloaded, waiting reports are tried");
             }
             _ => {
-                error!(receiver = %self.url.origin, "Webhook has another address, the old one goes on until a restart")
+                error!(receiver = %self.url.origin, "Webhook has another address, the old one is used until a restart")
             }
         }
     }
 
-    /// Begins nothing more, and waits for what is in flight until `deadline`. What is not told then comes after the next
-    /// start; so this is before the sender writes its last checkpoint.
+    /// Begins no more attempts, and waits for those in flight until `deadline`. Reports that are not delivered then are
+    /// sent after the next start. Call this before the sender writes its last checkpoint.
     ///
     /// # Cancel safety
-    /// Not cancel safe: what was in flight is cut off and repeated after the next start.
+    /// Not cancel safe: attempts in flight are cut off and repeated after the next start.
     pub(super) async fn stop(mut self, deadline: Instant) {
         self.orders.send_modify(|order| order.stop = Some(deadline));
         while let Some(ended) = self.task.join_next().await {
@@ -154,7 +155,7 @@ impl Webhook {
     }
 }
 
-/// The secrets of a configuration that was checked; `None` without any.
+/// The secrets of a checked configuration; `None` if there are none.
 fn keys(config: &config::Webhook) -> Option<WebhookKeys> {
     let key =
         |secret: &config::Secret| WebhookKey::parse(secret.expose()).expect("the check lets no other secret pass");
@@ -171,10 +172,10 @@ fn client_config(config: &config::Webhook) -> Result<ClientConfig, WebhookError>
         }
     };
     let limits = Limits { head_bytes_max: HEAD_BYTES_MAX, body_bytes_max: ANSWER_BYTES_MAX };
-    // One to spare, for the moment in which another is made anew.
+    // One spare connection, for the time while another is replaced.
     let mut client = ClientConfig { limits, roots, ..ClientConfig::new("webhook", config.in_flight_max + 1) };
     let pool = &mut client.pool;
-    // A report never waits behind another; a connection that has cost one its time is given up with it.
+    // A report never waits behind another. A connection on which a report timed out is closed.
     (pool.backlog_max, pool.in_flight_max, pool.tombstone_max) = (1, 1, 1);
     (pool.silence_max, pool.connect_timeout) = (config.timeout, config.timeout);
     Ok(client)
@@ -191,15 +192,15 @@ struct Worker {
     attempts: JoinSet<Attempt>,
     orders: watch::Receiver<Order>,
     metrics: Metrics,
-    /// The receiver was said to fail, and not yet to take reports again.
+    /// The log has said that the receiver fails, and not yet that it takes reports again.
     is_failing: bool,
     failed: Said,
     given_up: Said,
-    /// When it was last asked for connections before their time.
+    /// When an early connect was last requested.
     reconnected_at: Option<Instant>,
 }
 
-/// What came of one request.
+/// The result of one request.
 struct Attempt {
     position: JournalPosition,
     done_at: Timestamp,
@@ -208,7 +209,7 @@ struct Attempt {
     result: Result<(u16, Answer), SendError>,
 }
 
-/// What is said once in a while, with how often it was not said.
+/// Limits the rate of a log line, and counts those held back.
 #[derive(Default)]
 struct Said {
     at: Option<Instant>,
@@ -227,7 +228,7 @@ impl Worker {
             self.metrics.closed.set(i64::from(self.schedule.is_closed()));
             let wake_at = self.schedule.wake_at();
             tokio::select! {
-                biased; // Orders first; then what makes room.
+                biased; // Orders first, then ended attempts, which make room.
                 ordered = self.orders.changed() => {
                     let stop = self.orders.borrow_and_update().stop;
                     match (ordered, stop) {
@@ -243,7 +244,7 @@ impl Worker {
         }
     }
 
-    /// Takes what the sender owes by now.
+    /// Takes the reports that the sender owes by now.
     fn take(&mut self, now: Instant) {
         if self.schedule.room() == 0 {
             let sender = &self.sender;
@@ -252,7 +253,7 @@ impl Worker {
         for position in self.sender.take_untold(self.schedule.room()) {
             let Some(job) = self.sender.untold(position) else { continue };
             let end = job.done_at.unwrap_or(job.accepted_at).saturating_add(self.give_up_after);
-            let left = end.saturating_since(unix_now()).min(self.give_up_after); // Whatever the clock was set to.
+            let left = end.saturating_since(unix_now()).min(self.give_up_after); // Also if the clock was changed.
             self.schedule.add(position, now + left, now);
         }
     }
@@ -312,8 +313,8 @@ impl Worker {
         }
     }
 
-    /// While the receiver was down or nothing was to be told, pauses between attempts to connect have grown to half a
-    /// minute; a report does not wait for their end.
+    /// While the receiver was down or there were no reports, the pauses between attempts to connect may have grown to
+    /// half a minute. A report does not wait for their end.
     fn reconnect(&mut self, now: Instant) {
         if self.reconnected_at.is_none_or(|at| now >= at + RECONNECT_INTERVAL) {
             self.reconnected_at = Some(now);
@@ -321,7 +322,8 @@ impl Worker {
         }
     }
 
-    /// Says when the receiver begins to fail, ends to, or leaves. One that fails now and then is said to once in a while.
+    /// Logs when the receiver begins to fail, recovers or leaves. For a receiver that fails now and then, the rate of
+    /// log lines is limited.
     fn log(&mut self, answer: Answer, result: Result<u16, &SendError>) {
         let receiver = &self.url.origin;
         match (answer, result) {
@@ -329,12 +331,12 @@ impl Worker {
                 self.is_failing = true;
                 error!(%receiver, "Receiver of reports is gone (410): nothing is sent until SIGHUP or a restart");
             }
-            // Of one that has left, what was on its way before.
+            // From a receiver that has left: the answer to an earlier attempt.
             (Answer::Taken, _) if self.is_failing && !self.schedule.is_closed() => {
                 self.is_failing = false;
                 info!(%receiver, "Receiver takes reports again");
             }
-            (Answer::Taken | Answer::Gone, _) | (_, Err(SendError::Backlog { .. })) => {} // The latter is our limit.
+            (Answer::Taken | Answer::Gone, _) | (_, Err(SendError::Backlog { .. })) => {} // A full backlog is our own limit.
             _ if self.is_failing => {}
             (_, result) => {
                 let Some(held_back) = self.failed.next(Instant::now()) else { return };
@@ -350,7 +352,7 @@ impl Worker {
         }
     }
 
-    /// Waits for what is in flight.
+    /// Waits for the attempts in flight.
     async fn drain(mut self, deadline: Instant) {
         while let Ok(Some(ended)) = timeout_at(deadline, self.attempts.join_next()).await {
             self.ended(ended);
@@ -361,7 +363,7 @@ impl Worker {
 }
 
 impl Said {
-    /// Whether it is said now, and how often it was not since the last time.
+    /// `Some` if the line is due, with the number of lines held back since the last one.
     fn next(&mut self, now: Instant) -> Option<u64> {
         if self.at.is_some_and(|at| now < at + LOG_INTERVAL) {
             self.held_back += 1;
@@ -372,7 +374,8 @@ impl Said {
     }
 }
 
-/// An attempt of now. It may be repeated when its connection ends before an answer: the receiver knows it by its id.
+/// Builds the request of an attempt. It may be repeated if its connection ends before an answer, because the receiver
+/// recognises its id.
 fn request(url: &config::WebUrl, Report { id, body }: Report, keys: &WebhookKeys, now: Timestamp) -> Request {
     let timestamp = (now.as_millis() / 1000).to_string();
     let signature = keys.signature(&id, &timestamp, &body);

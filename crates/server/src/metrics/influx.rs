@@ -1,16 +1,17 @@
-//! Metrics to an agent: the registry's growth as InfluxDB lines, in UDP packets, every interval.
+//! Sends metrics to an agent: the change of the registry as InfluxDB lines, in UDP packets, every interval.
 //!
 //! ```text
 //! registry ─► Exporter ─lines─► BatchWriter ─pages─► Pool of UDP sockets ─packets─► agent
 //! ```
 //!
-//! A page is one packet of whole lines. The sockets take turns; one whose packets the agent's host refuses is replaced,
-//! and the name looked up again. Nothing is sent twice: some databases would count it twice. What could not be sent, or
-//! waited too long, is counted ([`Traffic::register`]); what the network loses cannot be known. That packets are refused
-//! is logged once, until they are taken again; a host that does not even refuse is like one that listens.
+//! A page is one packet of whole lines. The sockets take turns. A socket whose packets the agent's host refuses is
+//! replaced, and the name is looked up again. Nothing is sent twice, because some databases would count it twice.
+//! Points that could not be sent, or waited too long, are counted ([`Traffic::register`]). Packets that the network
+//! loses cannot be counted. The log says once that packets are refused, and once that they are taken again. A host that
+//! drops packets silently looks like a host that takes them.
 //!
-//! Bounds: [`INFLUX_BUFFER_BYTES`] of lines wait, over that the oldest go; one packet is on its way at a time. Nobody waits for
-//! any of this but the end of the server, which gives the last flush [`STOP_TIMEOUT`].
+//! Bounds: [`INFLUX_BUFFER_BYTES`] of lines wait; beyond that the oldest are dropped. One packet is in flight at a
+//! time. Only the end of the server waits for this module: it gives the last flush [`STOP_TIMEOUT`].
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -34,12 +35,12 @@ use tidings_config::{INFLUX_BUFFER_BYTES, Influx};
 const LINE_BYTES_MIN: usize = 32;
 /// How long a packet that is not full waits for the next line of the same flush.
 const LINGER: Duration = Duration::from_millis(20);
-/// How long a packet may wait for a socket, which is for a name to be looked up.
+/// How long a packet may wait for a socket, that is for the look-up of the agent's name.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the last flush may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The task that sends; cut off when dropped.
+/// The task that sends; aborted when dropped.
 #[derive(Debug)]
 pub(crate) struct Influxing {
     stop: oneshot::Sender<()>,
@@ -64,14 +65,14 @@ impl Influxing {
     /// Sends what came since the last flush, and ends.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, part of the last flush may be missing.
+    /// If dropped before it is done, part of the last flush may be missing.
     pub(crate) async fn stop(mut self) {
         drop(self.stop);
         self.task.join_next().await;
     }
 }
 
-/// What is configured, and where we are unless that says so too.
+/// The configured tags, and `host` unless it is configured.
 fn tags(config: &Influx) -> BTreeMap<String, String> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let configured = config.tags.iter().map(|tag| (tag.key.clone(), tag.value.clone()));
@@ -95,16 +96,16 @@ async fn run(
             _ = ticks.tick() => {}
             _ = &mut stopped => is_last = true,
         }
-        arrival.look(&traffic); // At what came of the flush before.
+        arrival.look(&traffic); // At the result of the flush before.
         let flushed = exporter.flush(unix_now(), |line| {
-            let _ = traffic.writer.write(line); // Counted there if it is refused.
+            let _ = traffic.writer.write(line); // The writer counts refused lines.
         });
         traffic.oversize.add(flushed.oversize_count);
     }
-    let _ = traffic.writer.close(STOP_TIMEOUT).await; // Nobody is left to be told.
+    let _ = traffic.writer.close(STOP_TIMEOUT).await; // Nobody could be told of the error.
 }
 
-/// The way of the lines, and what is counted on it.
+/// The path of the lines, with its counters.
 struct Traffic {
     writer: BatchWriter,
     pool: Pool<Lines>,
@@ -150,7 +151,7 @@ impl Traffic {
         registry.counter_fn("tidings_influx_refusals_total", help, &[], Arc::new(move || refusals(&pool) as f64));
     }
 
-    /// Signs that packets do not arrive: it only grows.
+    /// The number of signs that packets do not arrive. It only grows.
     fn trouble(&self) -> u64 {
         let counters = self.writer.counters();
         counters.dropped + counters.refused + refusals(&self.pool)
@@ -162,10 +163,10 @@ fn refusals(pool: &Pool<Lines>) -> u64 {
     counters.disconnects + counters.connect_failures
 }
 
-/// Whether packets seem to arrive; tells the log when that changes.
+/// Whether packets seem to arrive. Logs when that changes.
 ///
-/// That a packet was refused, a socket says only when it is to send another. So all is well again when each has sent
-/// something, and later something else: two rounds.
+/// A socket reports a refused packet only when it sends the next one. So packets arrive again when each socket has sent
+/// twice: two rounds.
 struct Arrival {
     address: String,
     seems_well: bool,
@@ -194,7 +195,7 @@ impl Arrival {
         let (address, dropped) = (&self.address, counters.dropped + counters.refused);
         if self.seems_well && is_worse {
             self.seems_well = false;
-            warn!(address, dropped, "Metrics do not arrive, nobody listens there or the host is unknown");
+            warn!(address, dropped, "Metrics do not arrive: nobody listens at the address, or the host is unknown");
         } else if !self.seems_well && self.rounds >= 2 {
             self.seems_well = true;
             info!(address, dropped, "Metrics arrive again");
@@ -240,7 +241,7 @@ impl Codec<Lines> for Lines {
     }
 
     fn decode(&mut self, _oldest: Option<&Bytes>, input: &mut BytesMut) -> Result<Decoded<()>, Infallible> {
-        input.clear(); // Whoever that was, nothing was asked.
+        input.clear(); // No answer is expected, whoever sent this.
         Ok(Decoded::Skipped)
     }
 }

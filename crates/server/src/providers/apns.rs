@@ -1,5 +1,5 @@
-//! `[apns.<name>]`: a signing key or a certificate, and connections to Apple; a second pool of connections for devices that
-//! Apple has accepted nothing for yet.
+//! `[apns.<name>]`: a signing key or a certificate, and connections to Apple. Devices for which Apple has not accepted
+//! anything yet use a second pool of connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tidings_telemetry::unix_now;
 use super::credential::{CredentialError, IDLE_PING, ProviderError, authority, ca_pem, read};
 use tidings_config::Apns;
 
-/// What the connections for unproven devices send a second even when Apple lets each have one stream only.
+/// Notifications per second that the connections for unproven devices send, even if Apple allows one stream per
+/// connection.
 const QUARANTINE_RATE_FLOOR: u32 = 100;
 
-/// The credential of a section as its files have it now.
 pub(super) fn credential(apns: &Apns, keys: &ProviderKeys) -> Result<Credential, CredentialError> {
     if let (Some(chain_file), Some(key_file)) = (&apns.certificate_file, &apns.certificate_key_file) {
         let (chain, key) = (read(chain_file)?, read(key_file)?);
@@ -71,7 +71,7 @@ pub(super) fn gateway(
     })
 }
 
-/// For the connections of devices that have proven nothing yet.
+/// For the connections of unproven devices.
 pub(super) fn quarantine(main: GatewayConfig, apns: &Apns) -> GatewayConfig {
     GatewayConfig {
         name: format!("{} quarantine", main.name),

@@ -1,4 +1,4 @@
-//! What the sections of all providers have in common: reading their files, and why a gateway cannot start.
+//! Shared by the sections of all providers: reading their files, and why a gateway cannot start.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) const IDLE_PING: Duration = Duration::from_secs(600);
 /// A credential cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// A file went away since it was checked.
+    /// A file has gone since it was checked.
     #[error("cannot read {path}")]
     File {
         /// Which.
@@ -36,7 +36,7 @@ pub enum CredentialError {
     /// A certificate or its key.
     #[error("{path} cannot be used")]
     Certificate {
-        /// The file of the one at fault.
+        /// The file that is wrong.
         path: String,
         /// Why.
         source: CertificateError,
@@ -49,7 +49,7 @@ pub enum CredentialError {
         /// Why.
         source: ServiceAccountError,
     },
-    /// The address in a service account's key file where access tokens are given out.
+    /// The token address in a service account's key file.
     #[error("{path} names no usable token_uri")]
     TokenUri {
         /// The file.
@@ -57,15 +57,15 @@ pub enum CredentialError {
         /// Why.
         source: OriginError,
     },
-    /// A service account of another project: messages would go on to the first one, which does not know this account,
-    /// and tokens of devices are of one project.
+    /// A service account of another project. Messages would still go to the first project, which does not know this
+    /// account. Device tokens also belong to one project.
     #[error("{path} is of the Firebase project {found:?}, but this section sends for {used:?} until a restart")]
     Project {
         /// The file.
         path: String,
-        /// The project that it is of.
+        /// The project of the file.
         found: String,
-        /// The project that is sent for.
+        /// The project that the section sends for.
         used: String,
     },
     /// A key for Web Push, or the contact that goes with it.
@@ -76,14 +76,14 @@ pub enum CredentialError {
         /// Why.
         source: VapidError,
     },
-    /// A certificate for other apps: the provider would refuse every notification for good.
+    /// A certificate for other apps: the provider would reject every notification.
     #[error("{path} is not for {app}: its topics are {topics}")]
     Topic {
         /// Its file.
         path: String,
-        /// The section's app that is not among them.
+        /// The section's app, which the certificate does not cover.
         app: AppId,
-        /// What it is for.
+        /// The certificate's topics.
         topics: String,
     },
 }
@@ -107,7 +107,7 @@ pub(super) fn ca_pem(ca_file: Option<&Path>) -> Result<Option<String>, Credentia
     ca_file.map(read).transpose()
 }
 
-/// What requests to a host say that they are for.
+/// The `:authority` of requests to a host.
 pub(super) fn authority(host: &str, port: u16) -> String {
     if port == 443 { host.to_owned() } else { format!("{host}:{port}") }
 }

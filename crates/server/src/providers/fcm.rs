@@ -12,10 +12,9 @@ use tidings_push::fcm::oauth::ServiceAccount;
 use super::credential::{CredentialError, ProviderError, authority, ca_pem, read};
 use tidings_config::{Fcm, Ramp};
 
-/// Google closes connections that ask for signs of life more often ("too many pings").
+/// Google closes connections that ping more often ("too many pings").
 const PING_INTERVAL_MIN: Duration = Duration::from_secs(30);
 
-/// The service account of a section as its file has it now.
 fn account(path: &Path) -> Result<ServiceAccount, CredentialError> {
     let error = |source| CredentialError::Account { path: path.display().to_string(), source };
     ServiceAccount::parse(read(path)?.as_bytes()).map_err(error)
@@ -33,7 +32,7 @@ fn tokens(account: ServiceAccount, path: &Path) -> Result<Credential, Credential
     Ok(Credential::OAuth(Arc::new(OAuth::new(account).map_err(error)?)))
 }
 
-/// The credential of a section as its file has it now, for a gateway that sends for `project`.
+/// Reads the credential of a section from its file, for a gateway that sends for `project`.
 pub(super) fn credential(fcm: &Fcm, project: &str) -> Result<Credential, CredentialError> {
     let path = path(fcm);
     let account = account(path)?;
@@ -44,7 +43,7 @@ pub(super) fn credential(fcm: &Fcm, project: &str) -> Result<Credential, Credent
     tokens(account, path)
 }
 
-/// For its connections, and the project that they are to.
+/// The gateway's settings, and the project that it sends for.
 pub(super) fn gateway(name: &str, fcm: &Fcm, gauge: Arc<PoolGauge>) -> Result<(GatewayConfig, String), ProviderError> {
     let wrong_name = |_| StartError::ServerName(fcm.host.clone());
     let account = account(path(fcm))?;

@@ -1,4 +1,4 @@
-//! What sender and gateways share of one credential: a pool, with lakes and a gauge of its own.
+//! What sender and gateways share for one credential: a pool, with its own lakes and gauge.
 
 use std::sync::Arc;
 

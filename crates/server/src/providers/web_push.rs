@@ -1,4 +1,4 @@
-//! `[web_push.<name>]`: a key for the push services of browsers, and connections to whichever of them there are.
+//! `[web_push.<name>]`: a key for the push services of browsers, and connections to those that devices use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,9 @@ use super::credential::{CredentialError, ProviderError, ca_pem, read};
 use super::pool::pool;
 use tidings_config::WebPush;
 
-/// How long a connection to a push service is kept without use.
+/// How long an unused connection to a push service is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The key of a section as its file has it now.
 pub(super) fn tokens(web_push: &WebPush) -> Result<Arc<VapidTokens>, CredentialError> {
     let (Some(file), Some(contact)) = (&web_push.vapid_key_file, &web_push.contact) else {
         unreachable!("the check of the configuration lets no section without a key and a contact pass");
@@ -31,7 +30,7 @@ pub(super) fn tokens(web_push: &WebPush) -> Result<Arc<VapidTokens>, CredentialE
 pub(super) fn pools(name: &str, web_push: &WebPush) -> Vec<Pool> {
     let services = web_push.rules().expect("the check of the configuration lets no wrong host pass").by_host();
     if web_push.allow_private {
-        warn!(section = name, "Endpoints may be private addresses: for development only");
+        warn!(section = name, "Private addresses are allowed as endpoints: use this for development only");
     }
     let pool = |(host, rules)| {
         let pool = pool(Provider::WebPush, &format!("{name} {host}"), &web_push.apps, web_push.lake_capacity);
@@ -40,7 +39,6 @@ pub(super) fn pools(name: &str, web_push: &WebPush) -> Vec<Pool> {
     services.into_iter().map(pool).collect()
 }
 
-/// The settings of a section's gateway.
 pub(super) fn gateway(name: &str, web_push: &WebPush) -> Result<WebPushConfig, ProviderError> {
     Ok(WebPushConfig {
         name: name.to_owned(),

@@ -1,9 +1,8 @@
-//! What an answer means, whatever its body says.
+//! What an answer means. The body does not count.
 //!
-//! Taken is what has a status of 2xx. Everything else is a failure and tried again, as the Standard Webhooks specification
-//! has it: a receiver that is being rolled out answers 404, one whose secrets are being changed 401, and neither means
-//! that it does not want the report. Redirects are not followed: they would take signed reports to wherever. Only 410
-//! says "no more".
+//! A status of 2xx means that the report was taken. Everything else is a failure and is tried again, as in the Standard
+//! Webhooks specification: during a roll-out a receiver may answer 404, and during a change of secrets 401. Redirects
+//! are not followed, because they could send signed reports to any address. Only 410 means "send no more reports".
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -16,11 +15,11 @@ pub(super) enum Answer {
     Taken,
     /// The receiver has left.
     Gone,
-    /// It has too much to do, for so long.
+    /// The receiver is overloaded, and asks for this pause.
     Busy {
         retry_after: Duration,
     },
-    /// It was not asked: no connection is up, or none is free.
+    /// The request was not sent: no connection is up, or none is free.
     Unsent,
     /// Anything else, also no answer at all.
     Failed {
@@ -42,7 +41,7 @@ impl Answer {
     }
 }
 
-/// Seconds, or a date (RFC 9110, 10.2.3); what is neither counts as absent.
+/// Seconds, or a date (RFC 9110, 10.2.3). Any other value counts as absent.
 fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -15,14 +15,14 @@ pub(super) struct Metrics {
     pub(super) in_flight: Gauge,
     pub(super) closed: Gauge,
     pub(super) attempt: Histogram,
-    /// From the job's end to the receiver's word.
+    /// From the job's end to the receiver's acceptance.
     pub(super) delay: Histogram,
 }
 
 impl Metrics {
     pub(super) fn new(registry: &Registry) -> Self {
         let attempts = |result| {
-            let help = "Attempts to hand over a report, by what came of them.";
+            let help = "Attempts to send a report, by result.";
             registry.counter("tidings_webhook_attempts_total", help, &[("result", result)])
         };
         Self {
@@ -37,10 +37,10 @@ impl Metrics {
                 "Reports that the receiver had not taken when webhook.give_up_after was over.",
                 &[],
             ),
-            in_flight: registry.gauge("tidings_webhook_in_flight", "Reports on their way.", &[]),
+            in_flight: registry.gauge("tidings_webhook_in_flight", "Reports in flight.", &[]),
             closed: registry.gauge(
                 "tidings_webhook_closed",
-                "1 when the receiver has said 410 (Gone): nothing is sent until SIGHUP or a restart.",
+                "1 when the receiver has answered 410 (Gone): nothing is sent until SIGHUP or a restart.",
                 &[],
             ),
             attempt: registry.histogram("tidings_webhook_attempt_seconds", "How long an attempt took.", &[]),

@@ -1,18 +1,18 @@
-//! What is told: that an event's job is done, in the shape of the Standard Webhooks specification, with the job as
-//! `GET /v1/jobs` spells it. Always the same for the same job, also in another life of the server.
+//! The content of a report: an event's job is done, in the format of the Standard Webhooks specification, with the job
+//! as in `GET /v1/jobs`. The report of a job is always the same, also after a restart.
 
 use serde::Serialize;
 use tidings_api::{JobEntry, JobView, Rfc3339};
 use tidings_types::Timestamp;
 use uuid::Uuid;
 
-/// The kind of this report: a receiver may get others on the same address one day.
+/// The kind of this report. Later versions may send other kinds to the same address.
 const EVENT_DONE: &str = "event.done";
 
-/// A report as it is sent, but for what each attempt adds.
+/// A report without the headers that each attempt adds.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// The same for all attempts: a receiver that has seen it has seen the report.
+    /// The same for all attempts, so that a receiver can recognise a repeat.
     pub(super) id: String,
     /// JSON.
     pub(super) body: Vec<u8>,
@@ -21,7 +21,7 @@ pub(super) struct Report {
 #[derive(Serialize)]
 struct Body {
     r#type: &'static str,
-    /// When it happened, not when it is told.
+    /// When the job ended, not when the report is sent.
     timestamp: Rfc3339,
     data: JobEntry,
 }
@@ -36,8 +36,8 @@ impl Report {
     }
 }
 
-/// Names the job among those of all servers: an event's id may be used again when it was forgotten, and a place in the
-/// journal with an empty data folder; the moment of acceptance tells such namesakes apart.
+/// Unique among the jobs of all servers. A forgotten event's id may be used again, and an empty data folder uses
+/// journal positions again. The time of acceptance tells such jobs apart.
 fn id(job: &JobView) -> String {
     const NAMESPACE: Uuid = Uuid::from_u128(0x5b1d_9e40_27c6_4f0a_8a53_c90b_71d2_6e8f);
     let Timestamp(accepted_at) = job.accepted_at;

@@ -1,4 +1,4 @@
-//! Which report is tried when: logic without clock and sockets.
+//! Decides which report is tried when: logic without clock and sockets.
 //!
 //! ```text
 //!  add ─► due ──next──► in flight ──taken──► told
@@ -6,17 +6,17 @@
 //!          └───── until the end ◄──┴─failed─► (the end is over) given up
 //! ```
 //!
-//! A failed attempt is repeated after a random time from `backoff_min` to `backoff_min` doubled with each attempt, at most
-//! `backoff_max` (full jitter: Brooker, "Exponential Backoff And Jitter"), and at its end for the last time. Each gets one
-//! attempt at least, also where its end was over before: the server was off, not the receiver. A receiver that asks
-//! for time with `Retry-After` gets it, `backoff_max` at most, and with 429 and 503 for all reports. One that says 410 has
-//! left: nothing is tried until [`Schedule::reopen`].
+//! A failed attempt is repeated after a random time from `backoff_min` to `backoff_min` doubled with each attempt, at
+//! most `backoff_max` (full jitter: Brooker, "Exponential Backoff And Jitter"). The last attempt is at the report's
+//! end. Each report gets at least one attempt, even if its end has passed, because then the server was off, not the
+//! receiver. A receiver that sends `Retry-After` gets that pause, at most `backoff_max`; with 429 and 503 the pause
+//! holds for all reports. After a 410 nothing is tried until [`Schedule::reopen`].
 //!
-//! What could not be sent, for want of a connection, says nothing of its report: it stays due, and for [`UNSENT_PAUSE`] no
-//! more than were in flight then are tried at a time, and one more with each that is taken.
+//! A report that could not be sent because there was no connection stays due, and this does not count as an attempt.
+//! For [`UNSENT_PAUSE`] no more reports are in flight than at that moment, plus one for each report that is taken.
 //!
-//! Bound: `capacity` reports; whoever adds asks [`Schedule::room`] first. `in_flight_max` are tried at a time; of those that
-//! are due, the one that has been for longest is next.
+//! Bound: `capacity` reports; the caller asks [`Schedule::room`] before it adds. `in_flight_max` are tried at a time.
+//! The report that has been due for longest is next.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use super::answer::Answer;
 
-/// After an attempt that found no connection; less where `backoff_min` is.
+/// The pause after an attempt that found no connection; shorter if `backoff_min` is.
 const UNSENT_PAUSE: Duration = Duration::from_millis(250);
 
 /// What bounds it.
@@ -39,12 +39,12 @@ pub(super) struct Terms {
     pub(super) backoff_max: Duration,
 }
 
-/// What became of a report with an attempt.
+/// What happens to a report after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Told,
     GivenUp,
-    /// It is tried again after so long, if nothing comes between.
+    /// It is tried again after this time, unless something changes.
     Again(Duration),
 }
 
@@ -59,17 +59,17 @@ pub(super) struct Schedule {
     is_closed: bool,
 }
 
-/// There are fewer connections than there might be.
+/// Fewer reports are tried at a time, because connections are missing.
 struct Hold {
     until: Instant,
-    /// At that time.
+    /// Reports in flight at that time.
     in_flight_max: usize,
 }
 
 struct Report {
-    /// Failed ones.
+    /// Failed attempts.
     attempts: u32,
-    /// A failure from then on is the last.
+    /// A failure after this time is final.
     end: Instant,
     /// `None` while in flight.
     due: Option<Instant>,
@@ -80,7 +80,7 @@ impl Schedule {
         Self { terms, reports: HashMap::new(), due: BTreeSet::new(), paused_until: None, hold: None, is_closed: false }
     }
 
-    /// How many more it takes.
+    /// How many more reports it can take.
     pub(super) fn room(&self) -> usize {
         self.terms.capacity.saturating_sub(self.reports.len())
     }
@@ -94,7 +94,7 @@ impl Schedule {
         self.is_closed
     }
 
-    /// A report to be tried from `now` on, until `end`. One that is known already stays as it is.
+    /// Adds a report to be tried from `now` until `end`. A report that is known already stays unchanged.
     pub(super) fn add(&mut self, position: JournalPosition, end: Instant, now: Instant) {
         self.reports.entry(position).or_insert_with(|| {
             self.due.insert((now, position));
@@ -102,7 +102,7 @@ impl Schedule {
         });
     }
 
-    /// Forgets those that are not to be kept, unless they are in flight.
+    /// Forgets the reports that `keep` does not want, unless they are in flight.
     pub(super) fn retain(&mut self, keep: impl Fn(JournalPosition) -> bool) {
         let Self { reports, due, .. } = self;
         reports.retain(|&position, report| {
@@ -125,7 +125,7 @@ impl Schedule {
         Some(position)
     }
 
-    /// When [`Schedule::next`] has one, if nothing comes between; `None` when something has to.
+    /// When [`Schedule::next`] will have a report; `None` if that needs another call first.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         if self.is_closed || self.in_flight() >= self.terms.in_flight_max {
             return None;
@@ -135,7 +135,7 @@ impl Schedule {
         [self.paused_until, hold].into_iter().flatten().max().map(|pause| pause.max(due)).or(Some(due))
     }
 
-    /// One in flight is nobody's any more.
+    /// Removes a report in flight that is no longer wanted.
     pub(super) fn forget(&mut self, position: JournalPosition) {
         if let Some(Report { due: Some(at), .. }) = self.reports.remove(&position) {
             self.due.remove(&(at, position));
@@ -182,8 +182,7 @@ impl Schedule {
         Fate::Again(pause)
     }
 
-    /// Something has changed for the better: whatever waits is tried at once, pauses are over, and who had left is asked
-    /// again.
+    /// Tries all waiting reports at once: pauses end, and a receiver that had left is tried again.
     pub(super) fn reopen(&mut self, now: Instant) {
         (self.is_closed, self.paused_until, self.hold) = (false, None, None);
         let waiting = std::mem::take(&mut self.due);
