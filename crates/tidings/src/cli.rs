@@ -193,7 +193,7 @@ pub(crate) struct PublishArgs {
   tidings subscribe match:1 --count 10 | jq .data
 
 Each line is {\"channel\", \"offset\", \"data\", \"tags\"}. After a break it connects again and prints
-what was missed; a line {\"channel\", \"gap\": {\"since\", \"top\"}} says that it could not be had any more.")]
+what was missed; a line {\"channel\", \"gap\": {\"since\", \"top\"}} names publications that are no longer kept.")]
 pub(crate) struct SubscribeArgs {
     /// Channels, at most 128.
     #[arg(required = true, value_name = "CHANNEL", num_args = 1..=128)]

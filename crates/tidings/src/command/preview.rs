@@ -35,7 +35,8 @@ pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
     if !missing.is_empty() {
         let names = missing.join(", ");
         let one = &missing[0];
-        let text = format!("these parameters are not set and are shown as placeholders: {names}; set them with --set {one}=…");
+        let text =
+            format!("these parameters are not set and are shown as placeholders: {names}; set them with --set {one}=…");
         remark(Kind::Warning, text);
     }
     let locales = match &args.locale {

@@ -204,7 +204,11 @@ pub(super) async fn import(args: &ImportArgs) -> Result<(), CommandError> {
         tries = if story.lines > lines { 0 } else { tries + 1 };
         if is_stdin(&args.file) || tries >= TRY_COUNT {
             bar.finish_and_clear();
-            let hint = if args.name.is_some() { "run it again to continue" } else { "with --name, another run could continue it" };
+            let hint = if args.name.is_some() {
+                "run it again to continue"
+            } else {
+                "with --name, another run could continue it"
+            };
             return Err(CommandError::Failed(format!("{why}; {}; {hint}", story.words())));
         }
         bar.suspend(|| remark(Kind::Warning, format!("{why}; continuing after line {}", story.lines)));
@@ -483,7 +487,8 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), CommandError> {
                 return match cutter.damaged_count {
                     0 => Ok(()),
                     count => Err(CommandError::Failed(format!(
-                        "{count} devices are missing, because the server cannot read their records: a line with `problem` stands \"
+                        "{count} devices are missing, because the server cannot read their records: each has a line with \
+                         `problem`, and the server's log has more"
                     ))),
                 };
             }
@@ -506,7 +511,7 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), CommandError> {
             return Err(error);
         }
         after = cutter.last_id().or(after);
-        bar.suspend(|| remark(Kind::Warning, format!("{}; going on", chain(&error))));
+        bar.suspend(|| remark(Kind::Warning, format!("{}; continuing", chain(&error))));
         sleep(pause(tries)).await;
     }
 }

@@ -110,8 +110,9 @@ impl Follower {
     pub(super) fn on_frame(&mut self, frame: &str) -> Result<Vec<Step>, Refused> {
         let mut steps = Vec::new();
         for text in frame.split('\n').filter(|text| !text.is_empty()) {
-            let message: Message = serde_json::from_str(text)
-                .map_err(|error| Refused::ForGood(format!("the server's message is not of the client protocol: {error}")))?;
+            let message: Message = serde_json::from_str(text).map_err(|error| {
+                Refused::ForGood(format!("the server's message is not of the client protocol: {error}"))
+            })?;
             match (message.id, message.push) {
                 (0, None) => steps.extend(self.pong.then(|| Step::Send("{}".to_owned()))),
                 (0, Some(push)) => self.on_push(push, &mut steps)?,
