@@ -1,7 +1,8 @@
-//! What operators hold, as the sender's lanes and reports see it: the store's rows, and which lane each is about.
+//! Pauses and cancellations, as the sender's lanes and reports see them: the store's brake rows, and the lane that each
+//! brake concerns.
 //!
-//! A paused lane hands out nothing; what is in its lake already goes. The walk, receipts and the end of an event's time
-//! go on meanwhile.
+//! A paused lane hands out nothing. Notifications that are in its lake already are still sent. Meanwhile the walk,
+//! receipts and expiry continue.
 
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ impl Braking {
         self.of_topic(topic).or_else(|| self.first([BrakeScope::Provider(*provider), BrakeScope::App(app.clone())]))
     }
 
-    /// Whether a brake on its app or provider holds a lane.
+    /// Whether a brake on its app or provider pauses a lane.
     pub(crate) fn is_lane_paused(&self, lane: usize) -> bool {
         let (provider, app) = &self.lanes[lane];
         self.first([BrakeScope::Provider(*provider), BrakeScope::App(app.clone())]).is_some()
@@ -44,7 +45,7 @@ impl Braking {
         self.brakes.borrow().clone()
     }
 
-    /// Resolves when they have changed since this clone last said so; never after the store's end.
+    /// Resolves when the brakes have changed since this clone last resolved. Never resolves after the store has ended.
     pub(crate) async fn changed(&mut self) {
         if self.brakes.changed().await.is_err() {
             std::future::pending().await

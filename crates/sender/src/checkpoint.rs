@@ -1,11 +1,11 @@
-//! Noting in the store how far the jobs have come.
+//! Writes the progress of the jobs into the store.
 //!
-//! Each checkpoint is one atomic batch: the rows of all jobs that changed, and up to where events have a job. It is
-//! written after the fact and only lags, so after a crash nothing is skipped; repeated is what was handed out since.
-//! Refused by the store: tried again at the next interval, with everything that changed until then.
+//! Each checkpoint is one atomic batch: the rows of all jobs that changed, and the journal position up to which events
+//! have a job. A checkpoint may lag behind the facts but is never ahead. So after a crash nothing is skipped, and only
+//! what was handed out since is repeated. When the store refuses a checkpoint, the next one includes its changes.
 //!
-//! Pace: every `checkpoint_interval`, but no more than [`BYTES_PER_SECOND_MAX`]: the row of a job that waits for one of
-//! several pools holds a bit per device.
+//! Pace: one per `checkpoint_interval`, but at most [`BYTES_PER_SECOND_MAX`], because the row of a job that waits for
+//! one of several pools holds a bit per device.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use crate::phase::Phase;
 use crate::registry::{Finished, JobRegistry, Table};
 
-/// Bytes of rows a second, so that they do not crowd out events.
+/// Bytes of rows per second, so that checkpoints leave the disk to events.
 const BYTES_PER_SECOND_MAX: u32 = 32 << 20;
 
 pub(crate) struct Checkpointer {
@@ -28,25 +28,25 @@ pub(crate) struct Checkpointer {
     pub(crate) registry: Arc<JobRegistry>,
     pub(crate) interval: Duration,
     pub(crate) report_count_max: usize,
-    /// Somebody is told; without, nothing is kept for them at the cost of others.
+    /// Whether reports are delivered. If not, undelivered reports are not kept longer than others.
     pub(crate) tell_finished: bool,
-    /// Up to where the store knows that events have a job.
+    /// The position up to which the store knows that events have a job.
     pub(crate) dispatched: JournalPosition,
-    /// Jobs are forgotten untold; said once.
+    /// Jobs are deleted before their report was delivered. Logged once.
     pub(crate) losing_untold: bool,
 }
 
-/// What one checkpoint says.
+/// The content of one checkpoint.
 struct Snapshot {
     rows: Vec<(JournalPosition, Vec<u8>)>,
-    /// Those of `rows` that are finished, and what they say of telling.
+    /// The finished jobs of `rows`, with the state of their report.
     finished: Vec<(JournalPosition, Option<Telling>)>,
     next: JournalPosition,
     floor: JournalPosition,
 }
 
 impl Checkpointer {
-    /// Writes checkpoints until the sender closes, then the last one; repeats that until it is written.
+    /// Writes checkpoints until the sender closes, then the last one, which it repeats until it is written.
     pub(crate) async fn run(mut self, mut phase: watch::Receiver<Phase>) {
         loop {
             let closing = *phase.borrow_and_update() == Phase::Closing;
@@ -63,12 +63,12 @@ impl Checkpointer {
         }
     }
 
-    /// Writes what has changed; tells how many bytes that was.
+    /// Writes what has changed and returns the number of bytes.
     async fn write(&mut self) -> Result<usize, WriteError> {
         let Snapshot { rows, finished, next, floor } = self.snapshot();
         if rows.is_empty() && next == self.dispatched {
-            // More reports than are kept hold up new jobs: after a start with a smaller bound, or if this failed
-            // before.
+            // Too many kept reports would block new jobs. That happens after a start with a smaller limit, or after a
+            // failure here.
             self.forget(&[]).await?;
             return Ok(0);
         }
@@ -97,7 +97,7 @@ impl Checkpointer {
         let finished: Vec<_> = dirty(&table).map(|(&position, finished)| (position, finished.telling)).collect();
         let mut rows: Vec<_> = dirty(&table).map(|(&position, finished)| (position, row(finished))).collect();
         drop(table);
-        // Outside of the table's lock: a job that finishes meanwhile has a running row with nothing left to do.
+        // Outside of the table's lock. A job that finishes meanwhile gets a running row with nothing left to do.
         rows.extend(waiting.into_iter().map(|(position, progress)| (position, JobRow::Running(progress).encode())));
         rows.extend(running.iter().filter_map(|job| Some((job.position, job.checkpoint()?))));
         Snapshot { rows, finished, next, floor }
@@ -111,8 +111,8 @@ impl Checkpointer {
         }
     }
 
-    /// Keeps the last finished jobs only. Those that are not in the store yet stay: their old rows say "running".
-    /// Those that are to be told go last, while there is somebody to be told.
+    /// Keeps only the last finished jobs. Jobs whose finished row is not in the store yet stay, because their old rows
+    /// say "running". Jobs with an undelivered report are deleted last, if reports are delivered at all.
     async fn forget(&mut self, written: &[(JournalPosition, Option<Telling>)]) -> Result<(), WriteError> {
         self.clear(written);
         let old: Vec<JournalPosition> = {
@@ -147,8 +147,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Notes what is in the store now, unless it has changed since it was written, and that those which are to be told
-    /// can be: what is told is what a restart finds.
+    /// Marks the written jobs as stored, unless they have changed since. Only now may their reports be sent, so that a
+    /// report says what a restart finds.
     fn clear(&self, written: &[(JournalPosition, Option<Telling>)]) {
         let mut table = self.registry.table();
         let Table { finished, untold, .. } = &mut *table;

@@ -1,4 +1,4 @@
-//! What bounds the sender, and the ways to providers it is given. The defaults that operators see are the binary's.
+//! The sender's limits and its pools. The binary has the defaults that operators see.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,39 +14,40 @@ use crate::error::StartError;
 /// What bounds the sender.
 #[derive(Debug, Clone)]
 pub struct SenderConfig {
-    /// Slots for jobs that have something to send: others wait, 64 times as many at most.
+    /// Slots for jobs that have something to send. At most 64 times as many jobs wait.
     pub job_count_max: usize,
     /// Devices read, rendered and handed to a lake in one go.
     pub window_device_count: usize,
-    /// Windows of one job and pool whose devices may be on their way at a time.
+    /// Windows of one job and pool that may be in flight at a time.
     pub window_open_count_max: usize,
-    /// Progress is noted this often while there is any.
+    /// How often progress is written, while there is any.
     pub checkpoint_interval: Duration,
-    /// Finished jobs that are remembered, in memory and in the store.
+    /// Finished jobs that are kept, in memory and in the store.
     pub report_count_max: usize,
-    /// Dead tokens that wait for the store; more are forgotten, and the provider says it again at the next event.
+    /// Dead tokens that wait for the store. Further ones are dropped; the provider reports them again at the next
+    /// event.
     pub gone_token_count_max: usize,
-    /// How long a token waits for its removal that the provider has called none of its own, and over how long such answers
-    /// are counted: many of them keep the token and raise an alarm.
+    /// How long the removal of a token waits after its provider said that the token belongs to another app or
+    /// environment. Such answers are counted over the same time: many of them keep the tokens and raise an alarm.
     pub doubt_window: Duration,
-    /// Whether jobs that finish from now on are to be told to somebody outside: see `Sender::take_untold`.
+    /// Whether jobs that finish from now on owe a report: see `Sender::take_untold`.
     pub tell_finished: bool,
-    /// In shadow mode, who is really sent to; all others are counted as suppressed.
+    /// In shadow mode, the devices that are really pushed. All others are counted as suppressed.
     pub shadow: Option<Shadow>,
 }
 
-/// Whom shadow mode really sends to: a device that is named, or among the first so many percent.
+/// The devices that shadow mode really pushes: named devices, and a percentage of all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shadow {
     /// These devices.
     pub devices: BTreeSet<DeviceId>,
-    /// And so many in a hundred, 0 to 100, by a hash of the device's id that never changes: with a higher number the
-    /// same ones and more.
+    /// Percentage of all devices, 0 to 100, chosen by a fixed hash of the device's id. A higher number keeps the
+    /// devices of a lower one.
     pub percent: u8,
 }
 
 impl Shadow {
-    /// Whether the device of this id is really sent to.
+    /// Whether the device with this id is really pushed.
     pub fn admits(&self, device: &str) -> bool {
         const NAMESPACE: Uuid = Uuid::from_u128(0x9b1d_61c3_44c1_4a0e_8a0f_52b7_2f0e_6d11);
         let hundredth = || Uuid::new_v5(&NAMESPACE, device.as_bytes()).as_u128() % 100;
@@ -71,7 +72,7 @@ impl Default for SenderConfig {
 }
 
 impl SenderConfig {
-    /// Devices of one job and pool that may be on their way.
+    /// Devices of one job and pool that may be in flight.
     pub(crate) fn in_flight_max(&self) -> u64 {
         (self.window_device_count * self.window_open_count_max) as u64
     }
@@ -94,23 +95,22 @@ impl SenderConfig {
     }
 }
 
-/// One way to a provider: a credential with its connections, and the apps whose devices it reaches.
+/// A credential with its connections, and the apps whose devices it reaches.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    /// What the operator calls it.
+    /// The operator's name for it.
     pub name: String,
-    /// Whom it leads to.
+    /// Its provider.
     pub provider: Provider,
-    /// The provider's world it belongs to; only APNs has two.
+    /// The provider's environment; only APNs has two.
     pub environment: Environment,
     /// The apps; one app of one provider and environment belongs to one pool, unless these are for different services.
     pub apps: Vec<AppId>,
     /// Of Web Push, the push services that this pool reaches; `None`: all.
     pub services: Option<EndpointRules>,
-    /// What its gateway draws from.
+    /// The lakes that its gateway takes notifications from.
     pub lakes: Lakes,
-    /// What the gateway draws from for tokens that the provider has not accepted yet, where these have connections of
-    /// their own.
+    /// The lakes for tokens that the provider has not accepted yet, if these have their own connections.
     pub quarantine: Option<Lakes>,
     /// What the gateway has measured, for [`Sender::estimate`](crate::Sender::estimate).
     pub gauge: Option<Arc<PoolGauge>>,

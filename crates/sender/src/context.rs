@@ -1,4 +1,4 @@
-//! What all jobs use, and what is found out about devices with it.
+//! What all jobs share, and how it finds out where a device is sent.
 //!
 //! Recipients are read under the store's lock and copied; rendering and hashing happen outside of it.
 
@@ -21,7 +21,7 @@ use crate::permits::Permits;
 use crate::routes::Routes;
 use crate::topic::{TextIndex, Topics};
 
-/// What all jobs use.
+/// What all jobs share.
 pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) topics: Arc<Topics>,
@@ -31,25 +31,25 @@ pub(crate) struct Context {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) brakes: Braking,
     pub(crate) shadow: Option<Shadow>,
-    /// Where walks wait for their turn on the sender's thread: those of urgent jobs go first.
+    /// Walks wait here for their turn on the sender's thread. Walks of urgent jobs go first.
     pub(crate) walks: Arc<Permits>,
 }
 
-/// A window made ready: what is known of its devices, and the notifications for those that belong to the lane.
+/// A window that is ready: the findings about its devices, and the notifications for those that belong to the lane.
 #[derive(Default)]
 pub(crate) struct Prepared {
     /// In the order of the window's devices.
     pub(crate) findings: Vec<Finding>,
     pub(crate) batch: Vec<Notification>,
-    /// Of the batch those whose token no provider has accepted yet.
+    /// The devices of the batch whose token no provider has accepted yet.
     pub(crate) unproven: Vec<DeviceNumber>,
 }
 
-/// A device about to be handed out, copied from the store's table.
+/// A device that will be handed out, copied from the store's table.
 struct Picked {
     /// Its index among the findings.
     index: usize,
-    /// Where its id ends among those of the window.
+    /// The end of its id in the string of all ids of the window.
     id_end: usize,
     token: DeviceToken,
     text: TextIndex,
@@ -57,7 +57,7 @@ struct Picked {
 }
 
 impl Context {
-    /// What is known of a piece of the audience, in its order.
+    /// The findings about a part of the audience, in its order.
     pub(crate) fn find(&self, job: &Job, numbers: &[DeviceNumber]) -> Vec<Finding> {
         let mut findings = Vec::with_capacity(numbers.len());
         self.each_recipient(numbers, |_, recipient| {
@@ -70,15 +70,15 @@ impl Context {
         findings
     }
 
-    /// The notifications for the devices that still belong to the window's lane, and what is known of all of them. The
-    /// record read here holds the truth: that of the walk may be old.
+    /// The notifications for the devices that still belong to the window's lane, and the findings about all devices.
+    /// The records read here decide, because those that the walk read may be old.
     pub(crate) fn prepare(&self, job: &Job, window: &Window) -> Prepared {
         let event = &job.accepted.event;
         let texts = self.topics.texts(event);
         let (lane, devices) = (window.lane(), window.devices());
         let mut prepared = Prepared { findings: Vec::with_capacity(devices.len()), ..Prepared::default() };
         let mut picked = Vec::with_capacity(devices.len());
-        let mut ids = String::new(); // One piece of memory for all of them.
+        let mut ids = String::new(); // One allocation for all ids.
         self.each_recipient(devices, |_, recipient| {
             let index = prepared.findings.len();
             let finding = match self.route(job, recipient) {
@@ -154,7 +154,8 @@ impl Context {
         Ok((token, lane))
     }
 
-    /// The rendering all devices of one lane and text share, and where they are counted; made for the first of them.
+    /// The rendering that all devices of one lane and text share, and their cell in the counts. Made for the first
+    /// device.
     fn rendering(&self, job: &Job, lane: usize, text: TextIndex) -> Result<(Arc<Rendering>, u16), Suppression> {
         let route = &self.routes.lanes()[lane];
         let mut renderings = lock(&job.renderings);

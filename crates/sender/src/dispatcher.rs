@@ -1,13 +1,13 @@
 //! Reads the journal in order, and starts, suspends and ends jobs as [`tidings_jobs::Slots`] decides.
 //!
-//! At each step it first starts up to [`STEP_COUNT`] waiting jobs, and then reads up to as many events from the journal,
-//! which start or wait. Reading does not wait for slots. It looks up which running jobs are idle every [`LOOK_PERIOD`] while
-//! slots are contended, and when a pause begins or ends. Finished jobs that the store has not taken yet bound it: from
-//! 2 × `report_count_max` on nothing starts.
+//! At each step it first starts up to [`STEP_COUNT`] waiting jobs, and then reads up to as many events from the
+//! journal, which start or wait. Reading does not wait for slots. It looks up which running jobs are idle every
+//! [`LOOK_PERIOD`] while slots are contended, and when a pause begins or ends. Nothing starts while there are 2 ×
+//! `report_count_max` finished jobs or more, counting those that the store has not taken yet.
 //!
 //! **Order within a key.** A newer event supersedes the older ones when it begins ([`crate::supersede`]), also those
-//! that wait; of these that have no audience yet it is selected then, so that what the newer one takes is taken
-//! for good. An older one that begins later has only what is left.
+//! that wait. For a waiting event without an audience the audience is selected then, so that the newer event takes its
+//! devices for good. An older event that begins later has only the rest.
 //!
 //! **Crash.** A waiting job has a row like any other, written with the checkpoint that says its event is dispatched.
 //! After a restart all jobs that are not finished are waiting jobs, and start again as the slots allow.
@@ -39,28 +39,28 @@ use crate::walk;
 
 /// Events read from the journal, or waiting jobs started, at once.
 const STEP_COUNT: usize = 64;
-/// Between two looks at which jobs are idle, and before what failed is tried again.
+/// Time between two looks at which jobs are idle, and before a retry.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
-/// How long after its event's acceptance a job that only waits for receipts may have to stop waiting, so that others get
-/// a slot: clients that answer have by then.
+/// After this time since its event's acceptance, a job that only waits for receipts may have to stop waiting, so that
+/// other jobs get a slot. Clients that answer have answered by then.
 const CUT_HOLD_AFTER: Duration = Duration::from_millis(500);
 
-/// What the sender's owner wants of it.
+/// Orders of the sender's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Run,
-    /// Stop handing out, wait for outcomes until then, write a last checkpoint.
+    /// Stop handing out, wait for outcomes until this time, write a last checkpoint.
     Drain(Instant),
-    /// Stop here.
+    /// Stop at once.
     Abort,
 }
 
-/// What was read of a waiting job's event.
+/// The result of reading a waiting job's event.
 enum Read {
     Event(Box<AcceptedEvent>),
-    /// There is none, and the job is ended.
+    /// There is no event; the job is ended.
     Lost,
-    /// To be tried again.
+    /// Try again later.
     Failed,
 }
 
@@ -70,9 +70,9 @@ pub(crate) struct Dispatcher {
     registry: Arc<JobRegistry>,
     phases: watch::Receiver<Phase>,
     brakes: Braking,
-    /// A task per running job, and one per job that holds devices back; each tells its job.
+    /// A task per running job, and one per job that holds devices back. Each returns its job.
     jobs: JoinSet<JournalPosition>,
-    /// The last read of the journal failed; said once.
+    /// The last read of the journal failed. Logged once.
     failing: bool,
     flow: Flow,
     slots: Slots,
@@ -126,17 +126,17 @@ impl Dispatcher {
         }
     }
 
-    /// Waits until no lane has anything in flight.
+    /// Waits until no lane has notifications in flight.
     pub(crate) async fn land(&mut self) {
         while let Some(ended) = self.jobs.join_next().await {
             self.retire(ended);
         }
     }
 
-    /// Starts waiting jobs and the next events, or lets these wait. Tells whether it could go on at once; if not, there is
-    /// nothing more, no room, or the store cannot be read.
+    /// Starts waiting jobs and the next events, or lets the events wait. Returns whether it could continue at once. If
+    /// not, there is nothing more, no room, or the store cannot be read.
     async fn dispatch(&mut self, end: JournalPosition) -> bool {
-        // Finished jobs pile up while the store takes no checkpoints; it takes no events then either.
+        // Finished jobs accumulate while the store takes no checkpoints. It takes no events then either.
         if self.registry.table().finished.len() >= 2 * self.config.report_count_max {
             return false;
         }
@@ -149,7 +149,7 @@ impl Dispatcher {
         }
         let Some(events) = self.readable(self.context.store.events_from(next, room)) else { return false };
         if events.is_empty() {
-            tracing::error!(from = next.0, to = end.0, "events are not in the journal any more, passing over them");
+            tracing::error!(from = next.0, to = end.0, "events are no longer in the journal, skipping them");
             self.registry.table().next = end;
         }
         for (position, accepted) in events {
@@ -170,7 +170,7 @@ impl Dispatcher {
         self.slots.waiting_room(self.registry.table().waiting.len())
     }
 
-    /// What was read; `None`, and said once, when it could not be.
+    /// The value read, or `None` after an error, which is logged once.
     fn readable<T>(&mut self, read: Result<T, ReadError>) -> Option<T> {
         let failed = read.inspect_err(|error| {
             self.registry.metrics.reads_failed.inc();
@@ -182,7 +182,7 @@ impl Dispatcher {
         failed.ok()
     }
 
-    /// The event of a waiting job. One that is damaged, or not there, which the store should have kept, ends the job.
+    /// The event of a waiting job. If the event is damaged or missing, the job ends.
     fn read(&mut self, position: JournalPosition) -> Read {
         match self.context.store.event(position) {
             Err(error) if error.is_damage() => {
@@ -207,7 +207,7 @@ impl Dispatcher {
         Read::Lost
     }
 
-    /// Brakes have changed. Unless only more is cancelled, it is time to look which jobs are idle.
+    /// Handles a change of the brakes. Unless only a cancellation was added, idle jobs are looked up again.
     fn look_at_brakes(&mut self) {
         let paused = self.flow.brakes().paused.clone();
         self.flow.look(&self.context.routes, &self.brakes);
@@ -217,7 +217,7 @@ impl Dispatcher {
         self.registry.table().waiting.update_ready(&self.flow, unix_now());
     }
 
-    /// Looks which running jobs are idle, if it is time, and suspends those that are too many.
+    /// Looks up which running jobs are idle, if it is time, and suspends those beyond the limit.
     fn look(&mut self) {
         if Instant::now() < self.look_at {
             return;
@@ -241,8 +241,8 @@ impl Dispatcher {
         self.cut_holds(&running);
     }
 
-    /// Jobs that only wait for receipts, and have for a while, stop waiting, so that others get a slot: clients that do not
-    /// answer cost themselves a push and not others their time.
+    /// Makes jobs stop waiting that have waited only for receipts for a while, so that other jobs get a slot. Clients
+    /// that do not answer get a push, and do not delay others.
     fn cut_holds(&self, running: &[Arc<Job>]) {
         let (wanted, now) = (self.slots.holds_to_cut(self.registry.table().waiting.ready_count()), unix_now());
         for job in running.iter().filter(|job| job.only_holds_since(CUT_HOLD_AFTER, now)).take(wanted) {
@@ -251,7 +251,7 @@ impl Dispatcher {
         }
     }
 
-    /// Whether a job of this priority may start, if need be after suspending a less urgent one.
+    /// Whether a job of this priority may start, if necessary after suspending a less urgent one.
     fn claim_slot(&mut self, priority: EventPriority) -> bool {
         loop {
             match self.slots.claim(priority) {
@@ -262,7 +262,7 @@ impl Dispatcher {
         }
     }
 
-    /// Lets a running job wait; without effect if it cannot be suspended, or there is no room for it.
+    /// Suspends a running job. No effect if it cannot be suspended, or there is no room for a waiting job.
     fn suspend(&mut self, position: JournalPosition) {
         let mut table = self.registry.table();
         if !self.slots.may_suspend(table.waiting.len(), table.waiting.bytes()) {
@@ -279,14 +279,14 @@ impl Dispatcher {
         self.registry.metrics.jobs_put_aside.inc();
     }
 
-    /// Lets an event wait that has not begun.
+    /// Makes an event that has not begun a waiting job.
     fn wait(&mut self, position: JournalPosition, accepted: &AcceptedEvent) {
         let mut table = self.registry.table();
         table.next = JournalPosition(position.0 + 1);
         table.waiting.insert(position, WaitingJob::unbegun(accepted), &self.flow, unix_now());
     }
 
-    /// Starts waiting jobs; false when no more of them can go on or get a slot, or the journal cannot be read.
+    /// Starts waiting jobs. False when no further job can go on or get a slot, or the journal cannot be read.
     async fn start_waiting(&mut self) -> bool {
         for _ in 0..STEP_COUNT {
             let Some(position) = self.next_waiting() else { return false };
@@ -297,7 +297,7 @@ impl Dispatcher {
         true
     }
 
-    /// The waiting job that starts now, or only ends.
+    /// The waiting job that starts or ends next.
     fn next_waiting(&mut self) -> Option<JournalPosition> {
         let now = unix_now();
         let (ready, first) = self.registry.table().waiting.first_ready(Ready::ToEnd, &self.flow, now)?;
@@ -312,8 +312,8 @@ impl Dispatcher {
         })
     }
 
-    /// Gives an event its job, one that was just read or waits. False when the store cannot be read: it is to be tried
-    /// again.
+    /// Gives an event its job. The event was just read or has waited. False when the store cannot be read; the caller
+    /// tries again.
     async fn start(&mut self, position: JournalPosition, accepted: AcceptedEvent) -> bool {
         let takes_over = self.takes_over(position, &accepted);
         if let Some(frozen) = self.audience(position, &accepted) {
@@ -327,7 +327,7 @@ impl Dispatcher {
         true
     }
 
-    /// Goes on with a waiting job, as [`Dispatcher::start`].
+    /// Continues a waiting job, like [`Dispatcher::start`].
     async fn resume(&mut self, position: JournalPosition) -> bool {
         let accepted = match self.read(position) {
             Read::Event(accepted) => *accepted,
@@ -367,8 +367,8 @@ impl Dispatcher {
         superseding_key(accepted).is_some() && !is_over && !self.brakes.now().cancelled.contains(&position)
     }
 
-    /// Makes a set of the audience of each older waiting job of the same key, less the `open` devices of the
-    /// newer one. False when the store cannot be read.
+    /// Freezes the audience of each older waiting job with the same key into a set, without the `open` devices of the
+    /// newer job. False when the store cannot be read.
     async fn freeze_older(
         &mut self,
         position: JournalPosition,
@@ -389,12 +389,12 @@ impl Dispatcher {
             if let Some(frozen) = frozen {
                 self.freeze(position, &frozen, &open);
             }
-            tokio::task::yield_now().await; // Lanes, and the walks of other jobs.
+            tokio::task::yield_now().await; // Lets lanes and other walks run.
         }
         true
     }
 
-    /// Makes a set of the audience of one, less the `open` devices of the newer event.
+    /// Freezes the audience of one job, without the `open` devices of the newer event.
     fn freeze(&self, position: JournalPosition, frozen: &Frozen, open: &RoaringBitmap) {
         let progress = self.registry.table().waiting.get(position).map(|waiting| waiting.progress().clone());
         let Some(progress) = progress else { return };
@@ -403,7 +403,8 @@ impl Dispatcher {
         self.registry.table().waiting.freeze(position, rest - open, taken, &self.context.metrics);
     }
 
-    /// Whom an event that has not begun is for. One that concerns nobody, or not as many as expected, is done at once.
+    /// Selects the audience of an event that has not begun. If the audience is empty or not of the expected size, the
+    /// job is done at once.
     fn audience(&mut self, position: JournalPosition, accepted: &AcceptedEvent) -> Option<Frozen> {
         self.registry.metrics.events_dispatched.inc();
         let is_pushed = accepted.event.push != PushPolicy::Never;
@@ -422,7 +423,7 @@ impl Dispatcher {
         None
     }
 
-    /// Whether the audience is of another size than it may be; says so.
+    /// Whether the audience has a size that is not allowed. Logs it.
     fn is_unexpected(&self, position: JournalPosition, accepted: &AcceptedEvent, device_count: u64) -> bool {
         let AcceptedEvent { event, audience_max, .. } = accepted;
         let expected = event.expect_audience.unwrap_or(ExpectAudience { min: None, max: None });
@@ -430,13 +431,13 @@ impl Dispatcher {
         let is_expected = ExpectAudience { max, ..expected }.admits(device_count);
         if !is_expected {
             let (job, event, min) = (position.0, &event.id, expected.min);
-            tracing::warn!(job, %event, device_count, ?min, ?max, "unexpected audience, nobody is told");
+            tracing::warn!(job, %event, device_count, ?min, ?max, "unexpected audience size, nothing is pushed");
             self.registry.metrics.unexpected_audiences.inc();
         }
         !is_expected
     }
 
-    /// Cancels what is to be cancelled, takes over from older jobs, and lets the job go.
+    /// Applies a cancellation, takes devices over from older jobs, and starts the job.
     fn begin(&mut self, job: &Arc<Job>, takes_over: bool) {
         if self.brakes.now().cancelled.contains(&job.position) {
             job.cancel(&self.context.metrics);
@@ -520,7 +521,7 @@ impl Dispatcher {
         });
     }
 
-    /// A task has ended: for the first one of a job that is over, the job is done.
+    /// Handles the end of a task. The first task of a finished job to end marks the job as done.
     fn retire(&mut self, ended: Result<JournalPosition, JoinError>) {
         let position = match ended {
             Ok(position) => position,
@@ -543,14 +544,15 @@ impl Dispatcher {
     }
 }
 
-/// What is counted of an audience of another size than expected.
+/// The outcome of all devices of an audience with an unexpected size.
 const NOT_EXPECTED: DeviceOutcome = DeviceOutcome::Suppressed(Suppression::UnexpectedAudience);
 
 fn all(frozen: &Frozen) -> RoaringBitmap {
     frozen.iter_from(DeviceNumber(0)).map(|number| number.0).collect()
 }
 
-/// The report of an event that nobody is told of: without push, or whose audience is empty or not as expected.
+/// The report of an event that pushes nothing: without push, or with an audience that is empty or of an unexpected
+/// size.
 fn told_nobody(position: JournalPosition, accepted: &AcceptedEvent, audience: u64) -> JobReport {
     let event = &accepted.event;
     let mut counts = Counts::default();

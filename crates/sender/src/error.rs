@@ -1,5 +1,5 @@
-//! Why the sender cannot start, and why an event cannot be told. After the start nothing of the sender fails: what it
-//! cannot do now it does later, and says so in the log.
+//! Why the sender cannot start, and why an event cannot be rendered. After the start the sender returns no errors: it
+//! retries what it cannot do now, and logs it.
 
 use tidings_gettext::{RenderError, TemplateError};
 use tidings_jobs::RowError;
@@ -7,7 +7,7 @@ use tidings_push::payload::PatchError;
 use tidings_store::ReadError;
 use tidings_types::{AppId, Environment, JournalPosition, Locale, Provider, TopicName};
 
-/// The sender could not start; nothing was sent.
+/// The sender could not start. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A setting is out of its range.
@@ -20,13 +20,13 @@ pub enum StartError {
         /// What was given.
         value: usize,
     },
-    /// A part in a hundred that is more than all.
+    /// A percentage above 100.
     #[error("shadow.percent must be 0 to 100, got {value}")]
     Percent {
         /// What was given.
         value: u8,
     },
-    /// Two ways to the same devices: it could not be said which one is taken.
+    /// Two pools for the same devices: the choice would be ambiguous.
     #[error("the app {app} ({environment:?}) is in two pools: {first} and {second}")]
     PoolOverlap {
         /// The app.
@@ -35,7 +35,7 @@ pub enum StartError {
         environment: Environment,
         /// One pool's name.
         first: String,
-        /// The other's.
+        /// The other pool's name.
         second: String,
     },
     /// The jobs could not be read.
@@ -52,18 +52,18 @@ pub enum StartError {
     Thread(#[source] std::io::Error),
 }
 
-/// An event for which no notification can be made. The text begins with the field that is to blame.
+/// An event for which no notification can be made. The text begins with the wrong field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
     /// No such topic.
     #[error("topic: {topic} is not configured{}", hint(.nearest))]
     UnknownTopic {
-        /// What was asked for.
+        /// The event's topic.
         topic: TopicName,
-        /// The configured topic that is spelt most alike, if any is.
+        /// The configured topic with the most similar name, if any is similar.
         nearest: Option<TopicName>,
     },
-    /// The event has texts of its own, but not for everybody, and its topic has none.
+    /// The event has its own texts, but not for every language, and its topic has none.
     #[error(
         "text: has no text for other languages than its own: add one as \"und\", or configure the topic {topic}{}",
         hint(.nearest)
@@ -71,10 +71,10 @@ pub enum TopicError {
     OthersUntold {
         /// The topic that is not configured.
         topic: TopicName,
-        /// The configured topic that is spelt most alike, if any is.
+        /// The configured topic with the most similar name, if any is similar.
         nearest: Option<TopicName>,
     },
-    /// A text of the event's own is no template.
+    /// A text of the event is not a valid template.
     #[error("text: the {part} for locale {locale}: {problem}")]
     OwnText {
         /// Its language.
@@ -84,7 +84,7 @@ pub enum TopicError {
         /// What is wrong.
         problem: TemplateError,
     },
-    /// A parameter that the texts need is not there.
+    /// A parameter that the texts need is missing.
     #[error("params: {name} is missing")]
     MissingParam {
         /// Its name.
@@ -101,7 +101,7 @@ pub enum TopicError {
     TooLarge {
         /// Whose limit it is.
         provider: Provider,
-        /// What there is too much of.
+        /// The field that is too large.
         field: &'static str,
         /// In which language; `None` is the source language of the topic.
         locale: Option<Locale>,
@@ -110,7 +110,7 @@ pub enum TopicError {
         /// The limit.
         limit: usize,
     },
-    /// What is put over the payload cannot be, or leaves nothing to send.
+    /// The patch for the payload is not valid, or leaves nothing to send.
     #[error("{}: {problem}", patched_field(*.provider, .problem))]
     Patch {
         /// Whose payload.
@@ -121,7 +121,7 @@ pub enum TopicError {
 }
 
 impl TopicError {
-    /// The event's field that is to blame.
+    /// The event's field that is wrong.
     pub fn field(&self) -> &'static str {
         match self {
             Self::UnknownTopic { .. } => "topic",

@@ -1,4 +1,4 @@
-//! How long an event would take, before it is sent.
+//! Estimates how long pushing an event would take, before it is sent.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::config::Pool;
 use crate::context::Context;
 use crate::report::Estimate;
 
-/// Devices that are looked at; of a larger audience every so many.
+/// Devices that are looked at. A larger audience is sampled evenly.
 const SAMPLE_COUNT: u64 = 65_536;
-/// Records read at once, so that changes of devices do not wait long.
+/// Records read under one lock, so that changes of devices do not wait long.
 const PIECE_COUNT: usize = 1024;
 
-/// What each pool would have to do, in the order of pools; those without devices are left out.
+/// The work of each pool, in the order of pools. Pools without devices are left out.
 pub(crate) fn estimate(context: &Context, pools: &[Pool], event: &Event) -> Vec<Estimate> {
     let frozen = context.store.select(event);
     let step = frozen.len().div_ceil(SAMPLE_COUNT).max(1);
@@ -45,7 +45,7 @@ pub(crate) fn estimate(context: &Context, pools: &[Pool], event: &Event) -> Vec<
         .collect()
 }
 
-/// `count` of a sample in the whole.
+/// Scales a `count` of the sample to the whole.
 fn scaled(count: u64, sampled: u64, whole: u64) -> u64 {
     let scaled = u128::from(count) * u128::from(whole) / u128::from(sampled.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)

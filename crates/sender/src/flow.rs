@@ -1,8 +1,8 @@
-//! Which lanes can hand something out: those that no brake holds and whose lake does not stand still.
+//! Which lanes can hand something out: lanes that are not paused and whose lake moves.
 //!
-//! A lake stands still that was full at two samples, [`PERIOD`] apart or more, and of which next to nothing was taken in
-//! between, one in [`STILL_PART`] at most: its provider is dead, or its breaker open. Its gateway still takes one now
-//! and then, to give it up or as a probe. One that is slow moves.
+//! A lake stands still if it was full at two samples at least [`PERIOD`] apart, and at most one [`STILL_PART`]th of its
+//! capacity was taken in between. Then its provider is dead, or its breaker is open. Its gateway still takes a
+//! notification now and then, to give it up or as a probe. A slow lake moves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::brakes::Braking;
 use crate::routes::Routes;
 
-/// Between two samples of the lakes, at least.
+/// The shortest time between two samples of the lakes.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Of a lake's capacity, what may be taken of one that stands still; of one that holds fewer than so many, nothing.
@@ -23,7 +23,7 @@ const STILL_PART: u64 = 64;
 /// As of the last [`Flow::look`].
 pub(crate) struct Flow {
     brakes: Arc<Brakes>,
-    /// By lane: whether a brake on its app or provider holds it.
+    /// By lane: whether a brake on its app or provider pauses it.
     paused: Vec<bool>,
     /// By lane and priority.
     lakes: Vec<[Sample; EventPriority::ALL.len()]>,
@@ -40,7 +40,7 @@ struct Sample {
 impl Sample {
     /// The next sample after this one.
     fn then(self, delivered: u64, held: u64, capacity: u64) -> Self {
-        // One that was taken has left room, until somebody comes.
+        // A notification that was taken leaves room until the next one comes.
         let taken = delivered.saturating_sub(self.delivered);
         let is_full = held.saturating_add(capacity / STILL_PART) >= capacity;
         let is_still = is_full && self.is_full && taken <= capacity / STILL_PART;

@@ -1,12 +1,12 @@
 //! Waiting for the receipts of the devices a job holds back.
 //!
-//! A task per job that some device of its audience may answer, beside the job's lanes; a job without has none. It takes
-//! the receipts that have come, at most every [`PACE_MIN`], however many they are: a look costs a few operations on
-//! whole sets, microseconds, or 0.2 ms with 100 000 held among 10 million. The more jobs hold, the seldomer each looks,
-//! down to [`PACE_MAX`], so that a thousand of them leave the thread to the lanes. At the end of the event's
-//! `receipt_wait`, by tokio's clock at the latest, it lets go of who has not answered.
-//! It ends with the first of: nobody is held and the walk is over, or the dispatcher let go for want of room; time is
-//! up; the sender drains. Draining lets nobody go: who is held waits for the next start.
+//! A job has such a task, beside its lanes, if some device of its audience may answer. The task takes the receipts that
+//! have come, at most every [`PACE_MIN`]. A look costs a few operations on whole sets: microseconds, or 0.2 ms with 100
+//! 000 devices held among 10 million. The more jobs hold devices, the more rarely each looks, down to every
+//! [`PACE_MAX`], so that a thousand such jobs leave the thread to the lanes. At the end of the event's `receipt_wait`,
+//! by tokio's clock at the latest, the task lets go of the devices that have not answered. It ends when no device is
+//! held and the walk is over, when the dispatcher let go of the devices to make room, when the time is up, or when the
+//! sender drains. Draining lets no device go: held devices wait for the next start.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::job::Job;
 use crate::metrics::Metrics;
 use crate::phase::Phase;
 
-/// How often receipts are looked at, at most.
+/// The shortest time between two looks at the receipts.
 const PACE_MIN: Duration = Duration::from_millis(10);
-/// The same, at least. Nobody is pushed the sooner for a look, a job only ends the sooner.
+/// The longest time between two looks. A look makes no push earlier, it only lets the job end earlier.
 const PACE_MAX: Duration = Duration::from_millis(250);
-/// The part of the sender's thread that the looks of all jobs may take together.
+/// The looks of all jobs together may take one part in this many of the sender's thread.
 const LOOK_PART: u32 = 20;
 
 pub(crate) async fn run(job: &Job, metrics: &Metrics, phase: watch::Receiver<Phase>) {
@@ -31,7 +31,7 @@ pub(crate) async fn run(job: &Job, metrics: &Metrics, phase: watch::Receiver<Pha
     metrics.jobs_holding.sub(1);
 }
 
-/// Until the next look, when the last took so long and so many jobs do the same.
+/// The time until the next look, by the duration of the last look and the number of jobs that look.
 fn pace(look: Duration, job_count: i64) -> Duration {
     let job_count = u32::try_from(job_count).unwrap_or(1);
     look.saturating_mul(job_count.saturating_mul(LOOK_PART)).clamp(PACE_MIN, PACE_MAX)
@@ -41,7 +41,7 @@ async fn hold(job: &Job, metrics: &Metrics, mut phase: watch::Receiver<Phase>) {
     let Some(receipts) = job.receipts() else { return };
     let end = Instant::now() + job.hold_left(unix_now());
     while *phase.borrow_and_update() == Phase::Running {
-        let changed = receipts.changed(); // Before looking, so that nothing falls in between.
+        let changed = receipts.changed(); // Before looking, so that no change is missed.
         let began = Instant::now();
         if !job.take_receipts(metrics) {
             return;

@@ -1,21 +1,23 @@
-//! One event on its way to its audience: drives its books.
+//! A job drives the books of one event.
 //!
-//! [`Books`] know where each device is, and hold the argument that each is sent to once. A `Job` puts them behind a lock,
-//! gives them the time and the receipts that have come, and does what they say: wakes the tasks that wait here, counts in
-//! the metrics, and tells newer jobs ([`crate::supersede`]) which devices are not in flight any more.
+//! [`Books`] know where each device is; their header proves that each device is sent to once. A `Job` puts the books
+//! behind a lock and gives them the time and the receipts that have come. Then it performs their effects: it wakes the
+//! tasks that wait here, counts in the metrics, and tells newer jobs ([`crate::supersede`]) which devices are no longer
+//! in flight.
 //!
-//! **Held** are devices of an event with `push: unless_received`, until `receipt_wait` after the event's acceptance, but
-//! for half of its life at most: who has not answered is to be pushed, not to expire. A restart knows no receipts and pushes
-//! whom none was counted of.
+//! **Held**: devices of an event with `push: unless_received`, until `receipt_wait` after the event's acceptance, but
+//! at most for half of its life, because a device that has not answered is to be pushed, not to expire. Receipts are
+//! lost at a restart: a device whose receipt was not counted yet is pushed.
 //!
-//! **Over before its time**: when the event expires, or from [`Job::cancel`] on, what was not handed out is counted as
-//! that at once; of what is in flight the gateway learns it from the rendering, or from [`Job::job_standing`]. What a newer
-//! job takes over the gateway gives up before its next attempt.
+//! **Expired or cancelled**: when the event expires, or from [`Job::cancel`] on, devices that were not handed out are
+//! counted as expired or cancelled at once. For notifications in flight the gateway learns this from the rendering, or
+//! from [`Job::job_standing`]. Before its next attempt, the gateway also gives up a notification whose device a newer
+//! job has taken over.
 //!
-//! **Suspended** is a job that cannot go on, or makes room for a more urgent one ([`tidings_jobs::Slots`]). What starts again is
-//! another job, which heeds no receipts: pending is pushed.
+//! **Suspended**: the job cannot go on, or makes room for a more urgent one ([`tidings_jobs::Slots`]). Later a new
+//! `Job` continues it and ignores receipts: pending devices are pushed.
 //!
-//! Memory: that of the books, and one rendering per lane and catalogue.
+//! Memory: the books, and one rendering per lane and catalogue.
 
 #[cfg(test)]
 pub(crate) mod tests;

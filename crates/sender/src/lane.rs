@@ -1,12 +1,12 @@
-//! One job's devices on their way into one lake: those of one app in one pool, or of its quarantine.
+//! Hands the devices of one job and one app to one lake: the pool's, or its quarantine's.
 //!
-//! A task per job and lane that somebody belongs to. It follows [`Job::step`]: wait for a turn at the lake, then read,
-//! render and hand out one window. At a lake lanes take turns by app, then by job, a window each; events of other
-//! priorities have lakes of their own. Paused: the lane waits for neither turn nor room.
+//! One task per job and lane that has devices. It follows [`Job::step`]: wait for a turn at the lake, then read, render
+//! and hand out one window. At a lake, lanes take turns by app, then by job, one window each. Each priority has its own
+//! lake. A paused lane waits neither for a turn nor for room.
 //!
-//! Full lake: whose turn it is waits for room with its window open. It gives that up when it is paused, its job called
-//! off or its time over, or the sender drains; what did not get in is then still the job's. Closed lake: the task waits
-//! for the sender's end.
+//! Full lake: the lane whose turn it is waits for room with its window open. It stops waiting when it is paused, its
+//! job is cancelled or expired, or the sender drains. Devices that did not get in go back to the job. Closed lake: the
+//! task waits for the sender's end.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Lane {
 
     async fn take_turn(&mut self) {
         let Some(permit) = self.wait_in_line().await else { return };
-        // Much may have happened meanwhile.
+        // The wait may have been long.
         if self.paused_by().is_some() {
             return;
         }
@@ -88,13 +88,13 @@ impl Lane {
         let Prepared { findings, batch, unproven } = self.context.prepare(&self.job, &window);
         let outgoing = self.job.hand_out(window, &findings, &unproven, &self.context.metrics);
         self.hand_out(batch, outgoing).await;
-        // Others go on, but the next in line only when this lane is in line again: or it would lose its place to those
-        // that come between.
+        // Lets other tasks run, but the next lane in line only after this lane is in line again. Otherwise lanes that
+        // come meanwhile would be before it.
         tokio::task::yield_now().await;
         drop(permit);
     }
 
-    /// Waits for its turn, unless there is no use in it any more.
+    /// Waits for its turn, unless the turn is no longer useful.
     async fn wait_in_line(&mut self) -> Option<Permit> {
         let context = self.context.clone();
         let route = &context.routes.lanes()[self.lane];
@@ -116,7 +116,7 @@ impl Lane {
         }
     }
 
-    /// Whether something of the batch is not to be sent any more.
+    /// Whether a notification of the batch must not be sent any more.
     fn is_called_back(&self, batch: &[Notification]) -> bool {
         self.job.calls_back(batch.iter().map(|notification| notification.ticket.device))
     }
@@ -141,7 +141,7 @@ impl Lane {
         if is_closed {
             let job = self.job.position.0;
             tracing::warn!(job, lane = self.lane, "the pool's lake is closed, its devices wait for the next start");
-            let _ = self.phase.changed().await; // The worker owns the other end and outlives its lanes.
+            let _ = self.phase.changed().await; // The worker holds the sender and outlives its lanes.
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Jobs: from an accepted event to one counted outcome for every device of its audience.
 //!
-//! The [`Sender`] follows the journal. Each event becomes a *job*: its audience is frozen, walked once in the order of
-//! device numbers, rendered once per language, provider and app, and handed to the lakes of the provider pools as
-//! notifications; gateways draw from the lakes and report outcomes to [`Sender::sink`]. With `push: unless_received`,
-//! devices that may prove to have got it over a live connection are held back for a while; those that do are done.
-//! [`Topics`] holds the texts and tells the API at the door whether an event can be told to everybody.
+//! The [`Sender`] follows the journal. Each event becomes a *job*. The job freezes its audience and walks it once, in
+//! the order of device numbers. It renders the text once per language, provider and app, and hands notifications to the
+//! lakes of the provider pools. Gateways take from the lakes and report outcomes to [`Sender::sink`]. With `push:
+//! unless_received`, devices that may prove that they got the event over a live connection are held back for a while;
+//! those that prove it are done. [`Topics`] holds the texts. It also tells the API whether an event can be rendered for
+//! every device.
 //!
 //! ```text
 //! store: journal ─► dispatcher ─► job: walk ─┬─ lane ─(turn)─► lake of pool A ─► gateway ─┐
@@ -15,48 +16,49 @@
 //! store: job rows ◄── checkpoint ◄──────────── books ◄───────────── sink.settle ◄─────────┘
 //! ```
 //!
-//! **Once.** Every selected device ends in exactly one [`DeviceOutcome`]; `tidings_jobs::Books` holds the argument. Who
-//! registered after the event was accepted is not told of it. The record read when its window is opened decides a
-//! device's token, language and pool.
+//! **Once.** Every selected device ends in exactly one [`DeviceOutcome`]; `tidings_jobs::Books` has the proof. A device
+//! that registered after the event was accepted does not get it. The record that is read when the device's window is
+//! opened decides its token, language and pool.
 //!
-//! **In turn.** A lane is one app of one pool. At a lake lanes take turns by app, then by job, a window each
-//! (`round_robin.rs`); each priority has lakes of its own. Walks take turns on the thread, urgent ones first. The journal is
-//! read in its order. A job that gets no slot waits; the most urgent waiting job starts first (`tidings_jobs::Slots`). An
-//! urgent event waits for less urgent ones only while one of these is selected, for one window at a time at lakes and walks,
-//! and within the limits that `Slots` names.
+//! **In turn.** A lane is one app of one pool. At a lake, lanes take turns by app, then by job, one window each
+//! (`round_robin.rs`). Each priority has its own lakes. Walks take turns on the thread, urgent ones first. The journal
+//! is read in its order. A job that gets no slot waits; the most urgent waiting job starts first
+//! (`tidings_jobs::Slots`). An urgent event waits for less urgent events only while the audience of one is selected,
+//! for one window at a time at lakes and walks, and within the limits that `Slots` names.
 //!
-//! **Brakes** are the store's rows (`brakes.rs`). Paused lanes hand out nothing; what is in a lake already goes, and
-//! what waits for room in one comes back. Receipts count and events expire meanwhile. A cancelled job counts everything
-//! that is not handed out as cancelled at once; the gateways learn from [`Sender::sink`] not to try the rest again.
-//! Both hold over a restart. An audience that is not as large as the event expects, or larger than the API key may
-//! reach, is told nothing.
+//! **Brakes** are rows of the store (`brakes.rs`): pauses and cancellations. Paused lanes hand out nothing.
+//! Notifications that are in a lake already are still sent, and those that wait for room in a lake come back. Meanwhile
+//! receipts count and events expire. A cancelled job counts everything that is not handed out as cancelled at once;
+//! [`Sender::sink`] tells the gateways not to try the rest again. Pauses and cancellations survive a restart. An
+//! audience that does not have the expected size, or is larger than the API key may reach, is not pushed.
 //!
-//! **Filter.** Whom an event's `filter` does not admit when its audience is selected is not of it, and counted nowhere.
-//! The filter is asked again with each record that is read: who has changed by then is counted as filtered.
+//! **Filter.** A device that the event's `filter` does not admit when the audience is selected is not part of the
+//! audience, and is counted nowhere. The filter is applied again to each record that is read; a device that has changed
+//! by then is counted as filtered.
 //!
-//! **Superseded.** A newer event with the same `collapse_key` takes the devices in both audiences over; `supersede.rs`
-//! holds the argument that nobody is left without news or shown the older one last.
+//! **Superseded.** A newer event with the same `collapse_key` takes over the devices that are in both audiences.
+//! `supersede.rs` proves that no device is left without news, and that none shows the older event last.
 //!
-//! **Received.** An event's receipts are looked at when its job begins, and then, while anybody is held, at most every
-//! 10 ms until `receipt_wait` after its acceptance. A receipt counts that was known when the walk came to the device,
-//! or came while it was held. Nobody is held for longer than half of the event's life: there is time left to push. An
-//! event dispatched later than that holds nobody. Nobody is held for an event that no device of its audience may
-//! answer: such a job has neither a timer nor a task more.
+//! **Received.** A job looks at its event's receipts when it begins, and then, while devices are held, at most every 10
+//! ms until `receipt_wait` after the acceptance. A receipt counts if it was known when the walk came to the device, or
+//! if it came while the device was held. No device is held for longer than half of the event's life, so that there is
+//! time left to push. An event that is dispatched later than that holds no devices. If no device of the audience may
+//! answer, the job holds no devices and needs no timer and no extra task.
 //!
-//! **Proven.** The first acceptance of a device's token is told to the store, four times a second and together. Until
-//! then a pool with a quarantine has the device's pushes go through that. Nothing spills from a quarantine into the
-//! main lakes: what it is too slow for expires.
+//! **Proven.** The sender tells the store when a device's token is accepted for the first time, four times a second in
+//! one batch. Until then, a pool with a quarantine sends the device's pushes through the quarantine. Nothing moves from
+//! a quarantine into the main lakes: if the quarantine is too slow, notifications expire.
 //!
-//! **After a crash** a job goes on from its last checkpoint, which lags by at most `checkpoint_interval` (100 ms) and
-//! what the store takes to write it. Nothing is skipped. Repeated are at most the devices whose outcome came since that
-//! checkpoint and those in flight (lake, gateway); a repeat carries the same notification and collapse ids. Receipts
-//! are not durable: who was held is pushed at once, also after an orderly stop, and so is whose receipt came since that
-//! checkpoint. The audience of devices not walked yet is selected anew: a subscription ended or begun meanwhile counts
-//! as it is then.
+//! **After a crash** a job continues from its last checkpoint, which lags by at most `checkpoint_interval` (100 ms) and
+//! the time that the store takes to write it. Nothing is skipped. At most two kinds of devices are repeated: devices
+//! whose outcome came since that checkpoint, and devices in flight (lake, gateway). A repeat has the same notification
+//! id and collapse id. Receipts are not durable. So held devices are pushed at once, also after an orderly stop, and so
+//! are devices whose receipt came since that checkpoint. The part of the audience that was not walked yet is selected
+//! anew, with the subscriptions of that moment.
 //!
-//! **Told.** With `tell_finished` the row of a finished job says that somebody outside is to be told, until they are
-//! ([`Sender::take_untold`]). The mark is in the row before the job is told, and "told" comes into it with a later
-//! checkpoint: at least once. How it is told, and how often it is tried, is the caller's.
+//! **Told.** With `tell_finished` the row of a finished job says that a report is owed, until the report is delivered
+//! ([`Sender::take_untold`]). The mark is in the row before the report is sent, and a later checkpoint writes "told"
+//! into the row. So reports are delivered at least once. The caller decides how to deliver them and how often to try.
 //!
 //! **Bounds**
 //!

@@ -1,6 +1,7 @@
-//! What the sender counts and times: jobs, outcomes by kind, selection, and acceptance to outcome.
+//! The sender's metrics: jobs, outcomes by kind, the time to select an audience, and the time from acceptance to
+//! outcome.
 //!
-//! Counters begin at zero with the process. A job that goes on after a restart adds what it comes to from then on.
+//! Counters start at zero with the process. A job that continues after a restart adds only what happens from then on.
 
 use tidings_jobs::{DeviceOutcome, OUTCOME_COUNT};
 use tidings_push::Outcome;
@@ -15,19 +16,19 @@ use crate::routes::Route;
 pub(crate) struct Metrics {
     pub(crate) jobs_running: Gauge,
     pub(crate) devices_held: Gauge,
-    /// Also sets how often each of them looks.
+    /// Also decides how often each of these jobs looks for receipts.
     pub(crate) jobs_holding: Gauge,
     pub(crate) holds_cut: Counter,
     pub(crate) jobs_put_aside: Counter,
     pub(crate) events_dispatched: Counter,
-    /// With the outcomes of all jobs that are done the same number.
+    /// When all jobs are done, this equals the sum of `outcomes`.
     pub(crate) devices_selected: Counter,
     pub(crate) attempts_repeated: Counter,
     pub(crate) outcomes: [Counter; OUTCOME_COUNT],
     /// By provider, in the order of `Outcome::NAMES`.
     provider_outcomes: Vec<[Counter; Outcome::NAMES.len()]>,
     pub(crate) parts: PartTotals,
-    /// How long it took to freeze an audience.
+    /// The time to select an audience.
     pub(crate) selection: Histogram,
     /// From acceptance to the provider's answer.
     pub(crate) latency: Histogram,
@@ -40,11 +41,11 @@ pub(crate) struct Metrics {
     pub(crate) gone_tokens: Counter,
     pub(crate) gone_tokens_dropped: Counter,
     pub(crate) gone_tokens_kept: Counter,
-    /// By lane; those of a pool and its quarantine are one.
+    /// By lane. The lanes of a pool and of its quarantine share one.
     pub(crate) environment_alarms: Vec<Gauge>,
     pub(crate) proven_dropped: Counter,
     pub(crate) unexpected_audiences: Counter,
-    /// Outcomes of devices that were not on their way: a bug, if not of an earlier life of the sender.
+    /// Outcomes of devices that were not in flight: a bug, unless they are of an earlier run of the sender.
     pub(crate) strays: Counter,
 }
 
@@ -55,29 +56,29 @@ impl Metrics {
             .map(|outcome| {
                 registry.counter(
                     "tidings_sender_outcomes_total",
-                    "Devices by what became of them.",
+                    "Devices by outcome.",
                     &[("outcome", outcome.as_str()), ("reason", outcome.reason())],
                 )
             })
             .collect();
         Self {
-            jobs_running: registry.gauge("tidings_sender_jobs_running", "Jobs in work.", &[]),
+            jobs_running: registry.gauge("tidings_sender_jobs_running", "Running jobs.", &[]),
             devices_held: registry.gauge(
                 "tidings_sender_devices_held",
-                "Devices held back because they may prove that they got the event over a live connection.",
+                "Devices that are not pushed yet because they may prove that they got the event over a live connection.",
                 &[],
             ),
             jobs_holding: registry.gauge("tidings_sender_jobs_holding", "Jobs that wait for receipts.", &[]),
             holds_cut: counter("holds_cut", "Jobs that stopped waiting for receipts early, to make room for others."),
             jobs_put_aside: counter(
                 "jobs_put_aside",
-                "Jobs that were suspended, because they had nothing to send or a more urgent one took their slot.",
+                "Jobs suspended because they had nothing to send or a more urgent job took their slot.",
             ),
             events_dispatched: counter("events_dispatched", "Events that were given a job."),
             devices_selected: counter("devices_selected", "Devices in the audiences of events that were given a job."),
             attempts_repeated: counter(
                 "attempts_repeated",
-                "Attempts beyond the first, counted when the device has its outcome.",
+                "Attempts after the first, counted when the device has its outcome.",
             ),
             outcomes: outcomes.try_into().expect("one counter per outcome"),
             provider_outcomes: Provider::ALL.iter().map(|&provider| provider_outcomes(registry, provider)).collect(),
@@ -90,50 +91,50 @@ impl Metrics {
             ),
             checkpoints: counter("checkpoints", "Checkpoints written."),
             checkpoint_bytes: counter("checkpoint_bytes", "Bytes of job rows in them."),
-            checkpoints_failed: counter("checkpoints_failed", "Checkpoints the store refused; repeated until written."),
+            checkpoints_failed: counter("checkpoints_failed", "Checkpoints that the store refused; they are repeated until written."),
             reads_failed: counter("reads_failed", "Reads of the journal that failed; repeated."),
             jobs_untold: registry.gauge(
                 "tidings_sender_jobs_untold",
-                "Finished jobs that are still to be told to somebody outside.",
+                "Finished jobs whose webhook report is not delivered yet.",
                 &[],
             ),
             untold_forgotten: counter(
                 "untold_forgotten",
-                "Finished jobs forgotten before they were told: more were kept than sender.report_count_max.",
+                "Finished jobs deleted before their webhook report was delivered, because there were more than sender.report_count_max.",
             ),
             gone_tokens: counter("gone_tokens", "Tokens reported to the store as dead."),
             gone_tokens_dropped: counter("gone_tokens_dropped", "Dead tokens not reported because too many waited."),
             gone_tokens_kept: counter(
                 "gone_tokens_kept",
-                "Tokens called none of the provider's own and kept, because many were called so at once.",
+                "Tokens rejected as belonging to another app or environment, kept because many were rejected at once.",
             ),
             environment_alarms: Vec::new(),
             proven_dropped: counter(
                 "proven_dropped",
-                "First acceptances of a token not noted because too many waited; the next says it again.",
+                "First acceptances of a token that were not noted because too many waited; the next acceptance is noted instead.",
             ),
             unexpected_audiences: counter(
                 "unexpected_audiences",
-                "Jobs that told nobody, because their audience was not of the expected size.",
+                "Jobs that pushed nothing because their audience did not have the expected size.",
             ),
-            strays: counter("strays", "Outcomes of devices that were not on their way: a bug."),
+            strays: counter("strays", "Outcomes of devices that were not in flight: a bug."),
         }
     }
 
-    /// Each lane has an alarm.
+    /// One alarm per lane.
     pub(crate) fn with_alarms(self, registry: &Registry, lanes: &[Route]) -> Self {
         let alarm = |lane: &Route| {
             let (provider, environment) = (lane.provider.as_str(), lane.environment.as_str());
             registry.gauge(
                 "tidings_sender_environment_alarm",
-                "1 while many tokens of an app are refused as not of their environment: none of them is deleted.",
+                "1 while many tokens of an app are rejected as belonging to another environment: none of them is deleted.",
                 &[("provider", provider), ("environment", environment), ("app", lane.app.as_str())],
             )
         };
         Self { environment_alarms: lanes.iter().map(alarm).collect(), ..self }
     }
 
-    /// From the beginning on these apps and languages have totals of their own.
+    /// These apps and languages have their own totals from the start.
     pub(crate) fn telling_apart<'a>(
         self,
         registry: &Registry,
@@ -165,7 +166,7 @@ fn provider_outcomes(registry: &Registry, provider: Provider) -> [Counter; Outco
     Outcome::NAMES.map(|outcome| {
         registry.counter(
             "tidings_sender_provider_outcomes_total",
-            "Devices that were handed out, by provider and what became of them.",
+            "Devices handed to a gateway, by provider and outcome.",
             &[("provider", provider.as_str()), ("outcome", outcome)],
         )
     })

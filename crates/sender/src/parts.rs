@@ -1,8 +1,8 @@
-//! What was handed out, over all jobs: outcomes by app and by language.
+//! Outcomes of all jobs' notifications, by app and by language.
 //!
-//! Languages may come from outside, with an event's own texts, and there may be many apps. So what has series of its own
-//! is known at the start: the apps that there are pools for, and the languages that there are catalogues for; `source`
-//! are the topics' own texts, and everything else is `other`.
+//! Languages may come from outside, with an event's own texts, and there may be many apps. So the labels are fixed at
+//! the start: the apps of all pools, and the languages of all catalogues. `source` is the topics' own texts, and
+//! everything else is `other`.
 //!
 //! Bound: [`NAME_COUNT_MAX`] apps and as many languages, the first in the order of their names, with one series per
 //! outcome of a gateway.
@@ -14,12 +14,12 @@ use tidings_push::Outcome;
 use tidings_telemetry::{Counter, Registry};
 use tidings_types::{AppId, Locale};
 
-/// Apps, and languages, that have series of their own.
+/// Apps, and languages, that have their own series.
 const NAME_COUNT_MAX: usize = 64;
 
 type Outcomes = [Counter; Outcome::NAMES.len()];
 
-/// All these counters.
+/// The counters by app and by language.
 #[derive(Debug)]
 pub(crate) struct PartTotals {
     apps: ByName<AppId>,
@@ -38,7 +38,7 @@ pub(crate) struct PartIndex {
 #[derive(Debug)]
 struct ByName<K> {
     indexes: BTreeMap<K, u8>,
-    /// By index; the last one is for what has no name here.
+    /// By index. The last one is `other`.
     outcomes: Vec<Outcomes>,
 }
 
@@ -86,7 +86,7 @@ impl<K: Ord> ByName<K> {
 
 fn outcomes(registry: &Registry, label: &str, value: &str) -> Outcomes {
     let name = format!("tidings_sender_{label}_outcomes_total");
-    let help = format!("Devices that were handed out, by {label} and what became of them.");
+    let help = format!("Devices handed to a gateway, by {label} and outcome.");
     Outcome::NAMES.map(|outcome| registry.counter(&name, &help, &[(label, value), ("outcome", outcome)]))
 }
 

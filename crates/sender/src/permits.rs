@@ -34,7 +34,7 @@ pub(crate) struct Permit {
     permits: Arc<Permits>,
 }
 
-/// In line; leaves it when it is dropped, and gives a permit on that came too late.
+/// A place in the line. When dropped, it leaves the line, and passes on a permit that came too late.
 struct Waiting {
     permits: Arc<Permits>,
     priority: EventPriority,
@@ -65,14 +65,14 @@ impl Permits {
             state.waiting.join(priority as usize, group, Entry { id, tx });
             Waiting { permits: self.clone(), priority, group, id, rx }
         };
-        // The sender's end is in the line, which outlives this; it goes only when the permit is given.
+        // The channel's sender is in the line, which outlives this. It is dropped only when the permit is given.
         let _ = (&mut waiting.rx).await;
         Permit { permits: self.clone() }
     }
 
     fn pass_on(&self) {
         let mut state = self.lock();
-        // One that has just left is not in the line any more, so that the permit is taken.
+        // An entry that has left is no longer in the line, so a receiver takes the permit.
         state.is_busy = std::iter::from_fn(|| state.waiting.next()).any(|entry| entry.tx.send(()).is_ok());
     }
 

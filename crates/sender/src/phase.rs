@@ -1,4 +1,4 @@
-//! What tasks of a job go by: what the sender is doing, and when the event's time ends.
+//! What ends the tasks of a job: the sender's phase, and the event's expiry.
 
 use tidings_telemetry::unix_now;
 use tidings_types::Timestamp;
@@ -6,19 +6,19 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::job::Job;
 
-/// What the sender is doing.
+/// The sender's phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Handing out.
     Running,
-    /// Waiting for what is in flight.
+    /// Waiting for notifications in flight.
     Draining,
     /// Writing the last checkpoint.
     Closing,
 }
 
-/// The end of an event's time by tokio's clock: its whole life at most, also where it was accepted by a clock that was
-/// ahead.
+/// An event's expiry by tokio's clock. It is at most the event's whole life away, even if the clock of the acceptance
+/// was ahead.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expiry {
     at: Instant,
@@ -32,20 +32,20 @@ impl Expiry {
         Self { at: Instant::now() + past, expires_at: job.expires_at }
     }
 
-    /// The time for the job's books. Once the expiry was waited for it has come, also by a clock that was set back
-    /// meanwhile: or whoever waited would spin.
+    /// The time for the job's books. Once the wait for the expiry has ended, this is past the expiry, even if the clock
+    /// was set back meanwhile. Otherwise the waiting task would spin.
     pub(crate) fn now(self) -> Timestamp {
         let at_least = if Instant::now() < self.at { Timestamp::default() } else { self.expires_at };
         unix_now().max(at_least)
     }
 
-    /// Resolves at the end of the event's time; at once when that is over.
+    /// Resolves when the event expires, or at once if it has expired.
     pub(crate) async fn come(self) {
         sleep_until(self.at).await;
     }
 
-    /// As [`Expiry::come`], but never when it is over and has ended all of the job that it could: or whoever waits for
-    /// what is in flight would spin.
+    /// As [`Expiry::come`], but never resolves once the expiry has ended all of the job that it could. Otherwise a task
+    /// that waits for notifications in flight would spin.
     pub(crate) async fn due(self, job: &Job) {
         if Instant::now() >= self.at && !job.has_unsent() {
             std::future::pending::<()>().await;

@@ -1,7 +1,7 @@
-//! The jobs there are. The sender's own thread shares the registry with gateways and callers.
+//! All jobs. The sender's thread shares the registry with gateways and callers.
 //!
-//! Locks: the table's, then a job's renderings, then its books, then those of an event's receipts, never the other way
-//! round; that of the waves alone; never the books of two jobs; none is held while waiting.
+//! Lock order: the table, then a job's renderings, then its books, then an event's receipts. The lock of the waves is
+//! taken alone. The books of two jobs are never locked together. No lock is held across a wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -31,33 +31,34 @@ pub(crate) struct JobRegistry {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) brakes: Braking,
     /// Devices whose token was accepted for the first time, until the store is told. Set: at most [`PROVEN_COUNT_MAX`].
-    /// Full: forgotten and counted, the next acceptance says it again.
+    /// Full: dropped and counted; the next acceptance is noted instead.
     proven: Mutex<RoaringBitmap>,
-    /// Queue: `gone_token_count_max` dead tokens. Full: forgotten and counted, the provider says it again.
+    /// Queue: `gone_token_count_max` dead tokens. Full: dropped and counted; the provider reports the token again.
     gone: mpsc::Sender<Gone>,
     waves: Mutex<Waves>,
     routes: Arc<Routes>,
-    /// `Table::untold` has got more.
+    /// Notified when `Table::untold` has grown.
     pub(crate) more_untold: Notify,
 }
 
 /// A token that its provider says is gone.
 pub(crate) struct Gone {
     pub(crate) token: GoneToken,
-    /// The group whose alarm would keep it: the provider only says that it is none of its own.
+    /// Set if the provider only says that the token belongs to another app or environment: the group whose alarm would
+    /// keep it.
     pub(crate) doubted: Option<usize>,
 }
 
-/// The jobs. A position is in at most one of `running`, `finished` and `waiting`; those from `next` on are in none.
+/// The jobs. A position is in at most one of `running`, `finished` and `waiting`. Positions from `next` on are in none.
 pub(crate) struct Table {
     /// The first event without a job.
     pub(crate) next: JournalPosition,
-    /// How many wait and run at most: see `tidings_jobs::Slots`.
+    /// For the limits see `tidings_jobs::Slots`.
     pub(crate) waiting: WaitingJobs,
     pub(crate) running: BTreeMap<JournalPosition, Arc<Job>>,
-    /// The last `report_count_max`, and those not checkpointed yet, at most as many again.
+    /// The last `report_count_max` finished jobs, and those that are not checkpointed yet, at most as many again.
     pub(crate) finished: BTreeMap<JournalPosition, Finished>,
-    /// Of the finished ones those that are to be told, whose rows say so, and that nobody has come for yet.
+    /// Finished jobs with an owed report, whose rows say so, and that were not taken yet.
     pub(crate) untold: BTreeSet<JournalPosition>,
 }
 
@@ -92,7 +93,7 @@ impl JobRegistry {
         lock(&self.table)
     }
 
-    /// A job is done; with `tell` somebody is to be told.
+    /// A job is done. With `tell` its report is owed.
     pub(crate) fn finish(&self, table: &mut Table, mut report: JobReport, tell: bool, now: Timestamp) {
         report.done_at.get_or_insert(now);
         let telling = tell.then_some(Telling::Owed);
@@ -100,7 +101,7 @@ impl JobRegistry {
         table.finished.insert(report.position, Finished { report, telling, dirty: true });
     }
 
-    /// It has been told, or will not be; without effect when that is settled.
+    /// The report was delivered, or will not be. No effect if that is settled already.
     pub(crate) fn end_telling(&self, position: JournalPosition, how: Telling) {
         let mut table = self.table();
         let Some(finished) = table.finished.get_mut(&position).filter(|finished| finished.is_owed()) else {
@@ -154,10 +155,12 @@ impl JobRegistry {
         match change {
             Change::Raised(Answers { accepted, doubtful }) => tracing::error!(
                 %provider, %app, environment, doubtful, accepted,
-                "Many tokens are refused as not of this environment, and none is deleted for it. Are devices registered \
+                "Many tokens are rejected as belonging to another environment, and none is deleted for it. Are devices registered \
                  with the wrong environment or app?"
             ),
-            Change::Ended => tracing::warn!(%provider, %app, environment, "Tokens are of their environment again"),
+            Change::Ended => {
+                tracing::warn!(%provider, %app, environment, "Tokens are accepted in their environment again")
+            }
         }
     }
 
@@ -195,14 +198,14 @@ impl OutcomeSink for JobRegistry {
 }
 
 impl Table {
-    /// A job runs from now on; its event has just been read, or it has waited.
+    /// A job runs from now on. It is new, or it has waited.
     pub(crate) fn start(&mut self, job: &Arc<Job>) {
         self.next = self.next.max(JournalPosition(job.position.0 + 1));
         self.waiting.remove(job.position);
         self.running.insert(job.position, job.clone());
     }
 
-    /// No event before this position is needed any more once the present rows are in the store.
+    /// Once the current rows are in the store, no event before this position is needed any more.
     pub(crate) fn floor(&self) -> JournalPosition {
         let running = self.running.first_key_value().map(|(&position, _)| position);
         [running, self.waiting.first()].into_iter().flatten().fold(self.next, JournalPosition::min)

@@ -1,6 +1,6 @@
 //! Round-robin over the tasks that wait for one thing: a lake, or the walk on the sender's thread.
 //!
-//! Pure: it only says which task is next. [`crate::permits`] makes tasks wait by it.
+//! Pure: it only decides which task is next. [`crate::permits`] makes the tasks wait.
 //!
 //! - [`Turns`] chooses the class: the first goes before the second, and a class that waits is passed over at most 15 times in
 //!   a row.
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use tidings_buffer::Turns;
 
-/// Who waits, in the order of their turns, in `CLASSES` classes.
+/// The waiting members, in the order of their turns, in `CLASSES` classes.
 pub(crate) struct RoundRobin<T, const CLASSES: usize> {
     classes: [Class<T>; CLASSES],
     turns: Turns<CLASSES>,
@@ -24,7 +24,7 @@ pub(crate) struct RoundRobin<T, const CLASSES: usize> {
 struct Class<T> {
     /// Invariant: no group is empty, none is there twice.
     groups: VecDeque<Group<T>>,
-    /// The group that had the last turn, and who waits in it since. Invariant: not among `groups`.
+    /// The group that had the last turn, with its waiting members. Invariant: not among `groups`.
     serving: Option<Group<T>>,
 }
 
@@ -63,13 +63,13 @@ impl<T, const CLASSES: usize> RoundRobin<T, CLASSES> {
         }
     }
 
-    /// The last turn is over, if there was one; whoever is next waits no longer.
+    /// Ends the last turn, if there was one, and removes the next member from the line.
     pub(crate) fn next(&mut self) -> Option<T> {
         let class = self.turns.next(|class| !self.classes[class].is_empty())?;
         self.classes[class].next()
     }
 
-    /// The member that `is` picks out waits no longer; false when it did not.
+    /// Removes the member that `is` matches; false if it did not wait.
     pub(crate) fn leave(&mut self, class: usize, group: usize, is: impl Fn(&T) -> bool) -> bool {
         let class = &mut self.classes[class];
         let Some((_, members)) = class.group(group) else { return false };

@@ -1,10 +1,10 @@
-//! Which lane reaches a device: by its provider, app and environment, of browsers by their push service, and whether its
-//! token was ever accepted.
+//! Which lane reaches a device. This depends on its provider, app and environment, for browsers on their push service,
+//! and on whether its token was ever accepted.
 //!
-//! A lane is one app of one pool, so that to pause an app or a provider is to pause lanes. A pool with a quarantine has
-//! two per app: tokens that no provider has accepted yet go through lakes of their own, since providers slow a
-//! connection down after refusals. Which one a device belongs to is found when its window is opened, like everything
-//! else: once accepted, it changes lanes.
+//! A lane is one app of one pool, so a pause of an app or a provider is a pause of lanes. A pool with a quarantine has
+//! two lanes per app: tokens that no provider has accepted yet go through their own lakes, because providers slow a
+//! connection down after refusals. The lane of a device is determined when its window is opened: once its token is
+//! accepted, the device changes lanes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ pub(crate) struct Route {
     pub(crate) environment: Environment,
     /// Index of the pool.
     pub(crate) pool: usize,
-    /// The lane of the same app and pool without quarantine, which has the same renderings.
+    /// The lane of the same app and pool outside the quarantine; it has the same renderings.
     pub(crate) main: usize,
-    /// Index of the app among all; lanes of one app take turns as one.
+    /// Index of the app. Lanes of one app share one turn.
     pub(crate) group: usize,
     lakes: Lakes,
-    /// By priority, the permits of those lakes, shared by all lanes that go there.
+    /// By priority, the permits of the lakes, shared by all lanes that use the lakes.
     permits: LakePermits,
 }
 
@@ -47,15 +47,15 @@ pub(crate) struct Routes {
 /// The lanes of one app in one pool.
 struct Way {
     services: Option<EndpointRules>,
-    /// The lane for tokens that were accepted.
+    /// The lane for accepted tokens.
     accepted: usize,
-    /// And that for others.
+    /// The lane for other tokens.
     others: usize,
 }
 
 const WORLD_COUNT: usize = 4;
 
-/// Where tokens of an app are apart: only APNs has two environments.
+/// The index by provider and environment: only APNs has two environments.
 fn world(provider: Provider, environment: Environment) -> usize {
     match (provider, environment) {
         (Provider::Apns, Environment::Production) => 0,
@@ -110,8 +110,8 @@ impl Routes {
         Ok(routes)
     }
 
-    /// The lane that reaches such a device. A browser whose push service no pool is for has that of the first pool, whose
-    /// gateway says why it is not asked.
+    /// The lane that reaches such a device. A browser whose push service has no pool gets the lane of the first pool,
+    /// whose gateway rejects it with the reason.
     pub(crate) fn find(
         &self,
         app: &AppId,

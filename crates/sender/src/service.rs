@@ -1,7 +1,7 @@
-//! The handle: starts the sender's thread from what the store knows, answers questions, drains.
+//! The handle: restores the jobs from the store, starts the sender's thread, answers questions, drains.
 //!
-//! Callers never see the thread. Dropping the handle aborts: jobs go on from their last checkpoint after the next
-//! start.
+//! Callers never see the thread. Dropping the handle aborts: after the next start, jobs continue from their last
+//! checkpoint.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ use crate::waiting::{EVENT_LOST, WaitingJob, WaitingJobs};
 use crate::wave::Waves;
 use crate::worker::Worker;
 
-/// The sender, running on its own thread. Dropped, it stops where it stands, as in a crash; [`Sender::drain`] first.
+/// The sender, running on its own thread. Dropping it stops it at once, as in a crash; call [`Sender::drain`] first.
 pub struct Sender {
     registry: Arc<JobRegistry>,
     context: Arc<Context>,
@@ -49,9 +49,9 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts sending: the unfinished jobs of the last run first, then every event that has had no job. Reads the jobs
-    /// before it returns. Without any pool every device is counted as suppressed. `receipts` say whom an event has
-    /// reached over live connections; an event's publications are in the hub before the store tells of the event.
+    /// Starts sending: the unfinished jobs of the last run first, then every event without a job. Reads the jobs before
+    /// it returns. Without any pool every device is counted as suppressed. `receipts` say which devices an event has
+    /// reached over live connections. An event's publications must be in the hub before the store reports the event.
     ///
     /// # Errors
     /// When a setting is out of range, two pools claim an app, or the jobs cannot be read or are not understood.
@@ -72,7 +72,7 @@ impl Sender {
         let brakes = Braking::new(store.brakes(), carried);
         let table = restore(&store)?;
         let dispatched = table.next;
-        store.trim(table.floor()); // The store does not remember it, and perhaps no checkpoint comes that would say it.
+        store.trim(table.floor()); // The store does not keep this, and perhaps no later checkpoint says it.
         let apps = routes.lanes().iter().map(|lane| &lane.app);
         let metrics = Metrics::new(registry).telling_apart(registry, apps, topics.languages());
         let metrics = Arc::new(metrics.with_alarms(registry, routes.lanes()));
@@ -106,17 +106,17 @@ impl Sender {
         Ok(Self { registry, context, pools, journal_end, orders, done, thread: Some(thread) })
     }
 
-    /// Where gateways report outcomes and ask what is still to be sent. Outcomes that come after the sender's end are
-    /// lost, as in a crash.
+    /// The sink to which gateways report outcomes, and which they ask whether to send. Outcomes that come after the
+    /// sender's end are lost, as in a crash.
     pub fn sink(&self) -> Arc<dyn OutcomeSink> {
         self.registry.clone()
     }
 
-    /// Hands out nothing more, waits until `deadline` for the outcomes of what is in flight, and writes a last
-    /// checkpoint. The gateways must run meanwhile. Unfinished jobs go on at the next start.
+    /// Hands out nothing more, waits until `deadline` for the outcomes of notifications in flight, and writes a last
+    /// checkpoint. The gateways must run meanwhile. Unfinished jobs continue at the next start.
     ///
     /// # Cancel safety
-    /// Cancel safe: draining goes on, and calling it again waits for its end.
+    /// Cancel safe: draining continues, and a second call waits for its end.
     pub async fn drain(&self, deadline: Instant) -> Drained {
         self.orders.send_if_modified(|order| {
             let running = *order == Order::Run;
@@ -127,11 +127,11 @@ impl Sender {
         });
         let mut done = self.done.clone();
         let drained = done.wait_for(Option::is_some).await.ok().and_then(|drained| *drained);
-        // Without an answer the thread has panicked: nothing was written at the end.
+        // No answer means that the thread has panicked: no last checkpoint was written.
         drained.unwrap_or_else(|| Drained { devices_in_flight: self.backlog().devices_in_flight, checkpointed: false })
     }
 
-    /// Whether every event acknowledged before this call has been worked off, to the last outcome.
+    /// Whether every device of every event acknowledged before this call has its outcome.
     pub fn idle(&self) -> bool {
         let end = *self.journal_end.borrow();
         let table = self.registry.table();
@@ -162,19 +162,20 @@ impl Sender {
         totals
     }
 
-    /// The same of those that were handed out, by provider and kind of outcome (`accepted`, `rejected` …).
+    /// Devices handed out since the process began, by provider and kind of outcome (`accepted`, `rejected` …).
     pub fn totals_by_provider(&self) -> impl Iterator<Item = (Provider, &'static str, u64)> {
         self.registry.metrics.by_provider()
     }
 
-    /// How long an event would take through each pool that reaches somebody of its audience, as the gateways go now and
-    /// if nothing else was sent. Reads at most some 65 000 devices, evenly over the audience; blocks for that.
+    /// How long an event would take through each pool that reaches a device of its audience, at the gateways' current
+    /// rate and if nothing else was sent. Blocks while it reads at most some 65 000 devices, evenly over the audience.
     pub fn estimate(&self, event: &Event) -> Vec<Estimate> {
         estimate::estimate(&self.context, &self.pools, event)
     }
 
-    /// How a job stands: any that is not finished, also one that waits for a slot or has not gone on since an earlier run,
-    /// and the last `report_count_max` finished ones. `None` for others, and for events that were not read yet.
+    /// The report of a job. Known are all unfinished jobs, also those that wait for a slot or have not continued since
+    /// an earlier run, and the last `report_count_max` finished jobs. `None` for others, and for events that were not
+    /// read yet.
     pub fn job(&self, position: JournalPosition) -> Option<JobReport> {
         let running = {
             let table = self.registry.table();
@@ -189,7 +190,8 @@ impl Sender {
         running.map(|job| job.report(&self.registry.brakes, unix_now()))
     }
 
-    /// At most `limit` of the jobs that [`Sender::job`] knows, newest first, those before the event `before` only.
+    /// At most `limit` of the jobs that [`Sender::job`] knows, newest first; with `before`, only jobs before that
+    /// event.
     pub fn jobs(&self, before: Option<JournalPosition>, limit: usize) -> Vec<JobReport> {
         let range = (Bound::Unbounded, before.map_or(Bound::Unbounded, Bound::Excluded));
         let (running, mut reports) = {
@@ -206,46 +208,46 @@ impl Sender {
         reports
     }
 
-    /// Takes at most `limit` of the finished jobs that are to be told to somebody outside: those that finished while
-    /// `tell_finished` was on, in any order. Whoever takes a job ends with [`Sender::told`] or
-    /// [`Sender::gave_up_telling`]; one that is taken and not ended comes again after the next start, also after a
+    /// Takes at most `limit` of the finished jobs that owe a report, in any order: those that finished while
+    /// `tell_finished` was on. The caller must end each job that it takes with [`Sender::told`] or
+    /// [`Sender::gave_up_telling`]. A job that was taken and not ended comes again after the next start, also after a
     /// crash.
     ///
-    /// A job comes only once the store has it as finished: whatever is told, a restart tells the same. It stays as long
-    /// as the sender remembers it; when there are more than `report_count_max`, those that are not to be told are
-    /// forgotten first, then the oldest of the others (`tidings_sender_untold_forgotten_total`). Without
-    /// `tell_finished` the oldest of all go first: what an earlier run owed is kept for no longer than the rest.
+    /// A job comes only once the store has it as finished, so that a restart reports the same. It stays as long as the
+    /// sender keeps it. When there are more than `report_count_max` finished jobs, those that owe no report are deleted
+    /// first, then the oldest of the others (`tidings_sender_untold_forgotten_total`). Without `tell_finished` the
+    /// oldest of all are deleted first, also those that owe a report from an earlier run.
     pub fn take_untold(&self, limit: usize) -> Vec<JournalPosition> {
         let untold = &mut self.registry.table().untold;
         std::iter::from_fn(|| untold.pop_first()).take(limit).collect()
     }
 
-    /// Resolves when there may be something for [`Sender::take_untold`]; at once if something came since the last call.
-    /// For one caller at a time.
+    /// Resolves when there may be jobs for [`Sender::take_untold`]; at once if some came since the last call. For one
+    /// caller at a time.
     ///
     /// # Cancel safety
-    /// Cancel safe: what came is told by the next call.
+    /// Cancel safe: the next call reports what came.
     pub async fn more_untold(&self) {
         self.registry.more_untold.notified().await;
     }
 
-    /// What is to be told of a job; `None` when it is told, given up or forgotten.
+    /// The owed report of a job; `None` when it is delivered, given up or forgotten.
     pub fn untold(&self, position: JournalPosition) -> Option<JobReport> {
         let table = self.registry.table();
         table.finished.get(&position).filter(|finished| finished.is_owed()).map(|finished| finished.report.clone())
     }
 
-    /// Whether the job is still to be told; false also when it is forgotten.
+    /// Whether the job still owes its report; false also when the job is forgotten.
     pub fn is_untold(&self, position: JournalPosition) -> bool {
         self.registry.table().finished.get(&position).is_some_and(Finished::is_owed)
     }
 
-    /// The job was told. The next checkpoint says so; a crash before it makes it come once more.
+    /// The report was delivered. The next checkpoint notes it; after a crash before that, the job comes once more.
     pub fn told(&self, position: JournalPosition) {
         self.registry.end_telling(position, Telling::Told);
     }
 
-    /// The job will not be told.
+    /// The report will not be delivered.
     pub fn gave_up_telling(&self, position: JournalPosition) {
         self.registry.end_telling(position, Telling::GivenUp);
     }
@@ -255,7 +257,7 @@ impl Drop for Sender {
     fn drop(&mut self) {
         self.orders.send_replace(Order::Abort);
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // A panic there was reported by its hook.
+            let _ = thread.join(); // The panic hook has reported a panic there.
         }
     }
 }
@@ -266,7 +268,7 @@ impl fmt::Debug for Sender {
     }
 }
 
-/// The pool of a server without credentials: it reaches no app, so every device is counted as such.
+/// The pool of a server without credentials. It reaches no app, so every device is counted as `no_pool`.
 fn nowhere() -> Pool {
     Pool {
         name: "nowhere".to_owned(),
@@ -280,7 +282,7 @@ fn nowhere() -> Pool {
     }
 }
 
-/// What the last run left.
+/// Restores the jobs of the last run.
 fn restore(store: &Store) -> Result<Table, StartError> {
     let first = JournalPosition(1); // Before the first checkpoint the store says 0, which no event has.
     let mut table = Table {
@@ -290,7 +292,7 @@ fn restore(store: &Store) -> Result<Table, StartError> {
         finished: BTreeMap::new(),
         untold: BTreeSet::new(),
     };
-    let flow = Flow::new(0); // Which lanes their devices wait for is not known.
+    let flow = Flow::new(0); // The lanes that their devices wait for are not known.
     for (position, row) in store.jobs()? {
         match JobRow::decode(position, &row)? {
             JobRow::Running(progress) => {
@@ -322,7 +324,8 @@ fn restore(store: &Store) -> Result<Table, StartError> {
     Ok(table)
 }
 
-/// The report of a job that ends because its event is damaged, as [`WaitingJob::lose`]. It is told to nobody: its id is lost.
+/// The report of a job that ends because its event is damaged, as in [`WaitingJob::lose`]. It is not delivered, because
+/// the event's id is lost.
 fn unreadable(position: JournalPosition, Progress { outstanding, mut tally, .. }: Progress) -> JobReport {
     tally.counts.add(EVENT_LOST, outstanding.len());
     JobReport {

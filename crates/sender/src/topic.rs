@@ -1,15 +1,14 @@
-//! What notifications say: the texts of each topic, in every language there is a catalogue for, and those that an event
-//! brings itself.
+//! The texts of notifications: those of each topic, in every language that has a catalogue, and an event's own texts.
 //!
-//! [`Topics`] is asked twice. At the door [`Topics::check`] makes the notification in every language, so that an event
-//! that is accepted can be told to everybody; later a job makes each once that its audience has. An event with
-//! `push: never` needs no text, and nothing of it is checked.
+//! [`Topics`] is used twice. When an event comes in, [`Topics::check`] renders it in every language, so that an
+//! accepted event can be rendered for every device. Later a job renders each language of its audience once. An event
+//! with `push: never` needs no text, and its texts are not checked.
 //!
-//! A device's locale is answered by its *text*: the event's own in the most special language among the locale's
-//! fallbacks; else the event's own for all others, `und`; else that of the topic, by the most special catalogue among
-//! the fallbacks, in the end the source text. So an own Portuguese text goes before a catalogue for Brazil: it is the
-//! event's own word. Own texts are templates too, with the same placeholders, but without plural forms. Nobody may be
-//! left out: an event with own texts has one for `und`, or its topic is configured.
+//! A device's locale decides its *text*. The first of these that exists is taken: the event's own text in the most
+//! specific language among the locale's fallbacks; the event's own text for all others, `und`; the topic's text by the
+//! most specific catalogue among the fallbacks; the topic's source text. So an event's own Portuguese text goes before
+//! a catalogue for Brazil. Own texts are templates too, with the same placeholders, but without plural forms. Every
+//! language must have a text: an event with own texts has one for `und`, or its topic is configured.
 //!
 //! Devices with the same text share one rendering, so a job makes at most (own texts, 64, + catalogues + 1) × apps of
 //! them, whatever locales devices invent.
@@ -27,7 +26,7 @@ use tidings_types::{
 use crate::collapse::collapse_id;
 use crate::error::{TopicError, payload_field};
 
-/// The language of texts in no stated language (BCP 47); of an event's own texts, the one for all others.
+/// The tag of an undetermined language (BCP 47). An event's own text with this tag is for all other languages.
 const UNDETERMINED: &str = "und";
 
 /// The epoch of a preview, which no channel has.
@@ -51,12 +50,12 @@ pub struct Topics {
     domains: BTreeMap<String, Domain>,
     /// For topics whose domain has no catalogue.
     untranslated: Domain,
-    /// Whose notifications an event must fit into.
+    /// The providers whose size limits an event must fit.
     providers: Vec<Provider>,
-    /// Where events are published that name no channel.
+    /// The channels of events that name no channel.
     channels: EventChannels,
-    /// The languages that a topic is not, or only partly, translated into, while there are catalogues for them. Only topics
-    /// that lack some.
+    /// For each topic, the languages that have a catalogue but no or only a partial translation of the topic. Only
+    /// topics that lack some.
     missing: BTreeMap<TopicName, Vec<Locale>>,
 }
 
@@ -64,11 +63,11 @@ pub struct Topics {
 struct Domain {
     translations: Translations,
     locales: Vec<Locale>,
-    /// Where in `locales` a language tag is.
+    /// The index of a language tag in `locales`.
     indexes: HashMap<String, usize>,
 }
 
-/// Which of an event's texts.
+/// One of an event's texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TextIndex {
     /// The event's own at this index in the order of locales.
@@ -85,14 +84,14 @@ pub(crate) struct Texts<'a> {
     event: &'a Event,
     /// In the order of locales.
     own: Vec<(&'a Locale, &'a Text)>,
-    /// Which of `own` is for all others.
+    /// The index in `own` of the text for all others.
     others: Option<usize>,
     topic: Option<(&'a TopicTemplates, &'a Domain)>,
 }
 
 impl Topics {
-    /// Takes the templates by topic and the translations by domain; a domain without translations stays in its source
-    /// language. Events must fit into the notifications of all providers: see [`Topics::for_providers`].
+    /// Takes the templates by topic and the translations by domain. A domain without translations stays in its source
+    /// language. Events must fit the size limits of all providers: see [`Topics::for_providers`].
     pub fn new(templates: BTreeMap<TopicName, TopicTemplates>, translations: BTreeMap<String, Translations>) -> Self {
         let domains = translations.into_iter().map(|(name, translations)| (name, Domain::new(translations))).collect();
         let (providers, untranslated) = (Provider::ALL.to_vec(), Domain::default());
@@ -111,12 +110,12 @@ impl Topics {
         topics
     }
 
-    /// From now on an event must fit into the notifications of these providers only: those there are pools for.
+    /// From now on, an event must fit the size limits of these providers only: those that have pools.
     pub fn for_providers(self, providers: impl IntoIterator<Item = Provider>) -> Self {
         Self { providers: providers.into_iter().collect(), ..self }
     }
 
-    /// Where events are published that name no channel: the notification says the longest of these channels, too.
+    /// Sets the channels of events that name no channel. The size check of a notification uses the longest of them.
     pub fn publishing_in(self, channels: EventChannels) -> Self {
         Self { channels, ..self }
     }
@@ -131,13 +130,13 @@ impl Topics {
         self.topics.keys()
     }
 
-    /// The languages that there are catalogues for and that the topic is not, or only partly, translated into: devices
-    /// get the text, or a part of it, in another language.
+    /// The languages that have a catalogue, but no or only a partial translation of the topic. Their devices get the
+    /// text, or a part of it, in another language.
     pub fn untranslated(&self, topic: &TopicName) -> &[Locale] {
         self.missing.get(topic).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Those of them that the event has no text of its own for.
+    /// As [`Topics::untranslated`], without the languages of the event's own texts.
     pub fn untranslated_of(&self, event: &Event) -> Vec<Locale> {
         if event.push == PushPolicy::Never {
             return Vec::new();
@@ -146,11 +145,11 @@ impl Topics {
         self.untranslated(&event.topic).iter().filter(|locale| texts.own_index(locale).is_none()).cloned().collect()
     }
 
-    /// Whether every device in every language can be told of the event, whichever provider reaches it. Providers that
-    /// its filter leaves no devices are not asked.
+    /// Checks that the event can be rendered for every device in every language, whichever provider reaches it.
+    /// Providers that its filter excludes are not checked.
     ///
     /// # Errors
-    /// When there is no text for some language, a parameter is missing or of the wrong type, an own text is no
+    /// If there is no text for some language, a parameter is missing or of the wrong type, an own text is not a valid
     /// template, the patch of a payload is wrong, or a payload would be over its provider's limit in some language.
     pub fn check(&self, event: &Event) -> Result<(), TopicError> {
         if event.push == PushPolicy::Never {
@@ -170,13 +169,13 @@ impl Topics {
         })
     }
 
-    /// What the notification says that a device of this platform and locale would get: the exact body for APNs, the
-    /// message without its recipient for FCM, the text before it is encrypted for browsers. Where the event's
-    /// publication will stand nobody knows yet: the preview says offset 1 of the epoch `PREVIEWS` in the first channel.
+    /// The notification that a device of this platform and locale would get: the exact body for APNs, the message
+    /// without its recipient for FCM, the plaintext for browsers. The position of the event's publication is not known
+    /// yet: the preview has offset 1 of the epoch `PREVIEWS` in the first channel.
     ///
     /// # Errors
-    /// As [`Topics::check`], for this platform and locale only. The body may fit here and yet be refused there, since
-    /// there the channel and the offset are the longest possible.
+    /// As [`Topics::check`], for this platform and locale only. A body may fit here and yet be refused by the check,
+    /// because the check uses the longest possible channel and offset.
     pub fn preview(&self, event: &Event, platform: Platform, locale: &Locale) -> Result<Bytes, TopicError> {
         let texts = self.texts(event);
         let channel = self.channels_of(event).next();
@@ -187,14 +186,14 @@ impl Topics {
         Ok(texts.encode(index, platform.provider(), stream, &collapse_id(event))?.bytes().clone())
     }
 
-    /// A locale for each text that devices may get of the event: its own, those of the catalogues they leave to the
-    /// topic, and `und` for the text all others get.
+    /// One locale for each text of the event that devices may get: the locales of its own texts, those of the
+    /// catalogues that apply besides, and `und` for the text of all others.
     pub fn locales(&self, event: &Event) -> Vec<Locale> {
         let texts = self.texts(event);
         texts.indices().map(|index| texts.locale(index).cloned().unwrap_or_else(undetermined)).collect()
     }
 
-    /// The languages that there are catalogues for; some more than once.
+    /// The languages that have catalogues; some more than once.
     pub fn languages(&self) -> impl Iterator<Item = &Locale> {
         self.domains.values().flat_map(|domain| &domain.locales)
     }
@@ -218,13 +217,13 @@ impl Topics {
         event.channels.iter().cloned().chain(of_subjects)
     }
 
-    /// The longest position in a channel that the event's notification may have to name, as JSON spells it.
+    /// The longest stream position, in JSON, that the event's notification may have to contain.
     fn longest_stream(&self, event: &Event) -> Option<(ChannelName, StreamPosition)> {
         let channel = self.channels_of(event).max_by_key(|channel| Json::of(channel).bytes().len())?;
         Some((channel, StreamPosition { offset: Offset(u64::MAX), epoch: Epoch::from_random(0) }))
     }
 
-    /// Why there is no text for somebody.
+    /// The error for an event without a text for some language.
     fn untold(&self, event: &Event) -> TopicError {
         let (topic, nearest) = (event.topic.clone(), self.nearest(&event.topic));
         match event.text.is_empty() {
@@ -233,7 +232,7 @@ impl Topics {
         }
     }
 
-    /// The topic spelt most alike, if it is alike at all: at most a third of its letters differ.
+    /// The topic with the most similar name, if at most a third of its letters differ.
     fn nearest(&self, topic: &TopicName) -> Option<TopicName> {
         let distance = |name: &&TopicName| strsim::damerau_levenshtein(name.as_str(), topic.as_str());
         let name = self.topics.keys().min_by_key(distance)?;
@@ -250,7 +249,7 @@ impl Domain {
 }
 
 impl<'a> Texts<'a> {
-    /// Which text a locale is answered with.
+    /// The text for a locale.
     pub(crate) fn index(&self, locale: &Locale) -> TextIndex {
         if let Some(index) = self.own_index(locale) {
             return TextIndex::Own(index);
@@ -264,7 +263,7 @@ impl<'a> Texts<'a> {
         locale.fallbacks().find_map(index).or(self.others)
     }
 
-    /// Every text that some locale is answered with.
+    /// Every text that some locale gets.
     fn indices(&self) -> impl Iterator<Item = TextIndex> {
         let own = (0..self.own.len()).map(TextIndex::Own);
         let source = self.others.is_none().then_some(TextIndex::Source);
@@ -302,7 +301,7 @@ impl<'a> Texts<'a> {
         })
     }
 
-    /// What a provider is given.
+    /// The payload for a provider.
     pub(crate) fn encode(
         &self,
         index: TextIndex,
@@ -348,22 +347,22 @@ impl<'a> Texts<'a> {
 fn field(part: Part, index: TextIndex, provider: Provider) -> &'static str {
     match (part, index) {
         (Part::Text, TextIndex::Own(_)) => "text",
-        (Part::Text, _) => "params", // The rest of the text is the configuration's, not the producer's.
+        (Part::Text, _) => "params", // The rest of the text comes from the configuration, not from the producer.
         (Part::Present, _) => "present",
         (Part::Data, _) => "data",
         (Part::Patch, _) => payload_field(provider),
     }
 }
 
-/// Whether the event's filter leaves devices of the provider in.
+/// Whether the event's filter admits devices of the provider.
 fn is_reached(event: &Event, provider: Provider) -> bool {
     let platforms = event.filter.iter().flat_map(|filter| &filter.platforms);
     event.filter.as_ref().is_none_or(|filter| filter.platforms.is_empty())
         || platforms.into_iter().any(|platform| platform.provider() == provider)
 }
 
-/// A text of the event's own, filled in as a translation into its language is: as the one message of a catalogue, which
-/// it translates into itself.
+/// Fills in an event's own text with the code for translations: as the only message of a catalogue, translated by
+/// itself.
 fn fill(
     text: &str,
     part: &'static str,
@@ -372,7 +371,7 @@ fn fill(
 ) -> Result<String, TopicError> {
     let wrong = |problem| TopicError::OwnText { locale: locale.clone(), part, problem };
     let template = Template::new(None, text, None).map_err(wrong)?;
-    // Of the characters a template may hold, PO and JSON escape the same, alike.
+    // PO and JSON escape the characters of a template in the same way.
     let quoted = Json::of(&text);
     let message = quoted.as_str();
     let po = format!(

@@ -1,15 +1,16 @@
 //! Waiting jobs: known and on disk, but neither walked nor handed out.
 //!
-//! A job waits before it begins, when it finds no slot; or later, when it is suspended. [`tidings_jobs::Slots`] says which waiting
-//! job starts next, of those that *can go on*: something of it can be handed out, or it only has to end, because it is
-//! cancelled, its time is over or nothing of it is left. Jobs of an earlier run are waiting jobs too: their rows are the same.
+//! A job waits before it begins, if it finds no slot, or later, after it was suspended. [`tidings_jobs::Slots`] decides
+//! which waiting job starts next, among those that *can go on*. A job can go on if some of its devices can be handed
+//! out, or if it only has to end: it is cancelled or expired, or no device is left. Jobs of an earlier run are waiting
+//! jobs too, because their rows are the same.
 //!
-//! What is kept of a job is its row, and what decides whether it can go on. Its event is read again from the journal, which
-//! the store keeps from the oldest waiting job on.
+//! A waiting job is its row, and the facts that decide whether it can go on. Its event is read again from the journal,
+//! which the store keeps from the oldest waiting job on.
 //!
-//! Bounds: those of [`tidings_jobs::Slots`], by [`WaitingJobs::len`] and [`WaitingJobs::bytes`]. A record is below 1 KiB with its
-//! entries in the maps here. Whether jobs can go on is found out anew in pieces: with 65 536 of them, the last learn within
-//! a second that they can.
+//! Bounds: those of [`tidings_jobs::Slots`], by [`WaitingJobs::len`] and [`WaitingJobs::bytes`]. A record takes less
+//! than 1 KiB, including its entries in the maps here. Whether jobs can go on is checked again in pieces: with 65 536
+//! jobs, the last one is checked within a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
@@ -24,10 +25,10 @@ use crate::brakes::Braking;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
 
-/// Records looked at in one go: some milliseconds at most.
+/// Records checked in one go: some milliseconds at most.
 const UPDATE_COUNT: usize = 8192;
 
-/// What is counted of who is left of a job whose event cannot be read.
+/// The outcome of the devices that are left of a job whose event cannot be read.
 pub(crate) const EVENT_LOST: DeviceOutcome = DeviceOutcome::Suppressed(Suppression::NoText);
 
 /// All of them, by position.
@@ -35,10 +36,10 @@ pub(crate) const EVENT_LOST: DeviceOutcome = DeviceOutcome::Suppressed(Suppressi
 pub(crate) struct WaitingJobs {
     jobs: BTreeMap<JournalPosition, WaitingJob>,
     ready: ReadyQueue,
-    /// Those that newer events of their key take devices from.
+    /// The jobs from which newer events of their key take devices.
     by_key: BTreeMap<CollapseKey, BTreeSet<JournalPosition>>,
     bytes: usize,
-    /// Where the next [`WaitingJobs::update_ready`] begins.
+    /// Start of the next [`WaitingJobs::update_ready`].
     update_from: JournalPosition,
 }
 
@@ -50,9 +51,9 @@ pub(crate) struct WaitingJob {
     key: Option<CollapseKey>,
     accepted_at: Timestamp,
     expires_at: Timestamp,
-    /// It ran once, in this run or before: receipts do not count any more.
+    /// It has run before, in this run of the server or an earlier one: receipts no longer count.
     has_begun: bool,
-    /// The lanes that its devices wait for; not known of one that has not begun in this run.
+    /// The lanes that its devices wait for; not known for a job that has not begun in this run.
     lanes: Box<[usize]>,
     progress: Progress,
     /// Changed since the last checkpoint.
@@ -90,12 +91,12 @@ impl WaitingJob {
         }
     }
 
-    /// One that was suspended, and waits for `lanes`.
+    /// A suspended job that waits for `lanes`.
     pub(crate) fn suspended(accepted: &AcceptedEvent, progress: Progress, lanes: Box<[usize]>) -> Self {
         Self { has_begun: true, lanes, dirty: true, ..Self::restored(accepted, progress) }
     }
 
-    /// Whether it has not even an audience yet.
+    /// Whether it has no audience yet.
     pub(crate) fn is_unbegun(&self) -> bool {
         !self.has_begun && !self.is_frozen()
     }
@@ -117,7 +118,7 @@ impl WaitingJob {
         self.progress
     }
 
-    /// All who have no outcome, when its audience is `frozen`; as [`crate::job::Job::open_devices`].
+    /// All devices without an outcome, if its audience is `frozen`; as [`crate::job::Job::open_devices`].
     pub(crate) fn open_devices(progress: &Progress, frozen: &Frozen) -> RoaringBitmap {
         let mut open = progress.outstanding.clone();
         if let Some(next) = progress.next {
@@ -137,7 +138,7 @@ impl WaitingJob {
         (!is_stuck).then_some(Ready::ToSend(self.priority))
     }
 
-    /// Finds out anew what it would do, for `queue` too.
+    /// Computes again what it would do, and updates `queue`.
     fn update_ready(
         &mut self,
         position: JournalPosition,
@@ -151,7 +152,7 @@ impl WaitingJob {
         ready
     }
 
-    /// Ends it when its event cannot be read any more: there is nothing that those who are left could be told.
+    /// Ends a job whose event can no longer be read: its remaining devices cannot be sent anything.
     pub(crate) fn lose(mut self, position: JournalPosition, brakes: &Braking, metrics: &Metrics) -> JobReport {
         let count = self.progress.outstanding.len();
         self.progress.outstanding.clear();
@@ -162,7 +163,7 @@ impl WaitingJob {
         JobReport { state, paused_by: None, ..report }
     }
 
-    /// How it stands under the present brakes. Before it has begun its audience is not known: 0.
+    /// Its report under the current brakes. Before it has begun, its audience is not known: 0.
     pub(crate) fn report(&self, position: JournalPosition, brakes: &Braking) -> JobReport {
         let Progress { outstanding, tally, .. } = &self.progress;
         let is_cancelled = brakes.now().cancelled.contains(&position);
@@ -204,12 +205,12 @@ impl WaitingJobs {
         self.jobs.is_empty()
     }
 
-    /// What sets and counts take, about.
+    /// About how many bytes sets and counts take.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many can go on.
+    /// How many jobs can go on.
     pub(crate) fn ready_count(&self) -> usize {
         self.ready.job_count()
     }
@@ -229,7 +230,7 @@ impl WaitingJobs {
         self.jobs.range(positions).map(|(&position, job)| (position, job))
     }
 
-    /// A job waits from now on; by `flow` it can go on, or not.
+    /// A job waits from now on. `flow` decides whether it can go on.
     pub(crate) fn insert(&mut self, position: JournalPosition, mut job: WaitingJob, flow: &Flow, now: Timestamp) {
         job.update_ready(position, &mut self.ready, flow, now);
         job.bytes = job.progress.bytes_len();
@@ -255,7 +256,7 @@ impl WaitingJobs {
         Some(job)
     }
 
-    /// Finds out anew which of the next [`UPDATE_COUNT`] can go on, and begins again with the first after the last.
+    /// Checks again which of the next [`UPDATE_COUNT`] jobs can go on. After the last job it starts with the first.
     pub(crate) fn update_ready(&mut self, flow: &Flow, now: Timestamp) {
         let mut rest = self.jobs.range_mut(self.update_from..);
         for (&position, job) in rest.by_ref().take(UPDATE_COUNT) {
@@ -264,8 +265,8 @@ impl WaitingJobs {
         self.update_from = rest.next().map(|(&position, _)| position).unwrap_or_default();
     }
 
-    /// The first that can go on by `flow`, which may have changed since that was found out, of those that are `from` or come
-    /// after it. `None` also when those that were looked at, [`UPDATE_COUNT`] at most, cannot go on any more.
+    /// The first job at or after `from` that can go on by `flow`. `flow` may have changed since the last check, so jobs
+    /// are checked again. `None` also if none of those checked, [`UPDATE_COUNT`] at most, can go on any more.
     pub(crate) fn first_ready(&mut self, from: Ready, flow: &Flow, now: Timestamp) -> Option<(Ready, JournalPosition)> {
         for _ in 0..UPDATE_COUNT {
             let first = self.ready.first(from)?;
@@ -280,19 +281,20 @@ impl WaitingJobs {
         self.jobs.get_mut(&position)?.update_ready(position, &mut self.ready, flow, now)
     }
 
-    /// Those before `position` that a newer event of this key takes devices from.
+    /// The jobs before `position` from which a newer event of this key takes devices.
     pub(crate) fn older_of(&self, key: &CollapseKey, position: JournalPosition) -> Vec<JournalPosition> {
         let positions = self.by_key.get(key).into_iter().flatten();
         positions.copied().take_while(|&older| older < position).collect()
     }
 
-    /// Those of them that have no set yet.
+    /// The jobs of [`WaitingJobs::older_of`] whose audience is not a set yet.
     pub(crate) fn unfrozen_older_of(&self, key: &CollapseKey, position: JournalPosition) -> Vec<JournalPosition> {
         let is_unfrozen = |older: &JournalPosition| !self.jobs.get(older).is_none_or(WaitingJob::is_frozen);
         self.older_of(key, position).into_iter().filter(is_unfrozen).collect()
     }
 
-    /// Gives a job a set of all who have no outcome, in place of its cursor, less `superseded` that a newer one took.
+    /// Replaces a job's cursor by the set of all devices without an outcome, except the `superseded` ones that a newer
+    /// job took.
     pub(crate) fn freeze(
         &mut self,
         position: JournalPosition,
@@ -308,13 +310,13 @@ impl WaitingJobs {
         });
     }
 
-    /// The devices of these jobs, all frozen, that have no outcome.
+    /// The devices without an outcome of these jobs, all of which are frozen.
     pub(crate) fn open_devices(&self, positions: &[JournalPosition]) -> RoaringBitmap {
         let sets = positions.iter().filter_map(|position| Some(&self.jobs.get(position)?.progress.outstanding));
         sets.fold(RoaringBitmap::new(), |all, set| all | set)
     }
 
-    /// Counts those of `numbers` as superseded that are of these jobs.
+    /// Counts the devices of these jobs that are in `numbers` as superseded.
     pub(crate) fn supersede(&mut self, positions: &[JournalPosition], numbers: &RoaringBitmap, metrics: &Metrics) {
         for &position in positions {
             self.change(position, |job| {
@@ -336,7 +338,7 @@ impl WaitingJobs {
         self.bytes += job.bytes;
     }
 
-    /// What has changed since it was last asked.
+    /// The jobs that have changed since the last call.
     pub(crate) fn take_dirty(&mut self) -> Vec<(JournalPosition, Progress)> {
         let dirty = self.jobs.iter_mut().filter(|(_, job)| job.dirty);
         dirty

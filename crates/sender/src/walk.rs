@@ -1,8 +1,8 @@
-//! The task of a job: walks over its audience, and runs a lane for each pool and app that somebody of it belongs to.
+//! The task of a job: walks over its audience, and runs a lane for each pool and app that has devices of the audience.
 //!
-//! Walks of all jobs take turns, a window each, the more urgent first: a newsletter's million does not keep a goal
-//! waiting. A walk does not wait for lanes or brakes, so it is over soon, and lanes that nobody of this audience needs
-//! are never begun.
+//! Walks of all jobs take turns, one window each, more urgent jobs first: a goal does not wait for a newsletter to a
+//! million devices. A walk does not wait for lanes or brakes, so it is over soon. Lanes without devices are never
+//! started.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::job::Job;
 use crate::lane;
 use crate::phase::{Expiry, Phase};
 
-/// Works until the job is over, or the sender drains and nothing of it is in flight.
+/// Works until the job is over, or until the sender drains and nothing of the job is in flight.
 pub(crate) async fn run(job: Arc<Job>, context: Arc<Context>, mut phase: watch::Receiver<Phase>) {
     let expiry = Expiry::of(&job);
     let mut lanes = JoinSet::new();
@@ -25,7 +25,7 @@ pub(crate) async fn run(job: Arc<Job>, context: Arc<Context>, mut phase: watch::
             lanes.spawn(lane::run(job.clone(), lane, context.clone(), expiry, phase.clone()));
         }
         if is_walking {
-            tokio::task::yield_now().await; // Lanes and other jobs.
+            tokio::task::yield_now().await; // Lets lanes and other jobs run.
             continue;
         }
         tokio::select! {

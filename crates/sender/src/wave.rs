@@ -1,15 +1,16 @@
-//! Waves: when many tokens of an app are refused at once as not of this environment, it is not the tokens that are wrong.
+//! Waves: when many tokens of an app are rejected at once as belonging to another app or environment, the cause is a
+//! mistake in the set-up, not the tokens.
 //!
-//! A provider says of a single token that it is none of its own ([`is_doubtful`]): a device that was built for the
-//! sandbox and registered for production, or a token cut short. Alone that is a dead token. But when a build goes out
-//! with the wrong environment, or an import mixes two apps, the same is said of thousands that are alive, and to
-//! delete them would be to lose them. So such tokens are not deleted at once: they wait for a window ([`Waves::new`]), and
-//! if their group raises an alarm in the meantime they are kept. What a provider is certain of (410, `UNREGISTERED`)
-//! does not wait and raises nothing.
+//! A provider may say that a single token belongs to another app or environment ([`is_doubtful`]): the device was built
+//! for the sandbox and registered for production, or the token was cut short. A single such token is dead. But when a
+//! build goes out with the wrong environment, or an import mixes two apps, thousands of living tokens get this answer,
+//! and must not be deleted. So such tokens wait for a window ([`Waves::new`]). If their group raises an alarm in that
+//! time, they are kept. An answer that is certain (410, `UNREGISTERED`) does not wait and raises no alarm.
 //!
-//! A group is an app of one pool with its quarantine, so one provider and environment. Its alarm is raised when of the
-//! answers of this window and the last at least a fifth and at least [`DOUBTFUL_COUNT_MIN`] were doubtful; it ends after a
-//! whole window with answers of which fewer were. A core: it is given the time, and tells its driver what to say.
+//! A group is an app of one pool with its quarantine, so it has one provider and environment. Its alarm is raised when
+//! at least 20 % of the answers of this window and the last, and at least [`DOUBTFUL_COUNT_MIN`], were doubtful. It
+//! ends after a whole window with answers of which fewer were doubtful. A core: it is given the time, and returns
+//! changes of the alarm to its driver.
 //!
 //! Bound: two pairs of counters for each group.
 
@@ -18,12 +19,12 @@ use std::time::Duration;
 use tidings_push::Reason;
 use tokio::time::Instant;
 
-/// Doubtful answers without which there is no alarm: a few dead tokens are nobody's mistake.
+/// The fewest doubtful answers for an alarm: a few dead tokens are normal.
 pub(crate) const DOUBTFUL_COUNT_MIN: u64 = 20;
-/// And the share of all answers, one in so many.
+/// The least share of all answers for an alarm: one in this many.
 const DOUBTFUL_SHARE: u64 = 5;
 
-/// Whether the provider says that the token is none of its own, rather than one that has died.
+/// Whether the provider says that the token belongs to another app or environment, rather than that it is gone.
 pub(crate) fn is_doubtful(reason: Reason) -> bool {
     use tidings_push::{apns, fcm};
     matches!(
@@ -101,7 +102,7 @@ impl Waves {
             return ended.then_some(Change::Ended);
         }
         group.is_alarmed = true;
-        // One that ends and begins anew at one moment has not ended.
+        // An alarm that ends and begins again in the same moment has not ended.
         (!ended).then_some(Change::Raised(seen))
     }
 
@@ -111,7 +112,7 @@ impl Waves {
 }
 
 impl Group {
-    /// Begins another window when this one is over; true when that ends the alarm.
+    /// Begins the next window when this one is over; true if that ends the alarm.
     fn turn(&mut self, window: Duration, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.began);
         if passed < window {

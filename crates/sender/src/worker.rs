@@ -1,5 +1,5 @@
-//! The sender's thread: runs the dispatcher, checkpoints, and what the store is told of devices, and ends them in
-//! order.
+//! The sender's thread: runs the dispatcher, the checkpoints and the reports about tokens to the store, and ends them
+//! in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const GONE_BATCH_COUNT: usize = 256;
 const PROVEN_INTERVAL: Duration = Duration::from_millis(250);
 /// Pause before the store is asked again after it refused.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// What the last checkpoint gets beyond the deadline of draining.
+/// Extra time for the last checkpoint after the deadline of draining.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Worker {
@@ -36,7 +36,7 @@ pub(crate) struct Worker {
     pub(crate) orders: watch::Receiver<Order>,
     pub(crate) done: watch::Sender<Option<Drained>>,
     pub(crate) gone: mpsc::Receiver<Gone>,
-    /// Up to where the store knows that events have a job.
+    /// The position up to which the store knows that events have a job.
     pub(crate) dispatched: JournalPosition,
 }
 
@@ -61,7 +61,7 @@ impl Worker {
 
         let mut dispatcher = Dispatcher::new(config, context, registry.clone(), phases);
         let order = dispatcher.run(&mut orders).await;
-        let Order::Drain(deadline) = order else { return }; // Dropping the sets ends all tasks where they stand.
+        let Order::Drain(deadline) = order else { return }; // Dropping the sets ends all tasks at once.
         phase.send_replace(Phase::Draining);
         let landed = timeout_at(deadline, dispatcher.land());
         tokio::select! {
@@ -74,7 +74,7 @@ impl Worker {
             last = timeout_at(last_deadline, checkpoints.join_next()) => matches!(last, Ok(Some(Ok(())))),
             _ = orders.wait_for(|order| *order == Order::Abort) => return,
         };
-        let _ = timeout_at(last_deadline, reports.join_all()).await; // What is not reported the provider says again.
+        let _ = timeout_at(last_deadline, reports.join_all()).await; // The provider will report the rest again.
         let running: Vec<_> = registry.table().running.values().cloned().collect();
         let devices_in_flight = running.iter().map(|job| job.in_flight()).sum();
         tracing::info!(devices_in_flight, checkpointed, "drained");
@@ -82,8 +82,8 @@ impl Worker {
     }
 }
 
-/// Tells the store which tokens were accepted for the first time, until the sender closes. What the store refuses is
-/// forgotten: the next acceptance says it again.
+/// Tells the store which tokens were accepted for the first time, until the sender closes. If the store refuses, the
+/// next acceptance is noted instead.
 async fn report_proven(store: Store, registry: Arc<JobRegistry>, mut phase: watch::Receiver<Phase>) {
     loop {
         let closing = *phase.borrow_and_update() == Phase::Closing;
@@ -102,8 +102,8 @@ async fn report_proven(store: Store, registry: Arc<JobRegistry>, mut phase: watc
     }
 }
 
-/// Tells the store which tokens are dead, until the sender closes. What the store refuses is tried again, and meanwhile
-/// the queue behind fills and drops.
+/// Tells the store which tokens are dead, until the sender closes. If the store refuses, this tries again, and
+/// meanwhile the queue fills and drops.
 async fn report_gone(
     store: Store,
     mut gone: mpsc::Receiver<Gone>,
@@ -114,13 +114,13 @@ async fn report_gone(
     loop {
         let next = doubted.next().unwrap_or_else(|| Instant::now() + PROVEN_INTERVAL);
         let count = tokio::select! {
-            biased; // What waits is reported before the end.
+            biased; // Waiting tokens are reported before the end.
             count = gone.recv_many(&mut batch, GONE_BATCH_COUNT) => Some(count),
             _ = phase.wait_for(|phase| *phase == Phase::Closing) => Some(0),
             () = sleep_until(next) => None,
         };
         if count == Some(0) {
-            return; // Of those in doubt the provider says it again.
+            return; // The provider will report the doubtful tokens again.
         }
         let now = Instant::now();
         let mut tokens: Vec<GoneToken> = batch.drain(..).filter_map(|gone| doubted.pass(gone, now)).collect();
@@ -135,12 +135,12 @@ async fn report_gone(
     }
 }
 
-/// Tokens that wait until it is clear whether their group raises an alarm. Queue: `count_max`. Full: forgotten and counted,
-/// the provider says it again.
+/// Tokens that wait until it is clear whether their group raises an alarm. Queue: `count_max`. Full: dropped and
+/// counted; the provider reports the token again.
 struct Doubted {
     registry: Arc<JobRegistry>,
     count_max: usize,
-    /// Until when, of which group; the first to come in first.
+    /// The end of the wait, the group and the token, oldest first.
     waiting: VecDeque<(Instant, usize, GoneToken)>,
 }
 
@@ -154,7 +154,7 @@ impl Doubted {
         self.waiting.front().map(|(until, ..)| *until)
     }
 
-    /// Gives back a token that is surely gone, and keeps others.
+    /// Returns a token that is certainly gone, and keeps others.
     fn pass(&mut self, gone: Gone, now: Instant) -> Option<GoneToken> {
         let metrics = &self.registry.metrics;
         let Some(group) = gone.doubted else {
@@ -170,7 +170,8 @@ impl Doubted {
         None
     }
 
-    /// Those that have waited long enough, where there is no alarm, a batch at most; the others are kept by their devices.
+    /// At most one batch of tokens that have waited long enough and whose group has no alarm. Tokens of a group with an
+    /// alarm stay with their devices.
     fn ripe(&mut self, now: Instant) -> Vec<GoneToken> {
         let mut ripe = Vec::new();
         while ripe.len() < GONE_BATCH_COUNT
