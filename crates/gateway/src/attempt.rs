@@ -2,8 +2,8 @@
 //!
 //! Both transports hold a notification as an [`Attempt`] from the moment it is taken out of a lake until it is settled
 //! (`settle`). An attempt is *over* when it must not be made any more: the notification has expired, its job is
-//! cancelled, or a newer notification has superseded it. Where attempts wait, and what each repeat costs, each
-//! transport decides for itself.
+//! cancelled, or a newer notification has superseded it. Each transport decides where attempts wait, and what a repeat
+//! costs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +25,9 @@ pub(crate) struct Attempt {
     taken_at: Instant,
     /// Attempts that failed.
     failed: u32,
-    /// One of them may have been delivered: nobody knows.
+    /// An earlier attempt may have been delivered.
     maybe_delivered: bool,
-    /// It was already sent again at once.
+    /// It has been repeated at once already.
     hurried: bool,
 }
 
@@ -37,7 +37,7 @@ impl Attempt {
         Self { notification, priority, taken_at: now, failed: 0, maybe_delivered: false, hurried: false }
     }
 
-    /// Why it must not be made, if it must not: its time is over, its job cancelled, or a newer one in its place.
+    /// Why it must not be made, if so: it has expired, its job is cancelled, or a newer notification has superseded it.
     pub(crate) fn why_over(&self, standings: &mut Standings, unix: Timestamp) -> Option<Outcome> {
         if self.notification.rendering.expires_at() <= unix {
             return Some(Outcome::Expired);
@@ -56,7 +56,7 @@ impl Attempt {
         self.maybe_delivered |= cause == Repeat::Unknown;
     }
 
-    /// Whether it may be sent again at once: only when this is asked for the first time.
+    /// Whether it may be repeated at once: true for the first call only.
     pub(crate) fn try_hurry(&mut self) -> bool {
         !std::mem::replace(&mut self.hurried, true)
     }
@@ -84,14 +84,14 @@ impl Attempt {
         now.saturating_duration_since(self.taken_at)
     }
 
-    /// What the sink is told when this attempt ends so: an earlier one may have been delivered.
+    /// The outcome for the sink. It differs from `outcome` if an earlier attempt may have been delivered.
     pub(crate) fn told(&self, outcome: Outcome) -> Outcome {
         if self.maybe_delivered { outcome.after_unknown() } else { outcome }
     }
 }
 
-/// Whether notifications are still to be sent; for one batch. Asks once per job where that says enough: neighbours are
-/// mostly of one job.
+/// Knows for one batch which notifications are still to be sent. Asks once per job if that is enough, because
+/// neighbours are mostly of one job.
 pub(crate) struct Standings {
     sink: Arc<dyn OutcomeSink>,
     last: Option<(JournalPosition, JobStanding)>,

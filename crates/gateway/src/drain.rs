@@ -1,8 +1,8 @@
 //! How the threads of a gateway end.
 //!
-//! A gateway works until it is asked to drain: its lakes are closed then, and each thread ends when they are empty and
-//! everything it holds is settled. At a deadline, or when the gateway is dropped, it aborts: the threads end at once,
-//! and what they hold is left without an outcome.
+//! A gateway works until it is asked to drain. Then its lakes are closed, and each thread ends when the lakes are empty
+//! and everything it holds is settled. At a deadline, or when the gateway is dropped, it aborts: the threads end at
+//! once, and the notifications they hold are left without an outcome.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -24,8 +24,8 @@ pub(crate) enum Phase {
 /// How a drain ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Notifications without an outcome: those still in the lakes, waiting for a repeat, or in flight. Nobody was told
-    /// about them; the sender resumes them after the next start.
+    /// Notifications without an outcome: in the lakes, waiting for a repeat, or in flight. They were not reported; the
+    /// sender resumes them after the next start.
     pub unsettled: usize,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread that does `drive`, which returns how many notifications it leaves unsettled.
+    /// Starts a thread that runs `drive`, which returns how many notifications it leaves unsettled.
     pub(crate) fn start(
         name: String,
         runtime: Runtime,
@@ -48,16 +48,16 @@ impl Worker {
             let count = drive(&runtime);
             // A name being resolved would hold up a plain shutdown.
             runtime.shutdown_background();
-            _ = left_tx.send(count); // Nobody listens when the gateway was dropped.
+            _ = left_tx.send(count); // The receiver is gone if the gateway was dropped.
         })?;
         Ok(Self { thread, left })
     }
 
-    /// Waits until it has ended, and aborts all threads at `deadline`; passes its panic on. Returns how many
-    /// notifications it left unsettled.
+    /// Waits until the thread has ended, aborts all threads at `deadline`, and resumes the thread's panic. Returns how
+    /// many notifications it left unsettled.
     ///
     /// # Cancel safety
-    /// The thread goes on.
+    /// If dropped, the thread continues.
     pub(crate) async fn end(self, deadline: Instant, phase: &watch::Sender<Phase>) -> usize {
         let Self { thread, mut left } = self;
         let count = match timeout_at(deadline, &mut left).await {

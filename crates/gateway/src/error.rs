@@ -1,11 +1,11 @@
-//! Why a gateway cannot start, or take another credential. What happens later is an outcome of a notification, never an
-//! error of the gateway.
+//! Why a gateway cannot start, or cannot take another credential. Later failures are outcomes of notifications, never
+//! errors of the gateway.
 
 use std::io;
 
 use rustls::AlertDescription;
 
-/// Why a gateway cannot start. All are mistakes in its configuration or of its surroundings; none is worth a retry.
+/// Why a gateway cannot start. The cause is its configuration or the system, so a retry does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A number that must be at least 1.
@@ -22,7 +22,7 @@ pub enum StartError {
         /// Threads configured.
         threads: usize,
     },
-    /// More connections at least than at most.
+    /// The least number of connections is above the greatest.
     #[error("connection_count_max must be at least connection_count_min ({min}), got {max}")]
     Connections {
         /// Connections that are always kept.
@@ -90,7 +90,7 @@ impl ConnectError {
     }
 }
 
-/// The name of the alert that an error of TLS is, if it is one about our certificate (RFC 8446, 6.2).
+/// The name of the TLS alert in an error, if the alert is about our certificate (RFC 8446, 6.2).
 pub(crate) fn certificate_alert(error: &io::Error) -> Option<&'static str> {
     match error.get_ref()?.downcast_ref()? {
         rustls::Error::AlertReceived(
@@ -102,7 +102,7 @@ pub(crate) fn certificate_alert(error: &io::Error) -> Option<&'static str> {
             | AlertDescription::CertificateRequired
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied
-            | AlertDescription::DecryptError), // A signature is wrong: that of the certificate or that of the handshake.
+            | AlertDescription::DecryptError), // A signature is wrong: the certificate's or the handshake's.
         ) => alert.as_str(),
         _ => None,
     }

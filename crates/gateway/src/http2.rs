@@ -9,28 +9,27 @@
 //! ```
 //!
 //! Guarantees, and what they rest on:
-//! - Never more streams open than the last acknowledged SETTINGS allow: `h2` counts, `cork` keeps the order of frames.
-//!   Nor more than the peer's flow window takes (`frames`), or the provider's quota (`throttle`).
-//! - The urgent first, and nobody starves (`Turns`).
+//! - No more streams are open than the last acknowledged SETTINGS allow (`h2` counts, `cork` keeps the order of
+//!   frames), than the peer's flow window takes (`frames`), or than the provider's quota allows (`throttle`).
+//! - Urgent notifications go first, and no priority starves (`Turns`).
 //! - A notification is repeated after an answer that allows it, after GOAWAY or REFUSED_STREAM (not processed), or
-//!   after an unknown outcome, always with the same id and collapse id; never past its expiry, and never before its
-//!   Retry-After. Before each attempt the sink is asked whether it is still to be made.
+//!   after an unknown outcome. A repeat has the same id and collapse id. It is never made past its expiry or before its
+//!   Retry-After. Before each attempt the sink is asked whether the notification is still to be sent.
 //! - Requests handed over together leave in one write (`cork`).
-//! - A connection has one credential for life, be it a key, a certificate or an account whose tokens are fetched
-//!   (`oauth`). [`Gateway::reload`] replaces it for the connections to come; those there are open nothing more and end
-//!   when what they have open is answered, beside their successors (`slot`).
-//! - One dead address of a provider costs no connection (`addresses`). There are as many connections as are needed
+//! - A connection keeps one credential: a key, a certificate, or an account whose tokens are fetched (`oauth`).
+//!   [`Gateway::reload`] replaces the credential for new connections. The old connections open no more streams, and end
+//!   when their open streams are answered, beside their successors (`slot`).
+//! - A dead address of a provider costs no connection (`addresses`). The number of connections follows the need
 //!   (`scaling`).
 //!
-//! Bounds, per thread: nothing is taken from the lakes, which makes the sender wait, while `connections × streams_max`
-//! notifications are in flight or ready to be, or 16 times as many are held with those that wait for a repeat. Only to
-//! find what is over while nothing is sent are up to another `connections × streams_max` held. A connection has at
-//! most 1 MiB (`cork::CORK_BYTES_MAX`) not yet written, and a slot has at most two that leave beside the one that
-//! works.
-//! Closed lakes: the rest is sent, then the gateway ends by itself.
+//! Bounds, per thread: nothing is taken from the lakes while `connections × streams_max` notifications are in flight or
+//! ready, or while 16 times as many are held including those that wait for a repeat. The sender waits then. While
+//! nothing is sent, up to another `connections × streams_max` are held to find those that are over. A connection has at
+//! most 1 MiB (`cork::CORK_BYTES_MAX`) of unwritten bytes. A slot has at most two leaving connections beside the
+//! working one. Closed lakes: the rest is sent, then the gateway ends by itself.
 //!
-//! To read it, begin with `service`, then `slot`, `connection` (one connection at work), `answers` (its open
-//! streams) and `scheduler` (what the connections of a thread share). No file uses one that uses it.
+//! To read the code, begin with `service`, then `slot`, `connection` (one connection at work), `answers` (its open
+//! streams) and `scheduler` (what the connections of a thread share). There are no circles between files.
 
 mod addresses;
 mod answers;

@@ -1,16 +1,16 @@
 //! Connections to push providers.
 //!
-//! A [`Gateway`] pulls notifications out of its [`Lakes`](tidings_push::Lakes) as its connections have room, sends each
-//! over HTTP/2, and tells the [`OutcomeSink`](tidings_push::OutcomeSink) what became of it: exactly once for every
-//! notification taken. What a request looks like and what an answer means is a [`Dialect`](tidings_push::Dialect) of
-//! `tidings-push`; whom to tell what, the sender's matter.
+//! A [`Gateway`] takes notifications out of its [`Lakes`](tidings_push::Lakes) as its connections have room, and sends
+//! each over HTTP/2. It reports exactly one outcome for every notification taken to the
+//! [`OutcomeSink`](tidings_push::OutcomeSink). A [`Dialect`](tidings_push::Dialect) of `tidings-push` decides what a
+//! request looks like and what an answer means. The sender decides which devices get which notification.
 //!
-//! Browsers have push services of their own: a [`WebPushGateway`] sends to them over HTTP/2 or HTTP/1.1, to those of each allowed
-//! host and each wildcard apart ([`WebPushService`]).
+//! Browsers have their own push services. A [`WebPushGateway`] sends to them over HTTP/2 or HTTP/1.1, separately for
+//! each allowed host and each wildcard ([`WebPushService`]).
 //!
-//! There are two transports, `http2` and `web_push`; guarantees and bounds of each are in the header of its module. The
-//! life of a notification is the same in both: `attempt` says why it is over and when it is repeated, `settle` tells
-//! its outcome, [`Turns`](tidings_buffer::Turns) which priority is next, `drain` how it all ends.
+//! There are two transports, `http2` and `web_push`; the header of each has its guarantees and bounds. Both share the
+//! life of a notification: `attempt` decides why it is over and when it is repeated, `settle` reports its outcome,
+//! [`Turns`](tidings_buffer::Turns) chooses the next priority, and `drain` ends the threads.
 
 mod attempt;
 mod drain;

@@ -1,4 +1,4 @@
-//! What the gateway counts, labelled by provider and pool. Levels are two counters: what began and what ended.
+//! The gateway's metrics, labelled by provider and pool. A level is two counters: begun and ended.
 
 use tidings_push::{Outcome, Reason};
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
@@ -7,9 +7,9 @@ use tidings_types::Provider;
 /// Why a notification is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// The provider's answer allows it.
+    /// The provider's answer allows a repeat.
     Answer,
-    /// It was certainly not processed: GOAWAY, REFUSED_STREAM.
+    /// The request was certainly not processed: GOAWAY, REFUSED_STREAM.
     NotProcessed,
     /// Nobody knows whether it was processed.
     Unknown,
@@ -18,26 +18,26 @@ pub(crate) enum Repeat {
 #[derive(Clone)]
 pub(crate) struct Metrics {
     outcomes: [Counter; Outcome::NAMES.len()],
-    /// By [`Reason::index`]; those of other providers are not exported.
+    /// By [`Reason::index`]. Reasons of other providers are not exported.
     rejected: Vec<Counter>,
     repeats: [Counter; 3],
     pub(crate) streams_opened: Counter,
     pub(crate) streams_ended: Counter,
-    /// What the peers allow now, over all connections that work.
+    /// Streams that the peers allow now, over all working connections.
     pub(crate) streams_allowed: Gauge,
     pub(crate) connections_opened: Counter,
     pub(crate) connections_closed: Counter,
     pub(crate) connect_failures: Counter,
-    /// Closed since a silent peer did not answer a PING.
+    /// Connections closed because the peer did not answer a PING.
     pub(crate) silent: Counter,
-    /// Closed since the peer gave an idle connection no flow window.
+    /// Connections closed because the peer gave an idle connection no flow window.
     pub(crate) without_window: Counter,
     pub(crate) goaways: Counter,
     /// Connections.
     pub(crate) credential_refused: Counter,
     /// Notifications; Web Push only.
     pub(crate) vapid_refused: Counter,
-    /// Access tokens fetched, and attempts to that failed.
+    /// Access tokens fetched, and failed attempts.
     pub(crate) tokens_fetched: Counter,
     pub(crate) token_failures: Counter,
     pub(crate) pauses: Counter,
@@ -51,7 +51,7 @@ impl Metrics {
         let with = |label, value| [labels[0], labels[1], (label, value)];
         let counter = |name: &str, help: &str| registry.counter(name, help, &labels);
         let outcome = |name| {
-            let help = "Notifications that are done, by what became of them.";
+            let help = "Notifications with a final outcome, by outcome.";
             registry.counter("tidings_gateway_settled_total", help, &with("outcome", name))
         };
         let rejected = |reason: &Reason| {
@@ -62,11 +62,11 @@ impl Metrics {
             registry.counter("tidings_gateway_rejected_total", help, &with("reason", reason.as_str()))
         };
         let repeat = |cause| {
-            let help = "Attempts that are made again, by why.";
+            let help = "Repeated attempts, by cause.";
             registry.counter("tidings_gateway_repeats_total", help, &with("cause", cause))
         };
         let stalled = |cause| {
-            let help = "Connections closed because the peer gave no sign of life, or no window to send in.";
+            let help = "Connections closed because the peer was silent or gave no flow window.";
             registry.counter("tidings_gateway_connections_stalled_total", help, &with("cause", cause))
         };
         let is_web_push = provider == Provider::WebPush;
@@ -78,19 +78,25 @@ impl Metrics {
             streams_ended: counter("tidings_gateway_streams_ended_total", "Requests whose stream has ended."),
             streams_allowed: registry.gauge(
                 "tidings_gateway_streams_allowed",
-                "Streams that connections may have open together, by the provider's word and our ceiling.",
+                "Streams that all connections together may have open: the provider's limits, capped by streams_max.",
                 &labels,
             ),
-            connections_opened: counter("tidings_gateway_connections_opened_total", "Connections made."),
+            connections_opened: counter("tidings_gateway_connections_opened_total", "Connections opened."),
             connections_closed: counter("tidings_gateway_connections_closed_total", "Connections that ended."),
-            connect_failures: counter("tidings_gateway_connect_failures_total", "Connections that were not made."),
+            connect_failures: counter(
+                "tidings_gateway_connect_failures_total",
+                "Connections that could not be opened.",
+            ),
             silent: stalled("silence"),
             without_window: stalled("no_window"),
-            goaways: counter("tidings_gateway_goaways_total", "Connections that the provider has told to end."),
+            goaways: counter(
+                "tidings_gateway_goaways_total",
+                "Connections that the provider has asked to end (GOAWAY).",
+            ),
             credential_refused: if is_web_push {
                 Counter::default()
             } else {
-                let help = "Connections on which the provider refused token, key or certificate.";
+                let help = "Connections on which the provider refused the token, key or certificate.";
                 counter("tidings_gateway_credential_refused_total", help)
             },
             vapid_refused: if is_web_push {
@@ -105,7 +111,7 @@ impl Metrics {
             ),
             pauses: counter(
                 "tidings_gateway_pauses_total",
-                "Pauses that the provider asked for, its quota being spent.",
+                "Pauses that the provider asked for because its quota was used up.",
             ),
             latency: registry.histogram(
                 "tidings_gateway_latency_seconds",

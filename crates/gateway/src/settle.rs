@@ -1,7 +1,7 @@
-//! Outcomes on their way to the sink: exactly one for each notification taken, with its metrics and its latency.
+//! Reports outcomes to the sink: exactly one for each notification taken, with its metrics and latency.
 //!
-//! [`Outcomes::settle`] takes the [`Attempt`] and so ends it; what ends without that call was never told to anybody and
-//! is counted as left behind when the gateway stops. Settled ones wait for [`Outcomes::flush`], which hands them to the
+//! [`Outcomes::settle`] takes the [`Attempt`] and so ends it. An attempt that ends without that call is not reported,
+//! and is counted as left behind when the gateway stops. Outcomes wait for [`Outcomes::flush`], which hands them to the
 //! sink in one call. Bound: at most as many wait as the transport holds notifications, or as a lake has room for.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::attempt::{Attempt, Standings};
 use crate::metrics::Metrics;
 
-/// Outcomes of one thread that are not told yet.
+/// Outcomes of one thread that are not reported yet.
 pub(crate) struct Outcomes {
     sink: Arc<dyn OutcomeSink>,
     metrics: Metrics,
@@ -27,12 +27,12 @@ impl Outcomes {
         Self { sink, latency: metrics.latency.local(), metrics, pending: Vec::new() }
     }
 
-    /// Whom to ask whether notifications are still to be sent; for one batch.
+    /// The standings of one batch: whether its notifications are still to be sent.
     pub(crate) fn standings(&self) -> Standings {
         Standings::new(Arc::clone(&self.sink))
     }
 
-    /// It is done. `gone_at` says that its device's token or subscription is gone, and since when.
+    /// Ends an attempt. `gone_at`: since when its device's token or subscription is gone.
     pub(crate) fn settle(&mut self, attempt: Attempt, outcome: Outcome, gone_at: Option<Timestamp>, now: Instant) {
         let (outcome, latency, repeats) = (attempt.told(outcome), attempt.latency(now), attempt.failed());
         self.latency.record(latency);

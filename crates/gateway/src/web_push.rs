@@ -23,24 +23,25 @@
 //!   in that priority's lake wait until it takes some, until its notifications are over, or until it is dead. If other origins
 //!   take something meanwhile, an origin is dead after 5 minutes in which it took nothing; one that has never answered, after
 //!   three failed probes (`origins`).
-//! - What may still be sent is thrown away in one case only: dead origins together hold more than half of a priority. An
-//!   outage of our own network makes no origin dead, nor does its end.
-//! - What is expired, cancelled or superseded ends within a second wherever it is held, and in a lake once nothing that
-//!   is still to be sent is before it; one of that moves up a second, while there is room (`driver`).
-//! - Nothing is connected to but public addresses, whatever a name says and when (`network`); endpoints whose host is
-//!   not allowed are not even looked up. Rules that admit private addresses are for development.
-//! - A notification is repeated after an answer that allows it, after an attempt that was not sent, and after one
-//!   without an answer if its request had a topic; never past its expiry, and asked anew each time whether it is still
-//!   wanted.
+//! - A notification that may still be sent is dropped in one case only: dead origins together hold more than half of a
+//!   priority. Neither an outage of our own network nor its end makes an origin dead.
+//! - A held notification that is over (expired, cancelled or superseded) ends within a second. In a lake it ends once
+//!   no notification that is still to be sent is before it; one such notification per second moves up, while there is
+//!   room (`driver`).
+//! - Only public addresses are connected to, whatever a name resolves to (`network`). Endpoints whose host is not
+//!   allowed are not looked up. Rules that admit private addresses are for development.
+//! - A notification is repeated after an answer that allows it, after an attempt that was not sent, and after an
+//!   attempt without an answer if its request had a topic. It is never repeated past its expiry. Before each attempt
+//!   the sink is asked whether the notification is still to be sent.
 //! - Everything taken from the lakes is settled once (`settle`), or counted as left behind when the gateway is aborted.
-//! - Names that somebody has made up, once their probes have failed, keep at most half of what may be held of a priority; they
-//!   always have at most half of the places (`origins`).
+//! - Invented host names hold at most half of a priority once their probes have failed, and always have at most half of
+//!   the places (`origins`).
 //!
 //! An origin's rate is at most `connection_count_max` ÷ round trip, over HTTP/2 times the requests that a connection takes.
 //!
-//! Bounds, for each service: `held_max` notifications; at most `origin_count_max` origins with `connection_count_max` connections
-//! each. Of an answer a head of 16 KiB and a body of 4 KiB. Full: nothing more is taken from the lakes; what dead
-//! origins have too much of is rejected. Closed lakes: the rest is sent, then the gateway ends by itself.
+//! Bounds, for each service: `held_max` notifications; at most `origin_count_max` origins with `connection_count_max`
+//! connections each; of an answer, a head of 16 KiB and a body of 4 KiB. Full: nothing more is taken from the lakes,
+//! and the excess of dead origins is rejected. Closed lakes: the rest is sent, then the gateway ends by itself.
 
 mod config;
 mod driver;

@@ -1,11 +1,11 @@
-//! The addresses of a provider: to which the next connection goes, and which are not worth a try at present.
+//! The addresses of a provider: where the next connection goes, and which addresses are left alone for now.
 //!
-//! A provider hands out several. Connections spread over them: one more goes to where the fewest are. An address that
-//! refuses, swallows packets or falls silent has a breaker, so that it costs one attempt now and then instead of a
-//! moment of every connection. Where all are broken, the one that will be tried again first is tried all the same.
+//! A provider has several addresses. A new connection goes to the address with the fewest. An address that refuses
+//! connections, drops packets or becomes silent has a breaker, so that it costs one attempt now and then instead of
+//! delaying every connection. If all addresses are broken, the one that is due first is tried all the same.
 //!
-//! Shared by the threads of a gateway. Bound: [`ADDRESS_COUNT_MAX`] addresses are remembered; for another one, one
-//! without connections is forgotten, and if there is none, it is only used and not remembered.
+//! Shared by the threads of a gateway. Bound: [`ADDRESS_COUNT_MAX`] addresses are remembered. A further address
+//! replaces one without connections; if there is none, the further address is used without being remembered.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -45,12 +45,13 @@ impl Addresses {
         self.book().in_order(addresses, random, now)
     }
 
-    /// Whether `address` may be tried now: one that is due again after failures is tried by one connection alone.
+    /// Whether `address` may be tried now. After failures, only one connection at a time tries an address that is due
+    /// again.
     pub(crate) fn admits(&self, address: &SocketAddr, now: Timestamp) -> bool {
         self.book().known.get_mut(address).is_none_or(|known| known.breaker.admits(now))
     }
 
-    /// Whether the breakers of all of them are open; false where none is known, as when the name is not resolved.
+    /// Whether the breakers of all addresses are open; false if no address is known, as when the name is not resolved.
     pub(crate) fn are_broken(&self, now: Timestamp) -> bool {
         let book = self.book();
         !book.known.is_empty() && book.known.values().all(|known| known.breaker.due_at(now).is_some())
@@ -64,7 +65,7 @@ impl Addresses {
         Entry { addresses: self.clone(), address }
     }
 
-    /// An attempt came to nothing.
+    /// An attempt failed.
     pub(crate) fn on_failed(&self, address: SocketAddr, random: u64, now: Timestamp) {
         if let Some(known) = self.book().entry(address) {
             known.breaker.on_failure(random, now);
@@ -72,7 +73,7 @@ impl Addresses {
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        // Nothing that could panic runs under this lock, so there is nothing a poisoned one could have left half done.
+        // No code under this lock can panic, so a poisoned lock guards consistent data.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -85,7 +86,7 @@ impl Entry {
         }
     }
 
-    /// The connection was not made, fell silent, or ended before it was of any use.
+    /// The connection was not made, became silent, or ended before it was of use.
     pub(crate) fn on_failed(&self, random: u64, now: Timestamp) {
         self.addresses.on_failed(self.address, random, now);
     }
@@ -100,8 +101,8 @@ impl Drop for Entry {
 }
 
 impl Book {
-    /// The sound ones first, those with the fewest connections before others, by chance where that is the same; then in
-    /// turn of the other family and of the first one's (RFC 8305, 4).
+    /// Sorts addresses: working ones first, then by the fewest connections, then at random. Then the two address
+    /// families alternate (RFC 8305, 4).
     fn in_order(&mut self, mut addresses: Vec<SocketAddr>, random: u64, now: Timestamp) -> Vec<SocketAddr> {
         if addresses.is_empty() {
             return addresses;

@@ -1,8 +1,8 @@
 //! The streams of one connection that wait for their answer.
 //!
-//! A slab of response futures in one task, instead of a task for each. Every slot has a waker of its own, made once and
-//! used for all streams that ever sit in it; it notes the slot in a list, and the driver polls what the list names.
-//! A turn therefore costs as much as there are answers, not as there are streams, and a request allocates nothing here.
+//! A slab of response futures in one task, instead of a task for each. Every slot has its own waker, which is made once
+//! and used for all streams in that slot. The waker notes the slot in a list, and the driver polls the listed slots. So
+//! the cost of a turn depends on the number of answers, not of streams, and a request allocates nothing here.
 //!
 //! Wake-ups that come while the driver runs ([`Bell::begin`] to [`Bell::end`]) only ring the bell: `h2` wakes its own
 //! connection task whenever a request is handed over, and the driver is about to poll it anyway.
@@ -27,7 +27,7 @@ pub(crate) struct Bell {
     running: AtomicBool,
     rung: AtomicBool,
     task: Mutex<Option<Waker>>,
-    /// Slots whose stream has news.
+    /// Slots whose stream has to be polled.
     news: Mutex<Vec<usize>>,
 }
 
@@ -39,7 +39,7 @@ impl Bell {
             *task = Some(waker.clone());
         }
         drop(task);
-        // What rang before is dealt with by this turn. In this order: a ring in between has woken the task as well.
+        // This turn handles earlier rings. The order matters: a ring in between has also woken the task.
         self.rung.store(false, Ordering::SeqCst);
         self.running.store(true, Ordering::SeqCst);
     }
@@ -47,7 +47,7 @@ impl Bell {
     /// The task pauses; returns whether there is more to do: the bell rang since the last [`Self::take_rung`], or a
     /// stream has news.
     pub(crate) fn end(&self) -> bool {
-        // In this order: a ring in between is then either seen here or wakes the task itself.
+        // The order matters: a ring in between is either seen here or wakes the task.
         self.running.store(false, Ordering::SeqCst);
         self.take_rung() || !lock(&self.news).is_empty()
     }
@@ -77,7 +77,7 @@ impl Wake for Bell {
     }
 }
 
-/// Nothing that could panic runs under these locks, so there is nothing a poisoned one could have left half done.
+/// No code under these locks can panic, so a poisoned lock guards consistent data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -94,7 +94,7 @@ impl Wake for SlotBell {
 
     fn wake_by_ref(self: &Arc<Self>) {
         lock(&self.bell.news).push(self.index);
-        // While the task runs the list alone is enough: it looks there before it pauses.
+        // While the task runs, the list is enough: the task looks there before it pauses.
         if !self.bell.running.load(Ordering::SeqCst) {
             self.bell.ring();
         }
@@ -107,7 +107,7 @@ pub(crate) enum Answer {
     Response(StatusCode, HeaderMap, Vec<u8>),
     /// The stream or the connection failed before.
     Failed(h2::Error),
-    /// None came in time, or the connection ended under it.
+    /// No answer came in time, or the connection ended.
     Lost,
 }
 
@@ -167,7 +167,7 @@ impl Answers {
         });
         let stage = Stage::Head(response);
         self.slots[index].waiting = Some(Waiting { attempt, authorization, opened_at: now, stage });
-        // Its first poll registers the waker. An error that is there already is found through the list.
+        // Its first poll registers the waker. The list makes sure that an earlier error is found.
         lock(&self.bell.news).push(index);
     }
 
@@ -191,7 +191,7 @@ impl Answers {
         self.cut(ended, |waiting| waiting.opened_at < opened_before);
     }
 
-    /// Ends all streams, the connection being gone: with the answer where it is there, else as lost.
+    /// Ends all streams after the connection has ended: with their answer if it has come, else as lost.
     pub(crate) fn end_all(&mut self, ended: &mut Vec<Ended>) {
         self.cut(ended, |_| true);
     }
@@ -232,8 +232,8 @@ impl Stage {
             }
         }
         let Self::Body(status, _, body, bytes) = self else { unreachable!("the head was read above") };
-        // Read to its end even where nobody needs it: a stream that is dropped before is reset, and a peer counts
-        // those.
+        // Read to the end even if the rest is not needed: dropping the stream earlier would reset it, and peers count
+        // resets.
         let mut passed = 0;
         loop {
             match ready!(body.poll_data(cx)) {
@@ -253,7 +253,7 @@ impl Stage {
         }
     }
 
-    /// What can be said without the rest: the status alone says enough.
+    /// The answer without the rest of the body. The status alone is enough.
     fn so_far(&mut self) -> Answer {
         match self {
             Self::Head(_) => Answer::Lost,

@@ -1,7 +1,7 @@
-//! What the requests of one connection carry to prove who we are, and which of them carried what.
+//! The authorization headers of one connection's requests, and which request carried which header.
 //!
-//! A token is renewed while a connection lives (APNs after 50 minutes). An answer that calls a token expired may be
-//! about the one before: it must not be held against the newer one, which the provider has not even seen.
+//! A token is renewed while a connection lives (APNs after 50 minutes). An answer that says "expired" may be about the
+//! earlier token, and must not count against the newer token, which the provider has not seen yet.
 
 use std::sync::Arc;
 
@@ -57,8 +57,7 @@ impl Authorization {
             Source::Token(tokens) => Some(tokens.authorization(now)),
             Source::OAuth(oauth) => oauth.authorization(now),
         };
-        // None where it has ended since the last look: the one before goes out then, and the provider says what it
-        // thinks.
+        // None if the token has expired since the last look. Then the earlier header is sent, and the provider decides.
         if header.is_some() && self.current != header {
             self.current = header;
             self.number = self.number.wrapping_add(1);
@@ -66,13 +65,13 @@ impl Authorization {
         (self.current.clone(), self.number)
     }
 
-    /// A request with this header was told that it has expired. Returns whether there is a newer one now, or will be.
+    /// The provider said that this header has expired. Returns whether there is a newer one, or will be.
     pub(crate) fn on_expired(&mut self, number: AuthorizationNumber, now: Timestamp) -> bool {
         match (&self.source, &self.current) {
             _ if number != self.number => true,
             (Source::Token(tokens), Some(used)) => tokens.on_expired(used, now),
             (Source::OAuth(oauth), Some(used)) => oauth.on_refused(used, now),
-            _ => false, // Nonsense to a request without a token.
+            _ => false, // Makes no sense for a request without a token.
         }
     }
 

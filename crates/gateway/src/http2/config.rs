@@ -1,4 +1,4 @@
-//! What an operator can say about one provider pool: one environment, one credential.
+//! The settings of one provider pool: one environment, one credential.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub struct GatewayConfig {
     pub credential: Credential,
     /// Connections that are always kept, over all threads, at least one per thread.
     pub connection_count_min: usize,
-    /// Connections that there may be while those there are have no room for what waits.
+    /// Most connections. More than the minimum are opened while the open ones have no room for what waits.
     pub connection_count_max: usize,
     /// Threads that drive them; one does more than 150 000 notifications a second.
     pub thread_count: usize,
@@ -38,15 +38,16 @@ pub struct GatewayConfig {
     pub streams_max: u32,
     /// Requests per minute that the provider takes from us, over all connections; `None` without such a quota.
     pub quota_per_minute: Option<u32>,
-    /// How long sending takes from a tenth of the quota to all of it, after each quiet time; zero: it begins with all.
+    /// After each quiet time, sending starts with a tenth of the quota and takes this long to reach all of it. Zero:
+    /// starts with all.
     pub quota_ramp: Duration,
-    /// Notifications per second that are to go out even when the provider has lowered every limit, by more connections
-    /// up to the maximum: for a pool of tokens that are not proven. `None`: lowered limits are no reason for another
-    /// connection.
+    /// Notifications per second that must go out even if the provider has lowered every limit, by opening more
+    /// connections up to the maximum. This is for a pool of unproven tokens. `None`: lowered limits are no reason for
+    /// another connection.
     pub rate_floor: Option<u32>,
     /// How long resolving, TCP and TLS may take together.
     pub connect_timeout: Duration,
-    /// A connection from which nothing came for this long, although a PING asked for it, is closed.
+    /// A connection that sent nothing for this long, although it got a PING, is closed.
     pub stall_timeout: Duration,
     /// How long one request may wait for its answer on a connection that is alive.
     pub answer_timeout: Duration,
@@ -58,7 +59,7 @@ pub struct GatewayConfig {
     pub gauge: Arc<PoolGauge>,
 }
 
-// Certificates to trust are long and say nothing.
+// Without the certificates to trust, which are long and not useful.
 impl fmt::Debug for GatewayConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GatewayConfig")

@@ -1,8 +1,8 @@
 //! Making one connection: resolve, TCP, TLS with ALPN `h2`, HTTP/2.
 //!
-//! The name is resolved afresh each time, since providers hand out different addresses; which of them is tried first,
-//! and which not at all, the book of [`Addresses`] says. One that does not answer within [`ATTEMPT_DELAY`] is not
-//! waited for alone: the next is tried beside it, of the other family where there is one (RFC 8305, 4 and 5).
+//! The name is resolved each time, because providers hand out different addresses. [`Addresses`] decides which is tried
+//! first, and which not at all. If an address does not answer within [`ATTEMPT_DELAY`], the next one is tried beside
+//! it, of the other address family if possible (RFC 8305, 4 and 5).
 //!
 //! What a connection is made with, the [`Access`], can be replaced at any time; the next connection has the new one.
 
@@ -32,7 +32,7 @@ use crate::error::{AccessError, ConnectError, StartError};
 
 /// How long an address is waited for before the next is tried beside it (RFC 8305, 5: "Connection Attempt Delay").
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// Answers are small but many: the window must never be what holds them up.
+/// Answers are small but many. The window must never delay them.
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Names and values of an answer's head, uncompressed; providers send under 1 KiB. What has more counts as broken off.
 const ANSWER_HEAD_BYTES_MAX: u32 = 16 * 1024;
@@ -129,7 +129,8 @@ impl Connector {
         let order = self.addresses.in_order(addresses, rand::random(), unix_now());
         let (address, tcp) = dial(order, &self.addresses).await?;
         let entry = self.addresses.on_connected(address);
-        // Dropped when it takes too long, it has failed: an address that swallows bytes is as bad as one that refuses.
+        // If dropped because of the timeout, the attempt has failed: an address that drops packets counts like one that
+        // refuses.
         let mut blame = Blame(Some(&entry));
         // Batches are gathered by the cork; the kernel must not wait for more.
         tcp.set_nodelay(true).map_err(ConnectError::Tcp)?;
@@ -171,8 +172,8 @@ impl Drop for Blame<'_> {
     }
 }
 
-/// The first of the addresses that answers, each having a head start before the next. Those that did not in their
-/// time are noted in the book.
+/// Connects to the first address that answers. Each address has a head start before the next. Addresses that did not
+/// answer in their time are noted in the book.
 async fn dial(order: Vec<SocketAddr>, book: &Addresses) -> Result<(SocketAddr, TcpStream), ConnectError> {
     let is_choice = order.len() > 1;
     let mut order = order.into_iter();
@@ -187,7 +188,8 @@ async fn dial(order: Vec<SocketAddr>, book: &Addresses) -> Result<(SocketAddr, T
             attempts.spawn(async move { (address, TcpStream::connect(address).await) });
         }
         let more = order.len() > 0;
-        // One that failed makes place for the next at once; the last ones are only waited for.
+        // After a failure the next address is tried at once. After the last address, only the open attempts are waited
+        // for.
         let joined = tokio::select! {
             joined = attempts.join_next() => joined,
             () = sleep(ATTEMPT_DELAY), if more => continue,
@@ -208,7 +210,7 @@ async fn dial(order: Vec<SocketAddr>, book: &Addresses) -> Result<(SocketAddr, T
     }
 }
 
-/// Addresses that owe an answer, blamed when the search ends or is broken off for taking too long.
+/// Addresses that have not answered yet. They are blamed when the search ends or times out.
 struct Owing<'a> {
     addresses: Vec<SocketAddr>,
     book: &'a Addresses,
@@ -233,7 +235,7 @@ fn given_roots(pem: &str) -> Result<RootCertStore, AccessError> {
 
 fn system_roots() -> Result<RootCertStore, AccessError> {
     let mut roots = RootCertStore::empty();
-    // A store may hold certificates nobody can read; what counts is that some are usable.
+    // The system's store may hold unreadable certificates. It is enough that some are usable.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() { Err(AccessError::NoRoots) } else { Ok(roots) }
 }

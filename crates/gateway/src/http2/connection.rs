@@ -5,16 +5,16 @@
 //!                                         └──── while there is room ◄──┘
 //! ```
 //!
-//! A turn ends when nothing more can be read, sent or taken; whatever changes that wakes the task. What waits from the
-//! turn before is written before anything is opened, since it is what takes the room. A connection that is *leaving*
-//! (GOAWAY, a refused or replaced credential) opens nothing more, waits for the answers under way and ends. It has
-//! left the lakes' lines by then. What it awaits at each moment is its `state`, where the drawing is.
+//! A turn ends when nothing more can be read, sent or taken; any change of that wakes the task. Bytes that wait from
+//! the turn before are written first, because they take the room. A connection that is *leaving* (GOAWAY, a refused or
+//! replaced credential) leaves the lakes' lines, opens nothing more, waits for the answers in flight and ends. `state`
+//! has the states with a drawing.
 //!
-//! What is open when it ends has an unknown outcome, except the streams that GOAWAY names as not processed.
+//! Streams that are open at its end have an unknown outcome, except those that GOAWAY names as not processed.
 //!
-//! Requests go out only as far as the peer's flow window reaches (`frames`), as far as that can be told before they are
-//! made: what waited inside `h2` no other connection could take. A peer that is silent, or leaves an idle connection
-//! without a window, is left (`liveness`).
+//! Requests go out only as far as the peer's flow window is known to reach (`frames`), because no other connection
+//! could take a request that waits inside `h2`. A connection whose peer is silent, or gives an idle connection no
+//! window, ends (`liveness`).
 
 mod liveness;
 mod state;
@@ -57,8 +57,8 @@ use crate::metrics::{Metrics, Repeat};
 const REQUEST_HEAD_BYTES: usize = 600;
 /// The largest body that a dialect may make.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 8400;
-// Batches are measured by the payloads of the one before. Should all of one be of the largest size, the cork takes it
-// still, or HEADERS would stay behind in `h2` (see the cork's text).
+// The size of a batch is estimated from the payloads of the batch before. Even if all payloads have the largest size,
+// the cork takes the batch. Otherwise HEADERS would stay in `h2` (see `cork`).
 const _: () = {
     let count_max = BATCH_BYTES / REQUEST_HEAD_BYTES;
     assert!(BATCH_BYTES + count_max * (REQUEST_HEAD_BYTES + PAYLOAD_BYTES_MAX) <= CORK_BYTES_MAX);
@@ -85,12 +85,12 @@ impl GatewayContext {
     }
 }
 
-/// What is to be known of a connection that ended.
+/// The result of a connection that has ended.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct End {
-    /// It brought at least one final answer: replacing it at once is no storm.
+    /// It brought at least one final answer, so it may be replaced at once.
     pub(crate) useful: bool,
-    /// The provider does not take our credential: its word for it.
+    /// The provider refuses our credential, with this reason.
     pub(crate) credential_refused: Option<&'static str>,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Connection {
     /// many the peer's window takes.
     payload_bytes: usize,
     payload_mean: usize,
-    /// Of its GOAWAYs the first: only that is counted.
+    /// The first GOAWAY was counted; later ones are not.
     is_goaway_counted: bool,
     end: End,
     /// Filled and emptied in each turn.
@@ -166,7 +166,7 @@ impl Connection {
     /// Works until the connection leaves or is over.
     ///
     /// # Cancel safety
-    /// Cancel safe: calling it again goes on.
+    /// Cancel safe: a second call continues.
     pub(crate) async fn work(&mut self) {
         poll_fn(|cx| {
             self.poll_turn(cx);
@@ -198,7 +198,7 @@ impl Connection {
     /// Waits for the answers under way.
     ///
     /// # Cancel safety
-    /// Not cancel safe: what is open is then neither settled nor repeated, only counted as held by the scheduler.
+    /// Not cancel safe: open streams are then neither settled nor repeated, and the scheduler counts them as held.
     pub(crate) async fn finish(&mut self) {
         self.leave();
         poll_fn(|cx| {
@@ -232,10 +232,11 @@ impl Connection {
     fn turn(&mut self, cx: &mut Context<'_>) {
         let now = Instant::now();
         self.poll_h2(false);
-        // The runtime may have stopped the reading only for others' sake: then it rang, and we go on after them.
+        // The runtime may have stopped reading only to let other tasks run. Then it rang the bell, and reading
+        // continues.
         let read_on = self.bell.take_rung();
         self.collect(now);
-        // First, since what is settled makes room under the scheduler's bound.
+        // First, because settled notifications make room in the scheduler.
         self.scheduler.borrow_mut().flush();
         self.permits.on_limit(self.link.requests.current_max_send_streams());
         if self.state.is_working() {
@@ -281,7 +282,7 @@ impl Connection {
         let Some(GoAway { last_stream, code, reason }) = self.link.cork.take_goaway() else { return };
         let GatewayContext { provider, pool, metrics, .. } = &*self.context;
         if !std::mem::replace(&mut self.is_goaway_counted, true) {
-            metrics.goaways.inc(); // A second one only says up to where it went in the end (RFC 9113, 6.8).
+            metrics.goaways.inc(); // A second GOAWAY only names the final last stream (RFC 9113, 6.8).
         }
         let (slot, count) = (self.slot, self.permits.in_flight());
         info!(provider, pool, slot, code, reason, last_stream, count, "Provider ends the connection");
@@ -302,7 +303,7 @@ impl Connection {
         let (scheduler, unix) = (Rc::clone(&self.scheduler), unix_now());
         let mut scheduler = scheduler.borrow_mut();
         self.context.metrics.streams_ended.add(ended.len() as u64);
-        // One of a batch is enough for a mean.
+        // One answer of a batch is enough for the mean.
         if let Some(one) = ended.iter().find(|it| matches!(it.answer, Answer::Response(..))) {
             self.context.gauge.on_round_trip(now.saturating_duration_since(one.opened_at));
         }
@@ -336,7 +337,7 @@ impl Connection {
         let classify = || self.context.dialect.classify(status, headers, body, unix);
         let mut verdict = panics::catch(Work::Notification, classify).ok()?;
         if let Verdict::Repeat { not_before, .. } = &mut verdict {
-            // Whatever the provider's own rules: RFC 9110, 10.2.3.
+            // Applies besides the provider's own rules: RFC 9110, 10.2.3.
             *not_before = retry_after(headers, unix).unwrap_or_default().max(*not_before);
         }
         Some(verdict)
@@ -408,7 +409,7 @@ impl Connection {
                 if self.authorization.on_expired(authorization, unix_now()) {
                     return Delay::Hurry;
                 }
-                // A fresh credential is said to be too old: a clock is wrong, and only waiting is left.
+                // The provider calls a new credential too old: a clock is wrong, so only waiting helps.
                 self.on_credential_refused(reason);
                 Delay::Backoff(not_before)
             }
@@ -424,7 +425,7 @@ impl Connection {
         self.end.credential_refused = Some(reason.as_str());
     }
 
-    /// On each tick: gives up requests without an answer, and looks whether the peer takes anything and is there.
+    /// On each tick: gives up requests without an answer, and checks that the peer is alive and gives a flow window.
     fn check_alive(&mut self, cx: &mut Context<'_>, now: Instant) {
         self.liveness.poll_pong(&mut Context::from_waker(&self.bell_waker), now);
         if !self.liveness.poll_tick(cx, now) {
@@ -481,7 +482,7 @@ impl Connection {
     fn demand(&mut self) -> usize {
         match self.link.requests.poll_ready(&mut Context::from_waker(&self.bell_waker)) {
             Poll::Ready(Ok(())) => {}
-            Poll::Pending => return 0, // One that was handed over is not open yet.
+            Poll::Pending => return 0, // A request that was handed over is not open yet.
             Poll::Ready(Err(error)) => {
                 if self.state.is_working() {
                     let GatewayContext { provider, pool, .. } = &*self.context;
@@ -497,7 +498,7 @@ impl Connection {
         let by_cork = room / (self.payload_bytes + REQUEST_HEAD_BYTES);
         let window = self.link.cork.window();
         if window < self.payload_mean {
-            return 0; // It would be cut, and wait for its other half where no other connection could take it.
+            return 0; // The window would cut the request, and its rest would wait where no other connection could take it.
         }
         self.permits.demand_within(window as u64, self.payload_mean).min(by_cork)
     }

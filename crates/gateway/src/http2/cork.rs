@@ -9,9 +9,9 @@
 //! opens streams only while the cork is not [blocked](CorkHandle::is_blocked), and the cork takes whole batches without
 //! ever pushing back.
 //!
-//! Being what reads, it also notes why TLS ended: `h2` passes on only the text of such an error, and an alert about our
-//! certificate comes, with TLS 1.3, after the handshake. And it reads along in the frames what `h2` does not tell
-//! (`frames`).
+//! Because all reads pass through it, the cork also notes why TLS ended: `h2` passes on only the text of such an error,
+//! and with TLS 1.3 an alert about our certificate comes after the handshake. It also reads the frames for what `h2`
+//! does not report (`frames`).
 //!
 //! Buffer: the driver stops handing over at [`BATCH_BYTES`]; the hard bound is [`CORK_BYTES_MAX`], reached only if a
 //! peer asks for many small frames (PING, SETTINGS) without reading, and then `h2` stops reading too.
@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::frames::{Frames, GoAway};
 use crate::error::certificate_alert;
 
-/// How much a batch should have at most: four full TLS records.
+/// The target size of a batch: four full TLS records.
 pub(crate) const BATCH_BYTES: usize = 64 * 1024;
 /// Not yet written bytes after which `h2` has to wait.
 pub(crate) const CORK_BYTES_MAX: usize = 1024 * 1024;
@@ -39,7 +39,7 @@ struct Corked<S> {
     written: usize,
     gate_closed: bool,
     blocked: bool,
-    /// The peer's last word on our certificate.
+    /// The peer's last alert about our certificate.
     refusal: Option<&'static str>,
     frames: Frames,
 }
@@ -100,14 +100,14 @@ impl<S: AsyncWrite + Unpin> CorkHandle<S> {
 
     /// Whether `h2` has been told to wait and may hold frames back.
     ///
-    /// Uncorking alone does not end that, since `h2` still holds what it was to wait with; its next write does. That is
-    /// sure to come: who refused it has registered the waker that `h2` was polled with, and polled again it begins with
-    /// what it holds.
+    /// Uncorking alone does not end this, because `h2` still holds the refused frames. The next write of `h2` ends it.
+    /// That write is certain to come: the refusal registered the waker that `h2` was polled with, and at its next poll
+    /// `h2` begins with the frames it holds.
     pub(crate) fn is_blocked(&self) -> bool {
         self.0.borrow().blocked
     }
 
-    /// While closed, reading finds nothing, and nobody is woken for it: the driver polls again with the gate open.
+    /// While closed, reads find nothing and register no waker: the driver polls again with the gate open.
     pub(crate) fn close_gate(&self, closed: bool) {
         self.0.borrow_mut().gate_closed = closed;
     }
@@ -122,7 +122,7 @@ impl<S: AsyncWrite + Unpin> CorkHandle<S> {
         self.0.borrow().frames.window()
     }
 
-    /// How the peer said goodbye, once.
+    /// The peer's GOAWAY, once.
     pub(crate) fn take_goaway(&self) -> Option<GoAway> {
         self.0.borrow_mut().frames.take_goaway()
     }
@@ -179,7 +179,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(())) // That is the point of it.
+        Poll::Ready(Ok(())) // The driver flushes, with `poll_uncork`.
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

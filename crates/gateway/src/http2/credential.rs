@@ -1,9 +1,9 @@
-//! What a gateway proves itself with: the tokens of a signing key, or a certificate (Apple, "Establishing a token-based
+//! The credential of a gateway: the tokens of a signing key, or a certificate (Apple, "Establishing a token-based
 //! connection to APNs", "Establishing a certificate-based connection to APNs").
 //!
-//! A token goes with every request; a certificate is shown once, in the TLS handshake. Of a certificate this module
-//! checks what an operator would otherwise learn from the provider: that key and certificate belong together, that it
-//! has not ended, and which topics it is for. It does not check who issued it: that the provider does.
+//! A token goes with every request. A certificate is shown once, in the TLS handshake. This module checks that key and
+//! certificate belong together, that the certificate has not expired, and which topics it is for, so that the operator
+//! learns of a mistake before the provider refuses. It does not check who issued the certificate; the provider does.
 //!
 //! Topics are in an extension of Apple's, 1.2.840.113635.100.6.3.6: a sequence of names, each followed by a sequence of
 //! its kinds. A certificate without it names its one topic as UID of its subject (RFC 4519, 2.39).
@@ -27,7 +27,7 @@ const TOPICS_EXTENSION: Oid<'static> = oid!(1.2.840.113635.100.6.3.6);
 /// `UID` in a subject.
 const USER_ID: Oid<'static> = oid!(0.9.2342.19200300.100.1.1);
 
-/// What a gateway proves itself with.
+/// The credential of a gateway.
 #[derive(Debug, Clone)]
 pub enum Credential {
     /// Signed tokens; to be shared by all gateways with the same key, see [`tidings_push::apns::ProviderKeys`].
@@ -63,7 +63,7 @@ impl Credential {
     }
 }
 
-/// Why a certificate cannot be used. Nothing of the key is repeated.
+/// Why a certificate cannot be used. The error shows nothing of the key.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// The text holds no certificate.
@@ -154,8 +154,7 @@ impl ClientCertificate {
         &self.topics
     }
 
-    /// Whether notifications for `app` may be sent with it. One that names no topics is left to the provider's
-    /// judgement.
+    /// Whether notifications for `app` may be sent with it. If the certificate names no topics, the provider decides.
     pub fn covers(&self, app: &AppId) -> bool {
         self.topics.is_empty() || self.topics.iter().any(|topic| topic == app.as_str())
     }
@@ -184,7 +183,7 @@ fn topics(certificate: &X509Certificate<'_>) -> Vec<String> {
     ids.filter_map(|id| id.as_str().ok()).map(ToOwned::to_owned).collect()
 }
 
-/// The names in Apple's extension; what is no sequence names nothing.
+/// The names in Apple's extension; none if it is not a sequence.
 fn stated_topics(der: &[u8]) -> Option<Vec<String>> {
     let (_, names) = Sequence::from_der(der).ok()?;
     let mut topics = Vec::new();

@@ -1,10 +1,9 @@
-//! What passes over a connection and `h2` does not tell: how much the peer lets us send, and why it says goodbye.
+//! Reads in the frames what `h2` does not report: the connection's flow window, and the reason of a GOAWAY.
 //!
-//! `h2` keeps the connection's flow window to itself, and of a GOAWAY without an error it forgets the debug data. Both
-//! decide something here: requests that go out beyond the window would wait inside `h2`, where no other connection
-//! could take them, and an operator wants to know why APNs closes connections. So the frames are read along, in both
-//! directions: their heads, and the payload of the three kinds that matter. Nothing is judged; what is malformed `h2`
-//! will refuse.
+//! `h2` does not show the connection's flow window, and it drops the debug data of a GOAWAY without an error. Both are
+//! needed: requests beyond the window would wait inside `h2`, where no other connection could take them, and an
+//! operator wants to know why APNs closes connections. So this module reads the frames of both directions: their heads,
+//! and the payload of the three kinds that matter. It checks nothing; `h2` refuses malformed frames.
 //!
 //! Window of the connection (RFC 9113, 6.9): 65,535 to begin with, plus each WINDOW_UPDATE of stream 0, less each DATA
 //! frame's payload. Cost: a few nanoseconds per frame. Memory: [`KEPT_BYTES_MAX`] per direction.
@@ -15,9 +14,9 @@ const HEAD_BYTES: usize = 9;
 const PREFACE_BYTES: usize = 24;
 /// The window of a new connection (RFC 9113, 6.9.2).
 const WINDOW_BYTES: i64 = 65_535;
-/// Beginning of a payload that is kept: of a GOAWAY its numbers and what fits of its reason.
+/// Bytes of a payload that are kept: the numbers of a GOAWAY and the beginning of its reason.
 const KEPT_BYTES_MAX: usize = 8 + 256;
-/// Characters of a reason that are told.
+/// Characters of a reason that are reported.
 const REASON_CHARS_MAX: usize = 64;
 
 const DATA: u8 = 0;
@@ -31,7 +30,7 @@ pub(crate) struct GoAway {
     pub(crate) last_stream: u32,
     /// RFC 9113, 7.
     pub(crate) code: u32,
-    /// Its words: the `reason` in them, as APNs has it, or the beginning; visible ASCII.
+    /// The debug data: its `reason` field, as APNs sends it, or its beginning. Visible ASCII.
     pub(crate) reason: String,
 }
 
@@ -74,7 +73,7 @@ impl Frames {
         usize::try_from(self.window).unwrap_or(0)
     }
 
-    /// How the peer said goodbye, once.
+    /// The peer's GOAWAY, once.
     pub(crate) fn take_goaway(&mut self) -> Option<GoAway> {
         self.goaway.take()
     }
@@ -107,7 +106,7 @@ impl Frame<'_> {
 
 /// Finds the frames in one direction's bytes, however they are cut.
 struct Scanner {
-    /// Bytes that are of no frame.
+    /// Bytes that belong to no frame.
     skip: usize,
     head: [u8; HEAD_BYTES],
     /// How much of the head is there.

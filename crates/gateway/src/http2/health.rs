@@ -1,24 +1,24 @@
-//! How a gateway stands with its provider, for those who ask whether the server is ready.
+//! The state of a gateway's connection to its provider, for `/ready`.
 //!
-//! The slots of the connections say what happens; from that follows one [`Condition`], and since when it holds.
-//! A refused credential counts until the provider accepts something or there is another credential, whatever connections
-//! there are: a provider that checks a token only with the first request accepts the connection before.
+//! The slots report what happens to connections. From that follows one [`Condition`] with its start. A refused
+//! credential counts until the provider accepts a notification or there is another credential, even if connections are
+//! up: a provider that checks a token with the first request accepts the connection before.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidings_telemetry::unix_now;
 use tidings_types::Timestamp;
 
-/// How a gateway stands with its provider.
+/// The state of a gateway's connection to its provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// No connection is up; the next attempt is on its way or waits for its turn.
+    /// No connection is up; the next attempt is running or waits for its turn.
     Connecting,
     /// At least one connection is up.
     Connected,
     /// No connection is up, and every address of the provider failed several times in a row: attempts have become rare.
     BreakerOpen,
-    /// The provider does not take the credential. An operator has to act.
+    /// The provider refuses the credential. An operator has to act.
     CredentialRefused,
 }
 
@@ -61,7 +61,7 @@ impl HealthWatch {
         self.change(|seen| seen.connection_count = seen.connection_count.saturating_sub(1));
     }
 
-    /// A connection was not made; `is_broken`: every address of the provider is left alone for a while now.
+    /// A connection was not made. `is_broken`: the breakers of all addresses are open.
     pub(crate) fn on_failed(&self, is_broken: bool) {
         self.change(|seen| seen.is_broken = is_broken);
     }
@@ -90,7 +90,7 @@ impl HealthWatch {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        // Nothing that could panic runs under this lock, so there is nothing a poisoned one could have left half done.
+        // No code under this lock can panic, so a poisoned lock guards consistent data.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,14 +10,14 @@ use tidings_types::EventPriority;
 /// Lakes of a pool, one per priority.
 pub(crate) const LAKE_COUNT: usize = EventPriority::ALL.len();
 
-/// Takes from all lakes of a pool by [`Turns`], and waits in the lines of those that have nothing.
+/// Takes from all lakes of a pool by [`Turns`], and waits in the lines of empty lakes.
 pub(crate) struct Intake {
     lines: [Line; LAKE_COUNT],
 }
 
 struct Line {
     consumer: Consumer<Notification>,
-    /// It stands in line. Otherwise there is nothing to leave, and a lock is spared.
+    /// It waits in a line. If not, leaving needs no lock.
     waits: bool,
 }
 
@@ -28,10 +28,10 @@ impl Intake {
         Self { lines }
     }
 
-    /// Takes up to `demand`, of each lake after what `at_hand` has of its priority: that is told how many are wanted
-    /// and returns how many it had. Out of the lakes come at most `room`, appended to `out` by priority. Returns
-    /// whether all lakes are closed and empty. What is missing wakes the task when it comes. Without demand or room it
-    /// leaves all lines.
+    /// Takes up to `demand` notifications, for each priority first from `at_hand`, then from its lake. `at_hand` is
+    /// told how many are wanted and returns how many it had. At most `room` come out of the lakes; they are appended to
+    /// `out` by priority. Returns whether all lakes are closed and empty. If some are missing, the task is woken when
+    /// they come. Without demand or room it leaves all lines.
     pub(crate) fn poll_take(
         &mut self,
         cx: &mut Context<'_>,

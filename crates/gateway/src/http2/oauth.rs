@@ -1,12 +1,12 @@
-//! Access tokens that somebody else makes: fetched once for all connections and threads of a gateway.
+//! Access tokens from a token endpoint, fetched once for all connections and threads of a gateway.
 //!
-//! When one is due, what an answer means and how long to wait after a failure, [`AccessTokens`] says; here it is
-//! fetched, over a connection of its own each time, since it is needed once an hour. Connections send nothing while
-//! there is no token; what is to be sent waits in the lakes then. A fetch that fails is tried again for ever: an
-//! operator may repair it, or the network.
+//! [`AccessTokens`] decides when a fetch is due, what an answer means and how long to wait after a failure. This module
+//! fetches, over a new connection each time, because that is needed once an hour. While there is no token, connections
+//! send nothing and notifications wait in the lakes. A failed fetch is tried again without end, because the operator or
+//! the network may repair the cause.
 //!
-//! Gateways that share an [`OAuth`] all look after it, each in a thread of its own (`token_thread`); one of them fetches
-//! at a time, and another goes on if that one ends.
+//! Each gateway that shares an [`OAuth`] has a thread for it (`token_thread`). One of them fetches at a time, and
+//! another continues if that one ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::metrics::Metrics;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
 /// A token has some 1 KiB, an error less.
 const LIMITS: Limits = Limits { head_bytes_max: 16 * 1024, body_bytes_max: 16 * 1024 };
-/// A clock that is set is noticed this soon.
+/// A change of the clock is noticed within this time.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The access tokens of one service account. Made from its key; the [`crate::Gateway`] that has it as its credential
@@ -38,7 +38,7 @@ pub struct OAuth {
     /// Path and query at the origin.
     target: String,
     tokens: AccessTokens,
-    /// Counts what happens to them: one came, or one was refused.
+    /// Counts changes: a token came, or a token was refused.
     changes: watch::Sender<u64>,
 }
 
@@ -46,14 +46,14 @@ impl OAuth {
     /// Tokens for this account, from the endpoint that its key names.
     ///
     /// # Errors
-    /// When that endpoint is no address of a server.
+    /// If that endpoint is not a valid server address.
     pub fn new(account: ServiceAccount) -> Result<Self, OriginError> {
         let (origin, target) = Origin::split(account.token_uri())?;
         Ok(Self { account, origin, target, tokens: AccessTokens::new(), changes: watch::Sender::new(0) })
     }
 
-    /// Whether both are the same account with the same key: then they ask alike, for such signatures have no chance in
-    /// them (RFC 8017, 8.2).
+    /// Whether both are the same account with the same key. Then they sign the same, because these signatures are
+    /// deterministic (RFC 8017, 8.2).
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let asked = |oauth: &Self| oauth.account.token_request(Timestamp(0));
         self.account.token_uri() == other.account.token_uri() && asked(self) == asked(other)
@@ -80,10 +80,10 @@ impl OAuth {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Fetches whenever it is due, for ever.
+    /// Fetches whenever it is due. Never ends.
     ///
     /// # Cancel safety
-    /// Cancel safe: a fetch that is broken off may be begun again at once.
+    /// Cancel safe: an interrupted fetch may be started again at once.
     pub(super) async fn keep_fresh(&self, roots: &Roots, teller: &Teller) {
         let mut changes = self.changes.subscribe();
         loop {
@@ -130,7 +130,7 @@ impl fmt::Debug for OAuth {
     }
 }
 
-/// A refresh that has begun. Dropped without an answer, it lets another begin.
+/// A refresh that has begun. If dropped without an answer, another may begin.
 pub(super) struct Refresh<'a> {
     oauth: &'a OAuth,
     is_answered: bool,
@@ -152,7 +152,7 @@ impl Drop for Refresh<'_> {
     }
 }
 
-/// Tells operators what came of a fetch.
+/// Logs the result of a fetch.
 #[derive(Clone)]
 pub(super) struct Teller {
     /// The names for logs.

@@ -1,9 +1,9 @@
-//! How many connections a thread has: more while those there are have no room for what waits, fewer after minutes in
-//! which they had.
+//! How many connections a thread has: more while the open ones have no room for what waits, fewer after minutes with
+//! room.
 //!
-//! The rule for growing and shrinking is [`ConnectionCount`]; here is what it is told. A provider that lowers its
-//! limits answers bad tokens that way, and more connections would be a way around it. So lowered limits are no reason
-//! to grow, unless less than the configured floor goes out: then as many are opened as that takes, up to the maximum.
+//! [`ConnectionCount`] has the rule for growing and shrinking; this module feeds it. A provider lowers its limits in
+//! answer to bad tokens, and more connections would evade that. So lowered limits are no reason to grow, unless the
+//! rate is below the configured floor: then as many connections are opened as the floor needs, up to the maximum.
 
 use std::time::Duration;
 
@@ -14,9 +14,10 @@ use super::scheduler::Occupation;
 
 /// How often it is looked at.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
-/// Streams per connection up to which a limit counts as lowered. One that has not proven its token has one as well.
+/// A limit of at most this many streams per connection counts as lowered. A connection that has not proven its token
+/// also has a limit of one.
 const LOWERED_LIMIT: u64 = 2;
-/// Of the rate, the part that one tick replaces: one in so many, so that it is that of the last second or so.
+/// One tick replaces one part in this many of the rate, so the rate is that of about the last second.
 const SMOOTHING: f64 = 8.0;
 
 /// The number of one thread's connections.
@@ -37,11 +38,11 @@ impl Scaling {
         Self { count: ConnectionCount::new(least, most), target: min, floor, rate: 0.0, seen: None }
     }
 
-    /// How many there are to be now; `waiting`: the lakes hold something.
+    /// The target number of connections. `waiting`: the lakes are not empty.
     pub(crate) fn on_tick(&mut self, occupation: &Occupation, waiting: bool, now: Timestamp) -> usize {
         self.measure(occupation.settled, now);
         let Occupation { connections, hungry, limit, in_flight, .. } = *occupation;
-        // While one is still being made, nobody knows whether it will be enough.
+        // While a connection is still being made, it is unknown whether it will be enough.
         let exhausted = waiting && hungry == 0 && connections >= self.target;
         let lowered = limit <= LOWERED_LIMIT * connections as u64;
         let wanted = exhausted && (!lowered || self.floor.is_some_and(|floor| self.rate < floor));

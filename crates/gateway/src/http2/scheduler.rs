@@ -7,19 +7,20 @@
 //!             └────────────────────  waiting (until due, and paid) ────┘
 //! ```
 //!
-//! The scheduler is put together from parts: `supply` (what is ready, and what the lakes hold), `repeats` (what waits),
-//! `occupation` (the connections), [`Grants`] (quota and pauses) and [`Outcomes`]. Here is what holds between them: how
-//! many are held, and who is woken for what.
+//! The scheduler has these parts: `supply` (ready notifications, and the lakes), `repeats` (waiting notifications),
+//! `occupation` (the connections), [`Grants`] (quota and pauses) and [`Outcomes`]. This module has what holds between
+//! them: how many notifications are held, and which task is woken when.
 //!
-//! What is sent has to be granted by the throttle first, repeats too: so what waits for a quota waits in the lakes,
-//! where the most urgent comes first, and not here.
+//! The throttle must grant every attempt first, repeats too. So notifications that wait for a quota wait in the lakes,
+//! where urgent ones come first, and not here.
 //!
-//! What waits takes no room from what can be sent: a provider may have a few devices wait for an hour.
+//! Waiting repeats take no room from notifications that can be sent, because a provider may make a few devices wait for
+//! an hour.
 //!
 //! Bounds: nothing is taken from the lakes while `held_max` notifications are in flight or ready, or while
-//! [`WAITING_FACTOR`]` × held_max` are held in all, waiting ones included. Beyond that only a sweep of the lakes holds
-//! more, up to another `held_max`: so it can settle what is over although nothing is taken. Every one held is settled
-//! exactly once, or counted as left behind when the gateway is stopped before.
+//! [`WAITING_FACTOR`]` × held_max` are held in all, waiting ones included. Only a sweep of the lakes holds more, up to
+//! another `held_max`, so that it can settle what is over although nothing is taken. Every held notification is settled
+//! exactly once, or counted as left behind if the gateway is stopped before.
 
 mod occupation;
 mod repeats;
@@ -45,14 +46,14 @@ use crate::attempt::{Attempt, Standings};
 use crate::metrics::{Metrics, Repeat};
 use crate::settle::Outcomes;
 
-/// How many times `held_max` may be held with those that wait: some 160 bytes and a device's address each.
+/// With waiting repeats, this many times `held_max` may be held: some 160 bytes and a device's address each.
 const WAITING_FACTOR: usize = 16;
 
 /// What a connection can use now.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Demand {
     pub(crate) count: usize,
-    /// If not, it waits for its credential: nothing is taken for it, and it is woken with the others.
+    /// If false, it waits for its credential: nothing is taken for it, and it is woken with the other connections.
     pub(crate) may_send: bool,
 }
 
@@ -64,7 +65,7 @@ impl Demand {
 /// When a repeat may be made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Delay {
-    /// At once the first time, on whichever connection has room; later as `Backoff`.
+    /// At once the first time, on any connection with room; later as `Backoff`.
     Hurry,
     /// After back-off, and not before this.
     Backoff(Duration),
@@ -149,8 +150,8 @@ impl Scheduler {
         self.seats.wake_hungry();
     }
 
-    /// Appends up to `demand` notifications that are to be sent now; those that must not be any more are settled
-    /// instead. What is missing wakes the connection in `slot` when it comes. A demand of 0 leaves the line.
+    /// Appends up to `demand` notifications to send now. Those that are over are settled instead. If some are missing,
+    /// the connection in `slot` is woken when they come. A demand of 0 leaves the line.
     pub(crate) fn take(
         &mut self,
         cx: &mut Context<'_>,
@@ -183,9 +184,10 @@ impl Scheduler {
         }
     }
 
-    /// Settles what is expired, cancelled or superseded although nobody takes anything: while the provider cannot be
-    /// reached, has no credential of ours or wants a pause, a job comes to its end nevertheless. Does nothing while
-    /// something is taken. Of each lake it looks behind what is over; the first that is not moves up, one at a time.
+    /// Settles notifications that are over while connections take nothing, so that jobs end even while the provider
+    /// cannot be reached, our credential is missing or the provider wants a pause. Does nothing while notifications are
+    /// taken. In each lake it settles from the front until it finds one that is not over; that one moves up, one at a
+    /// time.
     pub(crate) fn sweep(&mut self, lakes: &Lakes) {
         if std::mem::take(&mut self.taken_since_sweep) {
             return;
@@ -215,16 +217,16 @@ impl Scheduler {
         }
     }
 
-    /// Settles what is expired, cancelled or superseded while it waits, due or not. Looks at some of them and returns
-    /// whether there are more to look at, from where it stopped.
+    /// Settles waiting repeats that are over, due or not. Looks at some of them and returns whether there are more. The
+    /// next call continues there.
     pub(crate) fn sweep_waiting(&mut self) -> bool {
         let has_more = self.repeats.sweep(&mut self.outcomes, Instant::now(), unix_now());
         self.flush();
         has_more
     }
 
-    /// A request that was made at `sent_at` was refused: nothing is sent to this provider before `pause` is over, by any
-    /// thread. Returns whether that is news, and at how many requests a minute it goes on, if there is a quota.
+    /// A request that was made at `sent_at` was refused: no thread sends to this provider before `pause` is over.
+    /// Returns whether this pause is new, and with a quota the requests per minute after it.
     pub(crate) fn pause(&mut self, pause: Duration, sent_at: Timestamp, now: Timestamp) -> (bool, Option<u64>) {
         self.grants.pause(pause, sent_at, now)
     }
@@ -260,7 +262,7 @@ impl Scheduler {
         self.outcomes.settle(attempt, Outcome::Rejected(reason), gone_at, now);
     }
 
-    /// The provider answered, and reading the answer panicked: it may have been delivered.
+    /// Reading the provider's answer panicked: the notification may have been delivered.
     pub(crate) fn on_unreadable(&mut self, attempt: Attempt, now: Instant) {
         self.outcomes.settle(attempt, Outcome::Unknown, None, now);
     }

@@ -28,10 +28,11 @@ use crate::drain::{Drained, Phase, Worker};
 use crate::error::{AccessError, StartError};
 use crate::metrics::Metrics;
 
-/// How often what is over is settled, where it waits for a repeat or while nothing can be sent.
+/// How often notifications that are over are settled, while they wait for a repeat or nothing can be sent.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A running gateway: threads that send what the lakes hold. Dropping it aborts them; better is [`Gateway::drain`].
+/// A running gateway: threads that send the notifications of the lakes. Dropping it aborts them; prefer
+/// [`Gateway::drain`].
 pub struct Gateway {
     /// The names for logs.
     provider: &'static str,
@@ -61,10 +62,10 @@ struct Plan {
 }
 
 impl Gateway {
-    /// Starts the threads; they connect at once and take from `lakes` whatever comes.
+    /// Starts the threads. They connect at once and take notifications from `lakes`.
     ///
     /// # Errors
-    /// When the configuration cannot work. That the provider cannot be reached is no error: it is tried again for ever.
+    /// If the configuration cannot work. An unreachable provider is not an error: the threads retry without end.
     pub fn start(
         config: GatewayConfig,
         lakes: Lakes,
@@ -110,12 +111,12 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Makes all connections to come with this credential and these certificates to trust (without any, the system's).
-    /// Those that are open let what they have under way be answered and end, beside the new ones. Returns whether
-    /// anything is different; if not, nothing happens.
+    /// New connections use this credential and these trusted certificates (or, without any, the system's). Open
+    /// connections wait for the answers in flight and end, beside the new ones. Returns whether anything is different;
+    /// if not, nothing happens.
     ///
     /// # Errors
-    /// When no connection could be made with them; then nothing changes.
+    /// If no connection could be made with them. Then nothing changes.
     pub fn reload(&self, credential: Credential, ca_pem: Option<&str>) -> Result<bool, AccessError> {
         if self.access.borrow().is_same(&credential, ca_pem) {
             return Ok(false);
@@ -124,7 +125,7 @@ impl Gateway {
         Ok(true)
     }
 
-    /// How it stands with its provider.
+    /// The state of its connection to the provider.
     pub fn health(&self) -> HealthWatch {
         self.health.clone()
     }
@@ -199,7 +200,7 @@ async fn drive(plan: Plan, mut phase: watch::Receiver<Phase>) -> usize {
     let changed = scheduler.borrow().changed();
     loop {
         let next = scheduler.borrow_mut().release(Instant::now());
-        // While no connection is up, nobody else notices that the lakes have come to their end.
+        // While no connection is up, only this notices that the lakes are closed and empty.
         let finished = plan.lakes.is_finished() && scheduler.borrow().held() == 0;
         if finished {
             break;

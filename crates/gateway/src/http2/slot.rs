@@ -1,14 +1,14 @@
 //! A slot for a connection: it makes a connection, lets it work until it leaves, and makes the next one.
 //!
-//! A connection that leaves has answers under way; it waits for them beside its successor, so that neither a GOAWAY nor
-//! another credential makes a pause. At most [`LEAVING_COUNT_MAX`] do; then the next connection waits for one of them.
+//! A connection that leaves waits for its last answers beside its successor, so that a GOAWAY or another credential
+//! causes no pause. At most [`LEAVING_COUNT_MAX`] connections do so; then the next connection waits for one of them.
 //!
-//! A connection that could not be made, or left before a single final answer, delays the next one (full jitter, up to
-//! 10 s); a refused credential delays it up to a minute, or until there is another. One that was of use is replaced at
-//! once.
+//! A connection that could not be made, or left without a final answer, delays the next one (full jitter, up to 10 s).
+//! A refused credential delays it up to a minute, or until there is another credential. A connection that was of use is
+//! replaced at once.
 //!
-//! Not every slot has a connection: those from the thread's *target* on rest until they are wanted (`scaling`). A slot
-//! that is not wanted any more lets its connection leave.
+//! Not every slot has a connection: slots from the thread's *target* on rest until they are needed (`scaling`). A slot
+//! that is no longer needed lets its connection leave.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -31,7 +31,7 @@ use super::scheduler::Scheduler;
 
 /// Longest wait after a refused credential.
 const CREDENTIAL_BACKOFF_CAP: Duration = Duration::from_secs(60);
-/// Shortest window of that wait: an operator has to act, seconds do not matter.
+/// Shortest window of that wait: an operator has to act, so seconds do not matter.
 const CREDENTIAL_BACKOFF_BASE: Duration = Duration::from_secs(1);
 /// A connection that lived this long was of use, even if nothing was sent on it.
 const USEFUL_LIFE: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ pub(crate) async fn keep_connected(plan: Plan) {
 
 struct Slot {
     plan: Plan,
-    /// They open nothing more; each tells whether it was of use in the end, and its credential not refused.
+    /// Leaving connections open nothing more. Each returns whether it was of use and its credential was not refused.
     leaving: JoinSet<bool>,
     /// In a row.
     failures: u32,
@@ -159,8 +159,8 @@ impl Slot {
         }
     }
 
-    /// What comes of use only while it leaves, because it was told to go before it was answered, is no failure either.
-    /// A panic is the thread's end, not a connection's.
+    /// A connection that gets its first answer only while it leaves is not a failure either. A panic ends the thread,
+    /// not only the connection.
     fn see(&mut self, ended: Result<bool, JoinError>) {
         match ended {
             Ok(true) => self.failures = 0,
@@ -199,7 +199,7 @@ impl Slot {
         self.plan.context.health.on_taken();
     }
 
-    /// Does `work` until it is done or the slot is called, and meanwhile sees to the connections that leave.
+    /// Runs `work` until it is done or the slot is called, and meanwhile handles the connections that leave.
     async fn unless_called<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Call> {
         let slot = self.plan.slot;
         let (mut work, mut access, mut target) = (pin!(work), self.plan.access.clone(), self.plan.target.clone());
@@ -213,7 +213,7 @@ impl Slot {
         });
         loop {
             tokio::select! {
-                biased; // A connection's turn costs the most: what is quick and rare is looked at first.
+                biased; // A connection's turn costs the most, so quick and rare events are checked first.
                 Some(ended) = self.leaving.join_next() => self.see(ended),
                 call = &mut called => return Err(call),
                 done = &mut work => return Ok(done),

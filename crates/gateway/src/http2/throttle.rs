@@ -1,7 +1,7 @@
-//! What all threads of a gateway may send together: the provider's quota, and its pauses.
+//! Limits what all threads of a gateway send together: the provider's quota, and its pauses.
 //!
-//! Asked before the lakes are, so that what waits for a quota waits there, where the most urgent and freshest goes
-//! first. Without a quota and without a pause it costs one atomic read per batch.
+//! It is asked before notifications are taken, so that they wait for a quota in the lakes, where urgent ones go first.
+//! Without a quota and a pause it costs one atomic read per batch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use tidings_push::pacing::Quota;
 use tidings_types::Timestamp;
 use tokio::time::Instant;
 
-/// The longest pause that is obeyed: a provider's slip must not stop everything for a week.
+/// The longest pause that is obeyed: a mistake of the provider must not stop everything for a week.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
 /// How soon to ask again at the earliest, so that a quota is spent in batches.
 const AGAIN_MIN: Duration = Duration::from_millis(10);
@@ -64,8 +64,8 @@ impl Throttle {
         next.max(AGAIN_MIN)
     }
 
-    /// Grants nothing for so long, since a request that was made at `sent_at` was refused. Returns whether that is
-    /// news.
+    /// Grants nothing for this time, because a request that was made at `sent_at` was refused. Returns whether this
+    /// pause is new.
     pub(crate) fn pause(&self, pause: Duration, sent_at: Timestamp, now: Timestamp) -> bool {
         let pause = pause.min(PAUSE_MAX);
         if let Some(quota) = &self.quota {
@@ -84,7 +84,7 @@ impl Throttle {
     }
 }
 
-/// One thread's side of it: asks, and remembers when to ask again.
+/// One thread's side of the throttle: asks, and remembers when to ask again.
 pub(crate) struct Grants {
     throttle: Arc<Throttle>,
     /// If less was granted than was wanted.
@@ -111,8 +111,8 @@ impl Grants {
         (self.throttle.pause(pause, sent_at, unix), self.throttle.rate())
     }
 
-    /// All that was granted is used, and more was wanted: it is to be asked again when it may grant more. Returns
-    /// whether that is sooner than was known.
+    /// Everything that was granted is used, and more was wanted: sets when to ask again. Returns whether that is sooner
+    /// than before.
     pub(crate) fn ask_again(&mut self, now: Instant, unix: Timestamp) -> bool {
         let at = now + self.throttle.again_in(unix);
         let is_sooner = self.again_at.is_none_or(|before| at < before);
@@ -133,12 +133,12 @@ impl Grants {
     }
 }
 
-/// Nothing that could panic runs under these locks, so a poisoned one has nothing half done.
+/// No code under these locks can panic, so a poisoned lock guards consistent data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A clock that was set back ends a pause: it can no longer be told how much of it is left.
+/// A clock that was set back ends a pause, because the rest of the pause is no longer known.
 fn is_paused(until: Timestamp, now: Timestamp) -> bool {
     now < until && until.saturating_since(now) <= PAUSE_MAX
 }

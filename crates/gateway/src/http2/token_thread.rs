@@ -1,8 +1,8 @@
-//! The thread that has access tokens fetched.
+//! The thread that fetches access tokens.
 //!
-//! A gateway whose credential is an account has one more thread for this, `gateway-tokens`: in a drain the others come
-//! to their end one by one, and the last may need tokens for longer than any of them lives. Without such a thread, which
-//! is logged, a thread of the gateway does it beside its work.
+//! A gateway whose credential is an account has one more thread, `gateway-tokens`. In a drain the other threads end one
+//! by one, so a thread that fetches could end before the last thread that needs tokens. If this thread cannot be
+//! started, that is logged, and a thread of the gateway fetches beside its work.
 
 use std::io;
 use std::sync::Arc;
@@ -14,25 +14,30 @@ use tracing::error;
 use super::connect::Access;
 use super::oauth::Teller;
 
-/// Has the tokens fetched of whatever credential the gateway has at the time, for as long as there is the gateway:
-/// dropping the future, which never ends, changes nothing about that.
+/// Fetches tokens for the gateway's current credential as long as the gateway exists. The future never ends; dropping
+/// it does not stop the fetching.
 pub(crate) async fn keep_fresh(mut access: watch::Receiver<Arc<Access>>, teller: Teller) {
     let is_needed = access.wait_for(|access| access.credential.oauth().is_some()).await.is_ok();
     if is_needed {
         let builder = std::thread::Builder::new().name("gateway-tokens".to_owned());
         if let Err(error) = follow_apart(builder, access.clone(), teller.clone()).await {
             let (provider, pool) = (&teller.provider, &teller.pool);
-            error!(provider, pool, error = chain(&error), "No thread for access tokens, a drain may end without one");
+            error!(
+                provider,
+                pool,
+                error = chain(&error),
+                "Cannot start the thread for access tokens, a drain may lack a token at its end"
+            );
             follow(access, teller).await;
         }
     }
     std::future::pending().await
 }
 
-/// [`follow`] in a thread of its own, which ends by itself when the gateway is gone; passes its panic on.
+/// Runs [`follow`] in a separate thread, which ends when the gateway is gone, and resumes its panic.
 ///
 /// # Errors
-/// When there is no such thread.
+/// If the thread cannot be started.
 ///
 /// # Cancel safety
 /// The thread goes on.
@@ -42,9 +47,9 @@ async fn follow_apart(
     teller: Teller,
 ) -> io::Result<()> {
     let (ended_tx, ended) = oneshot::channel();
-    // The runtime is made in there: one that ends in here, because there is no thread, would panic.
+    // The runtime is made in the thread: if it were made here and no thread started, dropping it here would panic.
     let thread = builder.spawn(move || {
-        _ = ended_tx.send(block_on(follow(access, teller))); // Nobody listens when who asked has come to its end.
+        _ = ended_tx.send(block_on(follow(access, teller))); // The receiver may have ended.
     })?;
     match ended.await {
         Ok(result) => result,

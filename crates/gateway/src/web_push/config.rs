@@ -1,4 +1,4 @@
-//! What an operator can say about sending to browsers with one key, and the services that it is for.
+//! The settings of sending to browsers with one key, and its services.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,12 +35,12 @@ pub struct WebPushConfig {
     pub network: Arc<dyn Network>,
 }
 
-/// The push services of one rule about hosts, or its quarantine: what they have for themselves.
+/// The push services of one rule about hosts, or of its quarantine, with their own settings.
 #[derive(Debug, Clone)]
 pub struct WebPushService {
     /// The pool's name in logs and metrics.
     pub name: String,
-    /// Which endpoints are asked. Those that admit private addresses are for development.
+    /// The endpoints that are allowed. Rules that admit private addresses are for development.
     pub rules: EndpointRules,
     /// Most origins with connections at a time.
     pub origin_count_max: usize,
@@ -64,7 +64,7 @@ impl WebPushConfig {
     }
 }
 
-// Certificates to trust are long and say nothing.
+// Without the certificates to trust, which are long and not useful.
 impl fmt::Debug for WebPushConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WebPushConfig")

@@ -1,4 +1,4 @@
-//! The loop that owns origins and outcomes: takes from the lakes, starts attempts, does what their reports say.
+//! The loop that owns origins and outcomes: takes from the lakes, starts attempts, handles their reports.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -30,11 +30,11 @@ use crate::drain::Phase;
 use crate::metrics::{Metrics, Repeat};
 use crate::settle::Outcomes;
 
-/// How often queues are looked through for what is over, and idle connections closed.
+/// How often notifications that are over are settled, and idle connections closed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Reports that are dealt with before something is started again.
+/// Reports that are handled before new attempts are started.
 const REPORTS_PER_TURN: usize = 64;
-/// How often an operator is told that a key is refused.
+/// The log says at most this often that a key is refused.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A notification that was handed out by the origins.
@@ -59,7 +59,7 @@ pub(super) struct Driver {
     /// What the lakes gave, before it is looked at; empty between turns.
     inbox: Vec<(usize, Notification)>,
     origins: Origins<Attempt, Link>,
-    /// Paths to origins that have connections; the others' are forgotten with each sweep.
+    /// Paths to origins that have connections; each sweep forgets the others.
     paths: HashMap<Name, WeakPath>,
     /// What bounds the connections to each of them.
     terms: Terms,
@@ -91,7 +91,7 @@ impl Driver {
     ) -> Self {
         let limits = Limits {
             origin_count_max: service.origin_count_max,
-            attempt_count_max: config.connection_count_max, // Its first connection may show that it takes more.
+            attempt_count_max: config.connection_count_max, // Until its first connection shows that it takes more.
             held_max: config.held_max,
             idle_timeout: config.idle_timeout,
         };
@@ -172,8 +172,8 @@ impl Driver {
         due.map_or(self.sweep_at, |due| due.min(self.sweep_at))
     }
 
-    /// Takes up what there is to make attempts with. With other certificates to trust, ways are looked for anew, and
-    /// connections made with the old ones end.
+    /// Takes the current key and trusted certificates. With other certificates, paths are made anew, and connections
+    /// made with the old certificates end.
     fn renew(&mut self, now: Now) {
         let access = Arc::clone(&self.access.borrow());
         let tls = &std::mem::replace(&mut self.current, access).tls;
@@ -183,7 +183,7 @@ impl Driver {
         }
     }
 
-    /// Gives what the lakes gave to its origins.
+    /// Gives notifications from the lakes to their origins.
     fn accept(&mut self) {
         let (now, mut inbox) = (Now::read(), std::mem::take(&mut self.inbox));
         let mut standings = self.outcomes.standings();
@@ -193,7 +193,7 @@ impl Driver {
         self.inbox = inbox;
     }
 
-    /// Gives a notification to its origin, if it is still to be sent and may be; returns whether it is.
+    /// Gives a notification to its origin if it is still to be sent and allowed; returns whether it did.
     fn admit(&mut self, level: usize, notification: Notification, standings: &mut Standings, now: Now) -> bool {
         let attempt = Attempt::new(notification, EventPriority::ALL[level], now.at);
         if let Some(outcome) = attempt.why_over(standings, now.unix) {
@@ -268,12 +268,12 @@ impl Driver {
         }
     }
 
-    /// Does what reports say: of the one that came and of those that are there as well.
+    /// Handles the report that came, and all others that are ready.
     fn finish(&mut self, first: Option<Result<Done, JoinError>>) {
         let mut next = first.or_else(|| self.tasks.try_join_next());
         for count in 1.. {
             match next {
-                // What it says of waiting counts from its end, which may be after that of the one before.
+                // Its pause counts from its own end, which may be later than that of the report before.
                 Some(Ok(done)) => self.on_done(done, Now::read()),
                 // Nobody aborts one while the driver runs.
                 Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
@@ -310,7 +310,7 @@ impl Driver {
         }
     }
 
-    /// `pause` is what its origin's gate keeps of the verdict's wait.
+    /// `pause` is the part of the verdict's wait that the origin's gate keeps.
     fn on_verdict(&mut self, sending: Sending, verdict: Verdict, used: &HeaderValue, pause: Duration, now: Now) {
         match verdict {
             Verdict::Accepted => {
@@ -331,8 +331,8 @@ impl Driver {
         }
     }
 
-    /// Repeats a notification, if there is time for that after `floor`. What of that its origin's gate keeps, `kept`, is
-    /// not waited for here.
+    /// Repeats a notification, if there is time for that after `floor`. The part `kept` of that wait is kept by the
+    /// origin's gate, and not waited for here.
     fn repeat(&mut self, mut sending: Sending, cause: Repeat, floor: Duration, kept: Duration, now: Now) {
         sending.attempt.on_failed(cause, &self.metrics);
         let Some(wait) = sending.attempt.repeat_after(floor, now.unix) else {
@@ -362,9 +362,9 @@ impl Driver {
         self.metrics.streams_allowed.set(streams as i64);
     }
 
-    /// Settles what is over at the front of lakes that nothing is asked of, because origins take nothing of what they
-    /// hold. The first that is to be sent moves up, while there is room: what is over behind it ends with a later
-    /// sweep, and if its origin takes it, others pass.
+    /// Settles what is over at the front of lakes from which nothing is taken, because origins take nothing of what
+    /// they hold. The first notification that is still to be sent moves up, while there is room. A later sweep settles
+    /// what is over behind it, and if its origin takes it, others pass.
     fn sweep_lakes(&mut self, standings: &mut Standings, now: Now) {
         let lakes = self.service.lakes.clone();
         for (level, lake) in lakes.all().iter().enumerate() {
@@ -381,7 +381,7 @@ impl Driver {
         }
     }
 
-    /// An origin does not take our key: once in a while, for it may be many notifications'.
+    /// Logs that an origin refuses our key, at a limited rate, because that may concern many notifications.
     fn log_refusal(&mut self, origin: &str, reason: AnyReason, now: Now) {
         let is_due = |at| now.at.saturating_duration_since(at) >= REFUSAL_LOG_INTERVAL;
         if self.refusal_logged_at.is_none_or(is_due) {
@@ -393,7 +393,7 @@ impl Driver {
     }
 }
 
-/// What a report says about its origin: how it is, and how long it wants to be left alone.
+/// What a report says about its origin: its health, and the pause it wants.
 fn bearing(report: &Report) -> (Health, Duration) {
     match report {
         Report::Answered { verdict: Verdict::Repeat { reason, advice, not_before }, .. } => {
@@ -407,7 +407,7 @@ fn bearing(report: &Report) -> (Health, Duration) {
             (Health::Failing, Duration::ZERO)
         }
         Report::NotSent { .. } | Report::Lost { .. } => (Health::Unknown, Duration::ZERO),
-        // With the next one it is the same, and it is told at once.
+        // The next notification gets the same result at once.
         Report::Forbidden | Report::Unsendable(_) => (Health::Unknown, Duration::ZERO),
     }
 }

@@ -1,12 +1,12 @@
-//! One exchange with a push service, for one attempt: sign, encrypt, send, and what came of it.
+//! One exchange with a push service, for one attempt: sign, encrypt, send, read the answer.
 //!
-//! A task of its own, so that a slow service keeps nobody waiting and encryption (an ECDH on P-256 and a key pair,
+//! It is a separate task, so that a slow service delays no other, and encryption (an ECDH on P-256 and a key pair,
 //! about 0.1 ms) spreads over the runtime's threads. A repeat is encrypted anew, with a new key pair and salt: the
-//! texts of two attempts have nothing in common but their length.
+//! ciphertexts of two attempts share only their length.
 //!
-//! A request that the service may have seen is never sent again here: whether it may be is decided by who knows the answer's
-//! meaning. One that an ending HTTP/2 connection did nothing with goes out once more, on another connection. What comes back
-//! is bounded (`link`), and has `answer_timeout` for it.
+//! A request that the service may have seen is never sent again here; the driver, which knows the answer's meaning,
+//! decides that. A request that an ending HTTP/2 connection did not process goes out once more, on another connection.
+//! The answer is bounded (`link`) and has `answer_timeout`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,9 +36,9 @@ pub(super) struct Access {
     pub(super) tls: Arc<TlsConfig>,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 pub(super) enum Report {
-    /// The service answered, so long after the request was handed over, to this signature.
+    /// The service answered to this signature, `round_trip` after the request was handed over.
     Answered { verdict: Verdict, round_trip: Duration, authorization: HeaderValue },
     /// Nothing was sent; `cut_short` if that is because it expired meanwhile.
     NotSent { cut_short: bool },
@@ -78,7 +78,7 @@ impl Plan {
             Err(reason) => return (Report::Unsendable(reason), self.link),
         };
         let has_topic = head.headers().contains_key(TOPIC);
-        // Nobody wants an answer that comes when it is over.
+        // An answer after the expiry is of no use.
         let expires_at = Instant::now() + notification.rendering.expires_at().saturating_since(now);
         match self.exchange(&head, body, expires_at).await {
             Ok((answer, round_trip, link)) => {

@@ -1,8 +1,7 @@
-//! Whether an origin may be sent anything now: a breaker of its own, and the pauses it asked for.
+//! Whether requests may be sent to an origin now: its own breaker, and the pauses that it asked for.
 //!
-//! After failures in a row (no connection, no answer, 5xx) the breaker opens for a while, then one attempt, the
-//! *probe*, is made alone; what comes of it decides. A pause (429, `Retry-After`) shuts the gate for everything of this
-//! origin and of no other.
+//! After failures in a row (no connection, no answer, 5xx) the breaker opens for a while. Then a single attempt, the
+//! *probe*, is made, and its result decides. A pause (429, `Retry-After`) shuts the gate for this origin only.
 
 use std::time::Duration;
 
@@ -10,8 +9,8 @@ use tidings_push::pacing::Breaker;
 use tidings_types::Timestamp;
 use tokio::time::Instant;
 
-/// Longest pause an origin can ask for: by then nearly all that waits has expired, and an hour is what Apple's and
-/// Mozilla's services say at most.
+/// Longest pause an origin can ask for. By then nearly everything that waits has expired, and Apple's and Mozilla's
+/// services ask for an hour at most.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
 
 /// One moment on both clocks: the first for waiting, the second for what is stored or told.
@@ -21,7 +20,7 @@ pub(crate) struct Now {
     pub(crate) unix: Timestamp,
 }
 
-/// What an attempt that is over says about its origin.
+/// What an ended attempt says about its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
     /// It answered as a push service does.
@@ -44,7 +43,7 @@ impl Gate {
         Self { breaker: Breaker::new(), owes_probe: false, paused_until: None }
     }
 
-    /// Whether an attempt may be made beside so many that are under way.
+    /// Whether an attempt may be made beside those in flight.
     pub(crate) fn is_open(&self, in_flight: usize, now: Now) -> bool {
         let may_probe = |at| in_flight == 0 && (at <= now.unix || self.owes_probe);
         !self.is_paused(now) && self.breaker.due_at(now.unix).is_none_or(may_probe)

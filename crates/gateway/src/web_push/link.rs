@@ -92,7 +92,7 @@ pub(super) struct WeakPath {
 #[derive(Default)]
 struct Open {
     connections: Mutex<Vec<Weak<Shared>>>,
-    /// Whose turn it is to make another.
+    /// Held by the task that makes the next connection.
     turn: tokio::sync::Mutex<()>,
     /// Its last connection spoke HTTP/1.1.
     is_http1: AtomicBool,
@@ -121,8 +121,8 @@ impl Path {
         &self.route
     }
 
-    /// How many requests to the origin may be under way: as many as there may be connections, each with what those that are
-    /// there allow.
+    /// How many requests to the origin may be in flight: the largest number of connections, times what the open
+    /// connections allow each.
     pub(super) fn attempt_count_max(&self, connection_count_max: usize) -> usize {
         let connections = self.open.lock();
         let streams_max = connections.iter().filter_map(Weak::upgrade).map(|shared| shared.streams_max()).max();
@@ -177,7 +177,8 @@ impl Open {
         turn.filter(|_| is_needed())
     }
 
-    /// The connection with the most room; without any, that with the fewest requests when there may be no more of them.
+    /// The connection with the most room. If none has room and no more connections are allowed, the one with the fewest
+    /// requests.
     fn take(&self, connection_count_max: usize) -> Option<Arc<Shared>> {
         let mut connections = self.lock();
         connections.retain(|connection| connection.strong_count() > 0);
@@ -198,7 +199,7 @@ impl Open {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<Shared>>> {
-        // Nothing that could panic runs under this lock, so there is nothing a poisoned one could have left half done.
+        // No code under this lock can panic, so a poisoned lock guards consistent data.
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -284,7 +285,7 @@ impl Http1 {
         config.pool.connect_timeout = terms.connect_timeout;
         config.pool.silence_max = terms.connect_timeout + terms.answer_timeout;
         let connector = FirstThenMore { first: Mutex::new(Some(stream)), route: route.clone() };
-        // It fails only if its settings are wrong, which are ours.
+        // It fails only if our own settings are wrong.
         let client = Client::start_over(route.origin(), config, connector).map_err(io::Error::other)?;
         Ok(Self { client, closed: terms.metrics.connections_closed.clone() })
     }
@@ -324,7 +325,7 @@ fn in_http1(head: &http::Request<()>, body: Bytes) -> Result<Request, RequestErr
 struct Shared {
     requests: SendRequest<Bytes>,
     in_flight: AtomicUsize,
-    /// It has ended or is about to: the peer said so, broke it, or kept a request waiting for too long.
+    /// It has ended or will end: the peer said so, broke it, or let a request wait for too long.
     is_leaving: Arc<AtomicBool>,
     closed: Counter,
     /// Reads and writes for all of them.
@@ -353,7 +354,7 @@ impl Shared {
             _ = connection.await; // Each request tells its own error.
             ended.store(true, Ordering::Release);
         });
-        // A peer's SETTINGS come before anything else of it: from here on its limit on streams is known.
+        // A peer sends SETTINGS first, so from here on its limit on streams is known.
         pings.ping(Ping::opaque()).await.map_err(io::Error::other)?;
         let (in_flight, closed) = (AtomicUsize::new(0), metrics.connections_closed.clone());
         Ok(Arc::new(Self { requests, in_flight, is_leaving, closed, _task: task }))
@@ -402,7 +403,7 @@ impl Shared {
             }
             Ok(Err(_)) => Err(Failure::Lost { timed_out: false }),
             Err(_) => {
-                self.leave(); // Those under way may still be answered; others had better go elsewhere.
+                self.leave(); // Requests in flight may still be answered; others go to another connection.
                 Err(Failure::Lost { timed_out: true })
             }
         }
@@ -420,7 +421,7 @@ async fn read(response: ResponseFuture) -> Result<Answer, h2::Error> {
     let (head, mut stream) = response.await?.into_parts();
     let mut body = Vec::new();
     while let Some(data) = stream.data().await {
-        // The status says enough where the rest does not come.
+        // The status is enough if the rest does not come.
         let Ok(data) = data else { break };
         if body.len() + data.len() > ANSWER_BYTES_MAX {
             body.clear();

@@ -1,13 +1,13 @@
 //! The way to an endpoint: look the name up, check every address, connect to that very address, TLS.
 //!
-//! An endpoint is a URL that a browser, or whoever pretends to be one, has chosen, so a request to it is a request on
-//! somebody else's behalf ("server-side request forgery"). Its host was checked before it got here
-//! ([`EndpointRules::check`]); here its addresses are: only public ones ([`EndpointRules::admits_address`]) are
-//! connected to, and no name is looked up between the check and the connection, so an answer that changes ("DNS
-//! rebinding") changes nothing. TLS still asks for the name. Redirects are no matter: nobody follows one.
+//! An endpoint is a URL that a browser, or a client that pretends to be one, has chosen, so a request to it could be
+//! "server-side request forgery". The caller has checked its host ([`EndpointRules::check`]); this module checks its
+//! addresses. Only public addresses ([`EndpointRules::admits_address`]) are connected to. The name is not looked up
+//! again between the check and the connection, so a changing answer ("DNS rebinding") has no effect. TLS still checks
+//! the name. Redirects are never followed.
 //!
-//! Look-ups of one origin are made one at a time, and who waits for one takes its answer: the system's resolver works
-//! with threads, and one slow name must not have all of them.
+//! Look-ups of one origin are made one at a time, and tasks that wait for a look-up share its answer. The system's
+//! resolver uses threads, and one slow name must not take all of them.
 
 use std::fmt;
 use std::future::Future;
@@ -36,10 +36,10 @@ const ADDRESS_TIMEOUT: Duration = Duration::from_secs(2);
 /// What a future of [`Network`] looks like.
 pub type NetworkFuture<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
-/// Names and sockets. There is one, [`SystemNetwork`], and those of tests, which lie about addresses.
+/// Names and sockets. The real one is [`SystemNetwork`]; tests have others, with invented addresses.
 ///
 /// # Cancel safety
-/// Its futures are dropped when they take too long.
+/// The caller drops the futures when they take too long.
 pub trait Network: Send + Sync + 'static {
     /// The addresses of a host. A final dot says that the name is complete: no search domain is to be put behind it.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> NetworkFuture<'a, Vec<SocketAddr>>;
@@ -70,8 +70,8 @@ pub(crate) struct Route {
     is_forbidden: Arc<AtomicBool>,
 }
 
-/// A way that is kept by those who use it. They share what the last look-up has found, but each has a verdict of its
-/// own: another's look-up under way says nothing of the one that is over.
+/// A weak reference to a route. The routes made from it share the result of the last look-up, but each has its own
+/// verdict: a look-up of another route that still runs says nothing about the one that has ended.
 pub(crate) struct WeakRoute(Weak<Shared>);
 
 impl WeakRoute {

@@ -34,8 +34,8 @@
 //! 6. **An origin needs a place to have connections.** When all places are taken, the origin whose connections were idle for longest
 //!    loses its place, and its connections are closed. If all are at work, the next origin waits in line, and an origin that has
 //!    had its place for [`TENURE`] begins nothing more and goes to the end of the line.
-//! 7. **Origins that have never answered share half of the places**, for they may be made up and hang until their timeout. They
-//!    have a line of their own; a free place goes to the two lines in turn.
+//! 7. **Origins that have never answered share half of the places**, because they may be invented and hang until their
+//!    timeout. They have their own line; free places go to the two lines in turn.
 //!
 //! # Limits
 //! | What | Limit | When it is reached |

@@ -21,7 +21,7 @@ use crate::drain::{Drained, Phase, Worker};
 use crate::error::{AccessError, StartError};
 use crate::metrics::Metrics;
 
-/// A running gateway to browsers. Dropping it aborts it; better is [`WebPushGateway::drain`].
+/// A running gateway to browsers. Dropping it aborts it; prefer [`WebPushGateway::drain`].
 pub struct WebPushGateway {
     name: String,
     lakes: Vec<Lakes>,
@@ -35,8 +35,8 @@ impl WebPushGateway {
     /// attempts share the threads.
     ///
     /// # Errors
-    /// A setting out of its range, no certificates to trust, no thread. That a push service cannot be reached is no
-    /// error: what is for it waits, and is tried again until it expires.
+    /// A setting out of its range, no certificates to trust, no thread. An unreachable push service is not an error:
+    /// its notifications wait, and are tried again until they expire.
     pub fn start(
         config: WebPushConfig,
         services: Vec<WebPushService>,
@@ -70,13 +70,13 @@ impl WebPushGateway {
         Ok(Self { name, lakes, phase, access, worker })
     }
 
-    /// Signs all requests to come with this key, and makes connections to come with these certificates to trust
-    /// (without any, the system's). With other certificates, connections that are open end: at once if they are unused,
-    /// else when what they have under way is answered. Returns whether anything is different; if not, nothing happens.
-    /// While the key and its contact are the same, the tokens that there are stay in use: services want few new ones.
+    /// Signs new requests with this key, and makes new connections with these trusted certificates (or, without any,
+    /// the system's). With other certificates, open connections end: at once if they are unused, else when their
+    /// requests in flight are answered. Returns whether anything is different; if not, nothing happens. While the key
+    /// and its contact are the same, current tokens stay in use, because services want few new tokens.
     ///
     /// # Errors
-    /// When no connection could be made with them; then nothing changes.
+    /// If no connection could be made with them. Then nothing changes.
     pub fn reload(&self, vapid: Arc<VapidTokens>, ca_pem: Option<&str>) -> Result<bool, AccessError> {
         let used = Arc::clone(&self.access.borrow());
         let is_same_key = used.vapid.key().is_same(vapid.key());
@@ -109,7 +109,7 @@ impl WebPushGateway {
     }
 }
 
-/// Runs all drivers to their end; passes a panic of theirs on. Returns how many notifications they leave unsettled.
+/// Runs all drivers to their end and resumes a driver's panic. Returns how many notifications they leave unsettled.
 async fn run(drivers: Vec<Driver>) -> usize {
     let (mut running, mut unsettled) = (JoinSet::new(), 0);
     drivers.into_iter().for_each(|driver| _ = running.spawn(driver.run()));

@@ -1,7 +1,7 @@
-//! Whether the peer of a connection is still there, and takes anything.
+//! Whether the peer of a connection is alive and gives a flow window.
 //!
-//! It is looked at a few times per `stall`. A peer that was not heard of for half of `stall` while something is open, or
-//! for `ping_idle` while nothing is, is sent a PING, but none sooner than `ping_interval_min` after the one before. It
+//! The connection is checked a few times per `stall`. A peer gets a PING if it has sent nothing for half of `stall`
+//! while a stream is open, or for `ping_idle` while none is. Two PINGs are at least `ping_interval_min` apart. The peer
 //! is *silent* if no PONG comes within half of `stall`. It is *shut* if it gives an idle connection no flow window for
 //! `stall`.
 
@@ -35,7 +35,7 @@ pub(super) struct Liveness {
     pinged_at: Option<Instant>,
     last_ping_at: Option<Instant>,
     heard_at: Instant,
-    /// Nothing is open and yet the peer takes nothing.
+    /// Since when the idle connection has had no flow window.
     shut_since: Option<Instant>,
     tick: Pin<Box<Sleep>>,
 }

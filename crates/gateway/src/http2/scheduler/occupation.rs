@@ -1,4 +1,4 @@
-//! How the connections of a thread are occupied, and which of them wait for something to send.
+//! How busy the connections of a thread are, and which of them wait for something to send.
 
 use std::task::Waker;
 
@@ -10,11 +10,11 @@ pub(crate) struct Seat {
     pub(crate) in_flight: u32,
 }
 
-/// How the connections of a thread are occupied.
+/// How busy the connections of a thread are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Occupation {
     pub(crate) connections: usize,
-    /// Of them those that wait for work: they have room, and nothing came.
+    /// Connections that wait for work: they have room, and nothing came.
     pub(crate) hungry: usize,
     /// Streams that all may have open.
     pub(crate) limit: u64,
@@ -40,7 +40,7 @@ impl Seats {
         self.seats[slot] = seat;
     }
 
-    /// Whom to wake when something is ready for the connection in `slot`; `None` when it has all that it can use.
+    /// The waker for when something is ready for the connection in `slot`; `None` when it has all that it can use.
     pub(super) fn set_hungry(&mut self, slot: usize, waker: Option<Waker>) {
         self.hungry[slot] = waker;
     }

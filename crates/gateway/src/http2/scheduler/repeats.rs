@@ -1,7 +1,7 @@
-//! Repeats that wait: each until it is due, and paid for by the retry budget.
+//! Repeats that wait until they are due, and until the retry budget pays for them.
 //!
-//! What is over while it waits is settled by a sweep, due or not, since a newer notification of the device may wait for
-//! that. A sweep looks at [`SWEEP_TURN`] of them in a turn and lets others work in between. What is over needs no pay.
+//! A sweep settles repeats that are over, due or not, because a newer notification of the device may wait for that. A
+//! sweep looks at [`SWEEP_TURN`] repeats in a turn and lets others work in between. Settling costs no budget.
 //!
 //! The scheduler bounds how many wait.
 
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::attempt::{Attempt, BUDGET_PAUSE};
 use crate::settle::Outcomes;
 
-/// Waiting ones that one turn of a sweep looks at: well under a millisecond.
+/// Repeats that one turn of a sweep looks at: well under a millisecond.
 const SWEEP_TURN: usize = 1024;
 
 /// When a repeat is due; equal moments are told apart by arrival.

@@ -1,8 +1,8 @@
-//! Where a connection's notifications come from: first what is ready, then what the lakes hold, each by priority.
+//! The source of a connection's notifications: first what is ready, then what the lakes hold, each by priority.
 //!
-//! *Ready* is what was taken out of a lake before and may be sent at once: a repeat that was released, what a connection
-//! gave back, what a sweep has moved up. It goes out before what the lake of its priority holds, but not before what is
-//! more urgent.
+//! A notification is *ready* if it was taken out of a lake before and may be sent at once: a released repeat, or one
+//! that a connection gave back or a sweep moved up. It goes out before the lake of its priority, but not before more
+//! urgent notifications.
 
 use std::collections::VecDeque;
 use std::task::Context;
