@@ -14,8 +14,8 @@
 //!                           │   └──other lane──┘                     │
 //!                           └────────────────put back────────────────┘
 //! ```
-//! Besides, suppressed devices go from a window into the counts, and expired, cancelled and superseded ones from wherever
-//! they are not handed out.
+//! Besides, suppressed devices go from a window into the counts. Expired, cancelled and superseded devices go into the
+//! counts from every state before *opened*.
 //!
 //! # Each device once
 //! Each device is in exactly one state: not walked yet, walking, held, pending, opened, in flight, or counted. Every method
@@ -35,21 +35,22 @@
 //! over all jobs, which newer jobs to tell. The driver takes the effects after every call. The lock is the driver's too.
 //!
 //! # Words
-//! **Held** are devices that may prove by a receipt that they need no push, until [`Books::let_go`]. Who has answered when
-//! the walk comes to it, or while it is held, has received it. What comes later changes nothing: pending is pushed.
+//! **Held** devices may prove by a receipt that they need no push, until [`Books::let_go`]. A device that has answered
+//! before the walk comes to it, or while it is held, has received the event. A later receipt changes nothing: a pending
+//! device is pushed.
 //!
 //! **Cancelled or expired**: [`Books::end_unsent`] counts what was not handed out. The driver calls it while
 //! [`Books::must_end`] says so, before each step.
 //!
-//! **Suspended**: walked, nobody held, and nothing opened, in flight or blocked, a job gives its pending devices and its
-//! counts away and is over.
+//! **Suspended**: a job that is walked, holds no device, and has none opened, in flight or blocked may give its pending
+//! devices and its counts away. Then it is over.
 //!
-//! **Superseded** are the devices that a newer job with the same collapse key takes over. Those not handed out are counted
-//! at once. Those that were are `superseded` here and `blocked` in the newer job until they are not in flight any more.
+//! **Superseded** devices are taken over by a newer job with the same collapse key. Devices not handed out are counted
+//! at once. Devices handed out are `superseded` here and `blocked` in the newer job until they are no longer in flight.
 //!
-//! Memory: sets of at most a bit per device number: who may answer, who has, who is walked and not finished; and per lane
-//! who is held and who is pending. The audience is shared with the index where it is one set. The sets of superseding are of
-//! devices in flight.
+//! Memory: sets of at most a bit per device number. Three sets per job: devices that may answer, have answered, are
+//! walked and not finished. Two per lane: held and pending. The audience is shared with the index if it is one set. The
+//! sets of superseding hold devices in flight.
 
 mod effects;
 mod moves;

@@ -60,7 +60,7 @@ impl Latency {
         if self.values.is_empty() {
             return None;
         }
-        // A bucket is named by its upper edge; what was really there is known at both ends.
+        // A bucket is named by its upper edge. The first and the last value are exact.
         let at = |quantile| {
             let micros = self.values.value_at_quantile(quantile);
             Duration::from_micros(micros.clamp(self.first_micros, self.last_micros))

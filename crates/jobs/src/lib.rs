@@ -1,4 +1,4 @@
-//! Jobs as logic: what becomes of the devices of an accepted event, and which job may send.
+//! Jobs as logic: the outcome of each device of an accepted event, and which job may send.
 //!
 //! - [`Books`]: where each device of one job is, so that each ends in exactly one [`DeviceOutcome`].
 //! - [`Slots`] and [`ReadyQueue`]: which jobs hold a slot, which wait, and which are suspended.

@@ -1,4 +1,4 @@
-//! What becomes of a device in a job, and the counts of it.
+//! The outcomes of devices in a job, and their counts.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use tidings_push::{Outcome, Reason};
 use tidings_types::words;
 
-/// What became of one selected device in one job: exactly one of these.
+/// The outcome of one selected device in one job: exactly one of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeviceOutcome {
     /// The provider took the notification.
     Accepted,
-    /// It proved in time that it got the event over a live connection: a push saved.
+    /// The device proved in time that it got the event over a live connection, so it was not pushed.
     Received,
     /// The provider refused it for good.
     Rejected(Reason),
     /// It was not handed out, for this reason.
     Suppressed(Suppression),
-    /// The event's time was over before a provider took it.
+    /// The event expired before a provider took it.
     Expired,
     /// The job was cancelled before a provider took it.
     Cancelled,
     /// A newer event with the same collapse key took its place before a provider took it.
     Superseded,
-    /// The event's time was over, or the job cancelled or superseded, after an attempt without an answer.
+    /// The event expired, or the job was cancelled or superseded, after an attempt without an answer.
     Unknown,
 }
 
@@ -100,7 +100,7 @@ impl DeviceOutcome {
         }
     }
 
-    /// Why, where the kind does not say it all; else empty.
+    /// The reason, if the kind has several; else empty.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Rejected(reason) => reason.as_str(),
@@ -150,7 +150,7 @@ impl From<Outcome> for DeviceOutcome {
     }
 }
 
-/// How many devices ended in which outcome. Takes memory for those that there are. Its serde form is by name:
+/// The number of devices by outcome. Takes memory only for outcomes that occur. Its serde form is by name:
 /// `{"accepted": 2, "rejected/Unregistered": 1}`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, u64>", into = "BTreeMap<String, u64>")]
@@ -204,7 +204,7 @@ impl Counts {
         })
     }
 
-    /// Counts so many devices more.
+    /// Adds `count` devices.
     pub fn add(&mut self, outcome: DeviceOutcome, count: u64) {
         if count == 0 {
             return;

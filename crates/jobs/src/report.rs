@@ -1,4 +1,4 @@
-//! A job as it is shown to those who ask. Plain values, true at the moment of asking.
+//! A job as it is shown to callers. Plain values, true at the moment of the call.
 
 use serde::{Deserialize, Serialize};
 use tidings_types::{BrakeScope, EventId, EventPriority, JournalPosition, Timestamp, TopicName};
@@ -7,20 +7,20 @@ use crate::latency::TimeTo;
 use crate::outcome::Counts;
 use crate::tally::JobPart;
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobState {
     /// Devices are still without an outcome.
     Running,
-    /// As running, and a brake holds all that are not handed out yet.
+    /// As running, and a brake pauses all devices that are not handed out yet.
     Paused,
-    /// It was cancelled; once `done_at` is there, the last outcome of what was on its way is too.
+    /// It was cancelled. Once `done_at` is set, every notification in flight has its outcome too.
     Cancelled,
     /// Every selected device has its outcome.
     Finished,
 }
 
-/// What became of one event.
+/// The outcomes of one event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobReport {
     /// The job's name: the event's position in the journal.
@@ -29,25 +29,26 @@ pub struct JobReport {
     pub event: EventId,
     /// Its topic; `None` for a job that an older version has finished.
     pub topic: Option<TopicName>,
-    /// Before which others it goes.
+    /// Jobs of a higher priority go first.
     pub priority: EventPriority,
-    /// Where it stands.
+    /// Its state.
     pub state: JobState,
-    /// The brake that holds it, when it is paused: the widest.
+    /// The widest brake that pauses it, if it is paused.
     pub paused_by: Option<BrakeScope>,
     /// When the event was accepted.
     pub accepted_at: Timestamp,
-    /// When the sender saw that all devices have their outcome; `None` while it runs, and for one that an older version
-    /// has finished.
+    /// When the sender saw that all devices have their outcome; `None` while it runs, and for a job that an older
+    /// version has finished.
     pub done_at: Option<Timestamp>,
-    /// Devices selected. For a finished job exactly those counted; a restart selects the rest of the audience anew, and
-    /// until a job of an earlier run goes on only those are known that it had looked at; 0 before the event's turn.
+    /// Devices selected. For a finished job, exactly the devices counted. A restart selects the rest of the audience
+    /// anew: until a job of an earlier run continues, only the devices that it had looked at are known. 0 before the
+    /// event's turn.
     pub audience: u64,
     /// Devices held back now, because they may prove that they got it over a live connection.
     pub held: u64,
     /// Devices by outcome.
     pub counts: Counts,
-    /// Of these the ones that were handed out, by provider, app and language: at most 512 parts, others are in `counts`
+    /// The devices that were handed out, by provider, app and language: at most 512 parts; the rest is in `counts`
     /// only.
     pub by: Vec<JobPart>,
     /// Attempts that failed and were repeated.
@@ -56,15 +57,15 @@ pub struct JobReport {
     pub time_to: Option<TimeTo>,
 }
 
-/// Whether somebody outside is told that a job is done, as the job's row keeps it. A job without is told to nobody: it
-/// finished while `tell_finished` was off, or under a version that knew nothing of it.
+/// The state of a finished job's report, as in the job's row. A job without this state owes no report: it finished
+/// while `tell_finished` was off, or under a version that had no reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Telling {
-    /// Still to be told.
+    /// The report is not delivered yet.
     Owed,
-    /// They have taken it.
+    /// The receiver has taken it.
     Told,
-    /// They have not, and are not told any more.
+    /// The receiver has not taken it, and it is not sent any more.
     GivenUp,
 }

@@ -4,9 +4,9 @@
 //! resuming needs: what is before the cursor and not in the set is counted. Which pool a device waits for is not kept,
 //! since its record is read again anyway.
 //!
-//! Versions: 3 has counts by provider, app and language, how often was repeated, and of a finished job its topic,
-//! priority and whether it was cancelled; 2 says of a finished job when it was done and whether that is told
-//! (`Telling`); 1 does not. All are read.
+//! Versions, all of which are read: 3 adds counts by provider, app and language, the number of repeats, and for a
+//! finished job its topic, priority and whether it was cancelled. 2 adds for a finished job when it was done and the
+//! state of its report (`Telling`).
 //!
 //! Size: the set takes 2 bytes per device when it is small and at most a bit per device number when it is large.
 
@@ -24,7 +24,7 @@ use crate::tally::{JobPart, Tally};
 /// The version this one writes; it reads all from 1 on.
 const VERSION: u32 = 3;
 
-/// Heap of a histogram of answers, and of a part of the counts, about.
+/// About the heap bytes of a histogram of answers, and of a part of the counts.
 const LATENCY_BYTES: usize = 20 << 10;
 const PART_BYTES: usize = 256;
 
@@ -41,7 +41,7 @@ pub enum RowError {
         /// The latest we know.
         known: u32,
     },
-    /// It is not what we wrote.
+    /// It is damaged.
     #[error("job {} is damaged: {what}", .position.0)]
     Damaged {
         /// The job.
@@ -56,7 +56,7 @@ pub enum RowError {
 pub enum JobRow {
     /// It is not finished.
     Running(Progress),
-    /// It is, and somebody is told or not.
+    /// It is finished, with the state of its report.
     Finished(Box<JobReport>, Option<Telling>),
 }
 
@@ -83,7 +83,7 @@ impl Progress {
         self.outstanding.serialized_size() + self.tally.parts.len() * PART_BYTES + latency
     }
 
-    /// Whether nothing has come of it yet.
+    /// Whether nothing has happened yet.
     pub fn is_start(&self) -> bool {
         self.next == Some(DeviceNumber(0)) && self.outstanding.is_empty() && self.tally.counts.total() == 0
     }
@@ -173,7 +173,7 @@ impl JobRow {
 impl From<Progress> for RunningBody {
     fn from(Progress { next, mut outstanding, tally }: Progress) -> Self {
         let Tally { counts, parts, retried, latency } = tally;
-        outstanding.optimize(); // An audience that waits as a whole is a few runs of numbers.
+        outstanding.optimize(); // A whole audience that waits is a few runs of numbers.
         let mut bytes = Vec::with_capacity(outstanding.serialized_size());
         outstanding.serialize_into(&mut bytes).expect("a vector takes all bytes");
         let (outstanding, latency) = (STANDARD.encode(bytes), latency.map(|latency| latency.to_row()));

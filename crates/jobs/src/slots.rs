@@ -59,7 +59,7 @@ pub const WAITING_PER_SLOT: usize = 64;
 /// Bytes of the sets and counts of all waiting jobs together.
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// A job's rank among others of its kind. The greater one is less urgent, then younger.
+/// A job's rank among others of its kind. A greater rank is less urgent, then younger.
 type Rank = (EventPriority, JournalPosition);
 
 /// What a waiting job that can go on will do. The smaller one goes first.
@@ -86,7 +86,7 @@ pub enum Claim {
     Denied,
 }
 
-/// Who holds a slot.
+/// The slots and the jobs that hold them.
 pub struct Slots {
     job_count_max: usize,
     /// All running jobs, with a slot and without.
@@ -102,7 +102,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// So many slots, all free.
+    /// `job_count_max` slots, all free.
     pub fn new(job_count_max: usize) -> Self {
         let (idle, sending) = (BTreeSet::new(), BTreeSet::new());
         Self { job_count_max, running_count: 0, idle, sending, least_urgent: None, turns: Turns::new() }
@@ -125,7 +125,7 @@ impl Slots {
         waiting_count > 0 || self.running_count >= self.job_count_max
     }
 
-    /// Takes a look: each running job, and whether it is idle. None of them where slots are not contended.
+    /// Takes the running jobs, each with whether it is idle; no jobs if slots are not contended.
     pub fn on_look(&mut self, running: impl Iterator<Item = (EventPriority, JournalPosition, bool)>) {
         let (idle, sending): (Vec<_>, Vec<_>) = running.partition(|(.., is_idle)| *is_idle);
         let ranks = |jobs: Vec<_>| jobs.into_iter().map(|(priority, position, _)| (priority, position)).collect();
@@ -143,12 +143,12 @@ impl Slots {
         self.running_count > self.job_count_max
     }
 
-    /// Whether a job may be suspended, when so many wait and their sets and counts take so many bytes.
+    /// Whether a job may be suspended, given how many wait and how many bytes their sets and counts take.
     pub fn may_suspend(&self, waiting_count: usize, waiting_bytes: usize) -> bool {
         waiting_bytes < WAITING_BYTES_MAX && waiting_count < WAITING_PER_SLOT * self.job_count_max
     }
 
-    /// How many jobs are to stop waiting for receipts, when so many waiting jobs can go on: rule 6.
+    /// How many jobs must stop waiting for receipts, given how many waiting jobs can go on: rule 6.
     pub fn holds_to_cut(&self, ready_count: usize) -> usize {
         if self.free(EventPriority::High) > 0 { 0 } else { ready_count }
     }
@@ -209,12 +209,12 @@ impl Slots {
 }
 
 impl ReadyQueue {
-    /// How many can go on.
+    /// How many jobs can go on.
     pub fn job_count(&self) -> usize {
         self.0.len()
     }
 
-    /// A waiting job is ready as `now` says, and was as `before` says; `None` when it cannot go on or does not wait.
+    /// Changes the state of a waiting job from `before` to `now`; `None` if it cannot go on or does not wait.
     pub fn update(&mut self, position: JournalPosition, before: Option<Ready>, now: Option<Ready>) {
         if before != now {
             before.map(|ready| self.0.remove(&(ready, position)));

@@ -1,6 +1,6 @@
-//! What a job has counted: devices by outcome, and those that a gateway has settled also by provider, app and language.
+//! A job's counts: devices by outcome; devices that a gateway has settled also by provider, app and language.
 //!
-//! Bound: [`PART_COUNT_MAX`] parts per job, and at most texts × lanes; what would be more is in the totals only.
+//! Bound: [`PART_COUNT_MAX`] parts per job, and at most texts × lanes. Beyond that, devices are in the totals only.
 
 use serde::{Deserialize, Serialize};
 use tidings_types::{AppId, Locale, Provider};
@@ -11,22 +11,22 @@ use crate::outcome::{Counts, DeviceOutcome};
 /// Parts that a job tells apart.
 pub(crate) const PART_COUNT_MAX: usize = 512;
 
-/// The cell of what no part counts.
+/// The cell of devices that no part counts.
 const NO_PART: u16 = u16::MAX;
 
 const _: () = assert!(PART_COUNT_MAX < NO_PART as usize);
 
-/// What became of the notifications of one job that were handed out to the devices of one app, in one language.
+/// The outcomes of one job's notifications for the devices of one app, in one language.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobPart {
-    /// Who was to deliver them.
+    /// Their provider.
     pub provider: Provider,
     /// The devices' app.
     pub app: AppId,
     /// The language of the text; `None` is the source language of the topic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locale: Option<Locale>,
-    /// Devices by outcome. Who was not handed out is in none of the parts.
+    /// Devices by outcome. A device that was not handed out is in no part.
     pub counts: Counts,
 }
 
@@ -57,7 +57,7 @@ impl Tally {
         (self.parts.len() - 1) as u16
     }
 
-    /// Counts a device in its part too; gives the provider.
+    /// Also counts a device in its part; returns the provider.
     pub fn count_part(&mut self, cell: u16, outcome: DeviceOutcome) -> Option<Provider> {
         let part = self.parts.get_mut(usize::from(cell))?;
         part.counts.add(outcome, 1);

@@ -1,26 +1,27 @@
-//! What a change of the books asks of their driver.
+//! The effects of a change of the books, for their driver to perform.
 
 use roaring::RoaringBitmap;
 
 use crate::outcome::DeviceOutcome;
 
-/// Collected until the driver takes them. In any order; but `newer` only when this job's lock is let go.
+/// Collected until the driver takes them. The order does not matter, but `newer` must wait until this job's lock is
+/// released.
 #[derive(Debug)]
 #[must_use = "lanes and newer jobs wait for these"]
 pub struct Effects<N> {
     /// Devices that have their outcome, to be counted over all jobs. No outcome twice.
     pub counted: Vec<(DeviceOutcome, u64)>,
-    /// So many more devices are held; less when negative.
+    /// The change of the number of held devices.
     pub held: i64,
     /// Lanes that run and have something to do again.
     pub wake: Vec<usize>,
     /// A lane that does not run has something to do.
     pub is_lane_wanted: bool,
-    /// Nobody is held any more and nobody will be.
+    /// No device is held any more, and none will be.
     pub is_nobody_held: bool,
     /// All that wait for the job are to be woken.
     pub is_over: bool,
-    /// Devices that are for newer jobs and not in flight any more.
+    /// Devices for newer jobs that are no longer in flight.
     pub landed: RoaringBitmap,
     /// The newer jobs that wait for some of those.
     pub newer: Vec<N>,

@@ -30,7 +30,7 @@ impl<N: Clone> Books<N> {
         Some(WalkWindow { devices })
     }
 
-    /// Takes what was found of the devices of a window, in its order.
+    /// Takes the findings about the devices of a window, in its order.
     pub fn assign(&mut self, window: WalkWindow, findings: &[Finding]) {
         let WalkWindow { devices } = window;
         assert_eq!(devices.len(), findings.len(), "each device has one finding");
@@ -52,7 +52,7 @@ impl<N: Clone> Books<N> {
         wanted
     }
 
-    /// What `lane` does next. Where that is to wait, it is woken when it may be something else.
+    /// What `lane` does next. A lane that has to wait is woken when that may have changed.
     pub fn step(&mut self, lane: usize, limits: LaneLimits) -> Step {
         if self.is_over() {
             return Step::Over;
@@ -61,7 +61,7 @@ impl<N: Clone> Books<N> {
         let lane = &mut self.lanes[lane];
         let is_full = !lane.pending.is_empty() && lane.handed_out_len() > most;
         lane.awaits = is_full.then_some(most);
-        // With nothing to hand out it stays until the job is over: a device may change lanes and come here.
+        // A lane with nothing to hand out stays until the job is over, because a device may change to this lane.
         if is_full || lane.pending.is_subset(&self.blocked) { Step::Wait } else { Step::Open }
     }
 
@@ -79,9 +79,8 @@ impl<N: Clone> Books<N> {
         Some(Window { lane, devices })
     }
 
-    /// Takes what was found of the devices of a window, in its order, before the notifications are handed to the lake.
-    /// Those that belong to its lane are in flight from now on; of them the `unproven` have a token that no provider
-    /// has accepted yet.
+    /// Takes the findings about the devices of a window, in its order, before the notifications are handed to the lake.
+    /// Devices of its lane are in flight from now on. `unproven` are those whose token no provider has accepted yet.
     pub fn hand_out(&mut self, window: Window, findings: &[Finding], unproven: &[DeviceNumber]) -> Outgoing {
         let Window { lane, mut devices } = window;
         assert_eq!(devices.len(), findings.len(), "each device has one finding");
@@ -141,7 +140,7 @@ impl<N: Clone> Books<N> {
         self.changed();
     }
 
-    /// These have received the event by now: counts those of them that are held.
+    /// Takes the devices that have received the event by now, and counts those that are held.
     pub fn receive(&mut self, received: RoaringBitmap) {
         let mut count = 0;
         for lane in &mut self.lanes {
@@ -157,7 +156,7 @@ impl<N: Clone> Books<N> {
         }
     }
 
-    /// Time is up: whoever is held is due now, and nobody is held any more.
+    /// The wait for receipts is over: held devices become pending.
     pub fn let_go(&mut self) {
         self.may_answer.clear();
         for lane in 0..self.lanes.len() {

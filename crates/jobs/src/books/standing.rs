@@ -1,4 +1,4 @@
-//! How a job stands: what can be asked of its books. Nothing here changes them.
+//! Questions about the state of a job's books. Nothing here changes them.
 
 use roaring::RoaringBitmap;
 use tidings_types::DeviceNumber;
@@ -34,12 +34,12 @@ impl<N> Books<N> {
         self.next.is_none() && self.resumed.is_empty() && self.walking.is_empty()
     }
 
-    /// Whether the end of the event's time would still end something.
+    /// Whether the event's expiry would still end devices.
     pub fn has_unsent(&self) -> bool {
         !self.is_walked() || self.lanes.iter().any(|lane| !lane.held.is_empty() || !lane.pending.is_empty())
     }
 
-    /// Whether somebody is held or may still be.
+    /// Whether a device is held or may still be.
     pub fn is_holding(&self) -> bool {
         !self.may_answer.is_empty() && (!self.is_walked() || self.held_len() > 0)
     }
@@ -49,7 +49,7 @@ impl<N> Books<N> {
         self.lanes.iter().map(|lane| lane.held.len()).sum()
     }
 
-    /// Whether receipts are all that is missing.
+    /// Whether the job only waits for receipts.
     pub fn only_holds(&self) -> bool {
         let is_idle = |lane: &Lane| lane.pending.is_empty() && lane.handed_out_len() == 0;
         self.is_walked() && self.lanes.iter().all(is_idle) && self.held_len() > 0
@@ -78,12 +78,12 @@ impl<N> Books<N> {
         self.lanes.iter().fold(RoaringBitmap::new(), |all, lane| all | &lane.in_flight | &lane.opened)
     }
 
-    /// Handed out for a newer job: whether there are any.
+    /// Whether devices that are handed out belong to a newer job.
     pub fn has_superseded(&self) -> bool {
         !self.superseded.is_empty()
     }
 
-    /// Whether it was handed out, and is for a newer job.
+    /// Whether the device is handed out and belongs to a newer job.
     pub fn is_superseded(&self, device: DeviceNumber) -> bool {
         self.superseded.contains(device.0)
     }
@@ -95,8 +95,7 @@ impl<N> Books<N> {
         open
     }
 
-    /// How many devices were selected, as far as that is known: what is left of an audience is known exactly once the walk
-    /// is over.
+    /// How many devices were selected, as far as known: it is exact once the walk is over.
     pub fn audience_len(&self) -> u64 {
         let of_lane = |lane: &Lane| lane.sets().iter().map(|set| set.len()).sum::<u64>();
         let of_lanes = self.lanes.iter().map(of_lane).sum::<u64>();
@@ -143,8 +142,8 @@ impl<N> Books<N> {
         self.waiters.len()
     }
 
-    /// For a checkpoint. What is handed out and superseded is so in the row already: a crash ends the attempt, and it
-    /// does not come back here, also when the newer job is over by then.
+    /// For a checkpoint. In the row, devices that are handed out and superseded count as superseded already: a crash
+    /// ends the attempt, and the device does not come back here, even if the newer job is over by then.
     pub(super) fn progress(&self) -> Progress {
         let mut tally = self.tally.clone();
         tally.counts.add(DeviceOutcome::Superseded, self.superseded.len());

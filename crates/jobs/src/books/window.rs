@@ -14,7 +14,7 @@ use tidings_types::DeviceNumber;
 
 use crate::outcome::Suppression;
 
-/// A piece of the walk. Its records are read now; ends in [`Books::assign`](super::Books::assign).
+/// A part of the walk whose records are read now. It ends in [`Books::assign`](super::Books::assign).
 #[derive(Debug)]
 #[must_use = "the devices of a window are in no other set until it is assigned"]
 pub struct WalkWindow {
