@@ -1,8 +1,8 @@
-//! Backup of a running or stopped store, its way back, and the look at whether a store is sound.
+//! Backup of a running or stopped store, restore, and verification.
 //!
-//! A backup is the rows of all tables between two commits, in one flat file ([`format`] has its bytes). The store goes
-//! on meanwhile: nothing waits but the commit at hand, for the time it takes to note which files and write buffers the
-//! rows are in. What is derived (heap, checkpoint, changes since it) is left out and made anew when the store is opened.
+//! A backup is the rows of all tables between two commits, in one flat file ([`format`] has its bytes). The store
+//! continues meanwhile: only the current commit waits, while the files and write buffers of the rows are noted. Derived
+//! data (heap, checkpoint, changes since it) is left out and made anew when the store is opened.
 //!
 //! ```text
 //! running  Store::begin_backup ─► Backup::next_block … ─► file, response
@@ -10,15 +10,15 @@
 //! file     restore ─► data.new ─► synced, data        verify, verify_folder ─► Report
 //! ```
 //!
-//! A backup holds what the store holds: tokens, hashes of credentials, events. Whoever reads it can push.
+//! A backup holds what the store holds: tokens, hashes of credentials, events. Anybody who can read it can push.
 //!
-//! A restored store is another life: it has a new epoch, for channels go on from where the backup was and may give the
-//! same offsets to other publications. Clients that come back are told of the gap. Revisions of devices go on far behind
-//! those of the backup, so that none is given twice.
+//! A restored store has a new epoch, because channels continue from the backup and may give the same offsets to other
+//! publications. Clients that come back are told of the gap. Revisions of devices continue far above those of the
+//! backup, so that none is given twice.
 //!
-//! Bounds: a block of 1 MiB, or of one row, in memory; one backup of a store at a time, and it is given up when nobody
-//! asks for its next block for [`IDLE_MAX`], or the store is opened again after an error or closed: while it lasts, files
-//! that are compacted away stay on the disk, and the write buffers of its beginning in memory.
+//! Bounds: a block of 1 MiB, or of one row, in memory; one backup of a store at a time. A backup ends early when its
+//! next block is not requested for [`IDLE_MAX`], or when the store is closed or opened again after an error, because
+//! during a backup compacted files stay on the disk, and the write buffers of its start in memory.
 
 use crate::engine::STATE_KEY;
 use crate::meta::read_state;

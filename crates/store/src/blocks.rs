@@ -1,4 +1,4 @@
-//! Which number a new device gets, and when a number may be given again.
+//! Decides which number a new device gets, and when a number may be used again.
 //!
 //! Devices of one platform, locale and country get numbers that lie together, in *blocks*: so their sets are dense, their
 //! records stand side by side, and a job's devices come out grouped by text. A group's blocks grow with it, from 64
@@ -12,12 +12,12 @@
 //!                                       deleted                  passed `at`    60 s
 //! ```
 //!
-//! A device gets the next number of its group's open block, else a free one of its group, else that of a new block; when no
-//! block fits any more, whatever number there is.
+//! A device gets the next number of its group's open block, else a free number of its group, else the first of a new
+//! block. When no block fits any more, it gets any free number.
 //!
-//! **Durable** are the blocks and how many numbers of each were given at some time, in the batch of the device that was
-//! given the last. What lives, its row says; so at open every given number without a device waits anew, until the sender
-//! needs nothing of what was in the journal then.
+//! **Durable**: the blocks, and how many numbers of each were ever given, in the batch of the device that got the last
+//! one. The device rows say which numbers are in use. So at open, every given number without a device waits again,
+//! until the sender needs no event that was in the journal at that time.
 //!
 //! **A number is never taken for its former device**, since it is given again only when nobody holds it any more:
 //!
@@ -31,10 +31,10 @@
 //!   (`CommitSink::on_device_removed`), within one turn of each connection loop.
 //! - *What is on its way* into the store by number: accepted tokens (noted each 250 ms) and dead ones. The former end within
 //!   the rest of 60 seconds that a number has after `trim_to` passed; the latter name the token too.
-//! - *What damage left*: a number whose row is still there, whatever it says, is not given again in this life; leftover
-//!   subscriptions and mutes are deleted before it is free (`devices/numbers.rs`).
+//! - *Damage*: a number whose row still exists, whatever the row says, is not given again until a restart. Left-over
+//!   subscriptions and mutes are deleted before the number is free (`devices/numbers.rs`).
 //!
-//! Changes can be taken back until [`Blocks::keep`], the latest first, as those of a draft. This is a core: no rows, no
+//! Changes can be undone until [`Blocks::keep`], the latest first, like those of a draft. This is a core: no rows, no
 //! clock.
 //!
 //! Bound: `device_count_max` living devices, and twice as many numbers and 65 536 more. Memory: some bits per number and 100

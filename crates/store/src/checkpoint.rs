@@ -8,17 +8,18 @@
 //!       └─► open: sections + the changes since the head's ─► table, index.   Anything wrong: all rows are read instead.
 //! ```
 //!
-//! It is fuzzy: each part is as it was at some moment after the head's change number was taken. The changes from that number
-//! on make it exact (`checkpoint/change.rs` says why). It says at its end which changes may be in it: beside rows that have not
-//! come so far (an older copy of them was put back) it is of no use. The file is derived and disposable: missing,
-//! damaged, of another version or store, or with changes missing, it costs time and nothing else.
+//! It is fuzzy: each part shows the state at some moment after the head's change number was taken. The changes from
+//! that number on make it exact (`checkpoint/change.rs` says why). Its end names the last change that it may contain:
+//! if the rows are older than that (an older copy was put back), the checkpoint is not used. The file is derived and
+//! disposable. If it is missing, damaged, of another version or store, or if changes are missing, opening takes longer,
+//! but nothing is lost.
 //!
-//! One is written at a time, by one thread, and a new one takes the place of the old in one step (`file.rs`). The thread
-//! rests in between for at least [`REST_FACTOR`] times what the last one took, and within one it writes at most
-//! [`BYTES_PER_SECOND`], the heap's new bytes among them, and syncs as it goes, so that commits do not wait behind a burst of its bytes. The last one, at an
-//! orderly close, does not rest. Rows and heap are synced before the file is moved to its place: it never shows what they
-//! may still forget. A failed one (a full disk) leaves the old one, and is tried again after [`FAILED_REST`].
-//! Meanwhile changes are kept, up to a bound (`checkpoint/changes.rs`).
+//! One thread writes one checkpoint at a time, and a new one replaces the old one in one step (`file.rs`). Between two,
+//! the thread rests for at least [`REST_FACTOR`] times what the last one took. It writes at most [`BYTES_PER_SECOND`],
+//! including the heap's new bytes, and syncs as it goes, so that commits do not wait behind a burst of its bytes. The
+//! last one, at an orderly close, does not rest. Rows and heap are synced before the file is moved to its place, so a
+//! checkpoint never contains a change that they may still lose. A failed one (a full disk) leaves the old one, and is
+//! tried again after [`FAILED_REST`]. Meanwhile changes are kept, up to a bound (`checkpoint/changes.rs`).
 
 use std::fs::File;
 use std::io;

@@ -9,11 +9,11 @@
 //!             refuse all ─► close ─► back off until 4 MiB can be written ─► open, load ─► is the batch there? tell sink ─► go on
 //! ```
 //!
-//! A drain whose requests change very much in memory is more than one batch. A draft reads its own rows before the
-//! engine's, so requests of one batch see each other. Nothing outside changes before the batch is durable, so a failed
-//! draft is simply dropped; the callers' channels with it, which refuses them. A request that meets a damaged row is
-//! taken back out of the draft and refused, and that is all: the others of its batch are done, and opening again would
-//! find the row as it is.
+//! If its requests change very much in memory, a drain becomes more than one batch. A draft reads its own rows before
+//! the engine's, so requests of one batch see each other. Nothing outside changes before the batch is durable. So a
+//! failed draft is dropped together with the callers' channels, which refuses the callers. A request that meets a
+//! damaged row is removed from the draft and refused. The other requests of its batch are done, and the store is not
+//! opened again, because the row would still be damaged.
 
 use std::mem;
 use std::sync::atomic::Ordering;

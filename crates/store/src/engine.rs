@@ -1,10 +1,11 @@
 //! The key-value store below: tables of sorted rows, atomic batches. The only module that knows fjall.
 //!
-//! Four dangers of fjall 3.1 are kept out of here. A failed write poisons the database until it is opened again (the
-//! committer does that). A commit sleeps for as long as flushing is behind, and for ever when the flushing thread has died
-//! of a full disk; so [`Engine::commit`] waits for room itself, where it notices. And a database whose creation was interrupted
-//! cannot be opened; so it is created beside its place and moved there when it is complete. And it takes some lost files for
-//! a database that was never finished, and goes on without them; so `files` looks first whether all are there.
+//! This module handles four weaknesses of fjall 3.1. A failed write poisons the database until it is opened again; the
+//! committer does that. A commit sleeps while flushing is behind, and without end if the flushing thread has died
+//! because the disk is full; so [`Engine::commit`] waits for room itself and notices. A database whose creation was
+//! interrupted cannot be opened; so it is created beside its place and moved there when it is complete. If some files
+//! are lost, fjall may take the database for one that was never finished, and continue without them; so `files` first
+//! checks that all are there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

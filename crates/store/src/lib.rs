@@ -1,9 +1,10 @@
-//! What survives `kill -9`: the journal of events, and those that are not yet due; durable channels; devices
-//! with their users, secrets, subscriptions and mutes, and which tokens are proven; how far imports are; jobs and brakes.
+//! The store: all state that survives `kill -9`. It holds the journal of events; scheduled events; durable channels;
+//! devices with their users, secrets, subscriptions and mutes; the set of proven tokens; the progress of imports; jobs
+//! and brakes.
 //!
-//! [`Store`] is a cheap handle. All writing goes through one *committer* on a thread of its own: it drains bounded
-//! queues (events before devices before imports, none for ever), makes one atomic batch, syncs it, applies it to the
-//! device table and the audience index in memory, tells the [`CommitSink`] in journal order, and only then
+//! [`Store`] is a cheap handle. All writes go through one *committer* with its own thread. It drains bounded queues
+//! (events before devices before imports, but no queue starves) and makes one atomic batch. It syncs the batch, applies
+//! it to the device table and the audience index in memory, and tells the [`CommitSink`] in journal order. Only then it
 //! acknowledges.
 //!
 //! ```text
@@ -13,27 +14,28 @@
 //!  events_from, prove, select, with_recipients  ◄─── rows │ table │ index         (no queue: readers never wait for a write)
 //! ```
 //!
-//! Guarantees: what was acknowledged is there after a crash; a batch is there as a whole or not at all; a write that
-//! was *not* acknowledged may still be there, and repeating it gives the same answer (events by id, the rest by nature).
-//! These rest on fjall's journal (checksummed batches, a torn one is cut off at open) and on `fdatasync`. Job rows,
-//! trimming, proven tokens and when a device was seen are handed to the operating system without a sync: after a power
-//! failure they lag, which their readers allow.
+//! Guarantees: an acknowledged write survives a crash. A batch is written completely or not at all. A write that was
+//! *not* acknowledged may still have been made, and repeating it gives the same answer (events by id, all other writes
+//! because they are idempotent). These guarantees rest on fjall's journal (batches have checksums, a torn batch is cut
+//! off at open) and on `fdatasync`. Job rows, trimming, proven tokens and the time when a device was last seen are
+//! written without a sync: after a power failure they lag, which their readers allow.
 //!
-//! Full: a queue, the journal or a count at its bound refuses with [`WriteError::Overloaded`]. A failing disk refuses
-//! with [`WriteError::Unavailable`] until writing works again; reading and sending from memory go on meanwhile.
+//! Full: when a queue, the journal or a count is at its bound, writes fail with [`WriteError::Overloaded`]. While the
+//! disk fails, writes fail with [`WriteError::Unavailable`]; reading and sending from memory continue.
 //!
-//! A damaged row costs what needs it and no more; `damage.rs` says it table by table.
+//! A damaged row affects only the operations that need it; `damage.rs` has the list by table.
 //!
-//! A folder whose data is gone or another store's is never taken for this one, nor begun anew, while the store is in use.
+//! While the store is in use, it never accepts a folder that has lost its data or belongs to another store, and never
+//! starts an empty store there.
 //!
-//! Where to find what: each subject has a folder, with its types, its rows (`rows.rs`), what callers ask and what the
-//! committer does with it (`write.rs`), and what is read (`read.rs`): `events`, `channels`, `devices`, `subscriptions`,
-//! `mutes`, `jobs`, `brakes`, `imports`. They stand on one core: `engine` (fjall), `committer` with its `draft`, `queue`,
-//! `table` and `blocks` (devices by number), `checkpoint`. A new kind of write is a method of [`Store`] that hands the
-//! committer a piece of work, and a method of the draft that does it: both in the subject's folder.
+//! Files: each subject has a folder with its types, its rows (`rows.rs`), its writes (`write.rs`) and its reads
+//! (`read.rs`): `events`, `channels`, `devices`, `subscriptions`, `mutes`, `jobs`, `brakes`, `imports`. All use one
+//! core: `engine` (fjall), `committer` with its `draft`, `queue`, `table` and `blocks` (devices by number),
+//! `checkpoint`. A new kind of write is a method of [`Store`] that hands the committer a piece of work, and a method of
+//! the draft that does it. Both are in the subject's folder.
 //!
-//! Not here: who is to be told (audience), what is sent (sender), fan-out (hub), clocks: every write brings its `now`,
-//! and what expires, expires by the latest one seen, or by [`StoreConfig::clock`] while nobody writes.
+//! Not here: selection (audience), sending (sender), fan-out (hub), clocks. Every write brings its `now`. Expiry uses
+//! the latest `now` seen, or [`StoreConfig::clock`] while there are no writes.
 
 pub mod backup;
 mod blocks;

@@ -1,14 +1,14 @@
-//! What waits for the committer.
+//! The queues of requests that wait for the committer.
 //!
-//! Five queues, each a [`Ring`] bounded in requests and bytes: brakes ([`BRAKE_QUEUE`]: an operator pulls them in a flood
-//! of all else), job checkpoints and releases ([`JOB_QUEUE`]: there is one writer of them, which waits for each, and a
-//! checkpoint refused because of a flood of events would make a crash repeat more), then events, devices, imports
-//! (`StoreConfig`). [`Turns`] chooses the queue with which a drain begins, so that no flood starves another queue: of 16
-//! drains in a row, a queue that waits begins at least one. The drain goes on with the first queue, the second and so on, as
-//! far as its bytes last. An order is promised only within one queue.
+//! Five queues, each a [`Ring`] bounded in requests and bytes. First brakes ([`BRAKE_QUEUE`]), because an operator must
+//! be able to pause pushes during an overload. Second job checkpoints and releases ([`JOB_QUEUE`]): they have one
+//! writer, which waits for each, and a checkpoint that is refused because of many events would make a crash repeat
+//! more. Then events, devices, imports (`StoreConfig`). [`Turns`] chooses the queue with which a drain begins, so that
+//! no queue starves: of 16 drains in a row, a waiting queue begins at least one. The drain continues with the first
+//! queue, the second and so on, as far as its bytes last. An order is promised only within one queue.
 //!
-//! Full: the caller is refused at once. Suspended (the disk fails): what waits is dropped, which refuses its callers,
-//! and so is what comes. Closed: what waits is still handed out, what comes is refused. Counters: `Counts::overloaded`.
+//! Full: the caller is refused at once. Suspended (the disk fails): waiting and new requests are dropped, which refuses
+//! their callers. Closed: waiting requests are still handed out, new ones are refused. Counters: `Counts::overloaded`.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard};

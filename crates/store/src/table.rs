@@ -1,4 +1,4 @@
-//! What sending needs of every device, by device number: derived from the rows.
+//! The data of every device that sending needs, by device number. It is derived from the rows.
 //!
 //! In memory there are 8 bytes per number, the *slot*, and 2 for the count of its subscriptions; beside them a bit per
 //! proven token, hints which number an id has (`ids`), and what names there are (`names`). The rest, about 90 bytes for a
@@ -12,22 +12,24 @@
 //!                     └ place ─► heap: checksum over number and record │ app, locale, country by number │ id, token
 //! ```
 //!
-//! **Damage.** A record that is not what was written is [`Lost`]: whoever hands devices out reads the row instead, and the
-//! committer writes the record anew (`devices/tend.rs`). Numbers of such wait in [`Losses`].
+//! **Damage.** A damaged record is [`Lost`]: readers use the row instead, and the committer writes the record anew
+//! (`devices/tend.rs`). The numbers of lost records wait in [`Losses`].
 //!
-//! **Room.** The committer calls [`DeviceTable::reserve`] before a batch is durable, and is refused when the disk is full;
-//! then [`DeviceTable::set`] cannot fail for want of room. Where it does nevertheless, the device stays in memory.
+//! **Room.** The committer calls [`DeviceTable::reserve`] before a batch is durable, and is refused when the disk is
+//! full. So [`DeviceTable::set`] should not fail because of a full disk. If it does, the device stays in memory.
 //!
-//! **Checkpoint.** Slots and counts go into it in parts of 2^20 numbers, each with all names ([`DeviceTable::encode`]);
-//! the heap's files stay, synced ([`DeviceTable::unsynced`]). A name's number means the same as long as the heap does: it is never
-//! given to another. Records in place of which a checkpoint's slots have older ones are set anew by its replay.
-//! Without a checkpoint the heap begins with nothing.
+//! **Checkpoint.** Slots and counts go into it in parts of 2^20 numbers, each with all names ([`DeviceTable::encode`]).
+//! The heap's files stay and are synced ([`DeviceTable::unsynced`]). A name's number keeps its meaning as long as the
+//! heap exists: it is never given to another name. If a checkpoint's slots point to older records, its replay sets the
+//! newer ones again. Without a checkpoint the heap starts empty.
 //!
-//! **Order.** Records are read in the order of numbers, and written in the order in which devices came.
-//! [`DeviceTable::collect`] moves them into the other: each is written twice, and read some times faster.
+//! **Order.** Records are read in the order of numbers, but written in the order in which devices came.
+//! [`DeviceTable::collect`] moves them into the order of numbers: each record is written twice, and reads are several
+//! times faster.
 //!
-//! **Garbage.** It also moves what lives in segments that are mostly garbage. The files are deleted when
-//! a checkpoint that does not speak of them is durable ([`DeviceTable::begin_checkpoint`], [`DeviceTable::end_checkpoint`]).
+//! **Garbage.** [`DeviceTable::collect`] also moves living records out of segments that are mostly garbage. The files
+//! are deleted when a checkpoint that does not use them is durable ([`DeviceTable::begin_checkpoint`],
+//! [`DeviceTable::end_checkpoint`]).
 //!
 //! Bound: `device_count_max`.
 
