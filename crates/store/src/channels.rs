@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidings_types::{ChannelName, Json, Offset, ReceiptRequest, Timestamp};
 
+mod keys;
 mod read;
 pub(crate) mod rows;
 mod trim;

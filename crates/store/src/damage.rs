@@ -11,6 +11,8 @@
 //! | `later` | The event is lost when its turn comes, and its id is free. Events behind a block that cannot be read are found by their ids, at the price of a walk over all ids. |
 //! | `channel` | The channel goes on behind the last publication of its history, or else behind all offsets that it can have given out. |
 //! | `history` | The history ends before it. |
+//! | `publish_key` | It is not known: a publication with its idempotency key is published again. |
+//! | `publish_key_order` | Its key's row stays until the key comes again; it is of no effect after its time. |
 //! | `device`, `subscription`, `proven` | Where all rows are read at open, it is left out, up to [`LEFT_OUT_COUNT_MAX`] rows. With more of them, or with a block that cannot be read, the store does not open. From a checkpoint they are there, and the damage is found when their rows are asked for. A device comes back when it registers. |
 //! | `change` | As a damaged checkpoint: all rows are read. |
 //! | `device_id`, `token` | Memory is asked, and the row is written anew. |

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Guarantees: an acknowledged write survives a crash. A batch is written completely or not at all. A write that was
-//! *not* acknowledged may still have been made, and repeating it gives the same answer (events by id, all other writes
-//! because they are idempotent). These guarantees rest on fjall's journal (batches have checksums, a torn batch is cut
+//! *not* acknowledged may still have been made, and repeating it gives the same answer (events by id,
+//! publications by idempotency key if they have one, all other writes because they are idempotent). These guarantees rest on fjall's journal (batches have checksums, a torn batch is cut
 //! off at open) and on `fdatasync`. Job rows, trimming, proven tokens and the time when a device was last seen are
 //! written without a sync: after a power failure they lag, which their readers allow.
 //!

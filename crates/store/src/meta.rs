@@ -66,6 +66,11 @@ pub(crate) struct State {
     /// The first key of `later`.
     #[serde(default)]
     pub(crate) later_first: Option<LaterKey>,
+    /// The number of the oldest idempotency key, and of the next one.
+    #[serde(default)]
+    pub(crate) publish_key_base: u64,
+    #[serde(default)]
+    pub(crate) publish_key_end: u64,
 }
 
 impl State {
@@ -88,6 +93,8 @@ impl State {
             later_count: 0,
             later_bytes: 0,
             later_first: None,
+            publish_key_base: 0,
+            publish_key_end: 0,
         }
     }
 }

@@ -11,6 +11,8 @@
 //! later         at u64, arrival u64 → hash16 of id, JSON {accepted_at, channels, audience_max?, event}
 //! channel       name → ChannelRow
 //! history       name 0 offset → HistoryRow
+//! publish_key   hash16 of channel 0 idempotency key → number u64, published_at u64, offset u64
+//! publish_key_order   number u64 → hash16 of channel 0 idempotency key
 //! job           position → bytes of the sender
 //! brake         scope → paused at u64
 //! cancelled     position → nothing

@@ -21,6 +21,8 @@ pub(crate) const KEPT: [Table; Table::ALL.len() - 1] = [
     Table::EventId,
     Table::Channel,
     Table::History,
+    Table::PublishKeyOrder,
+    Table::PublishKey,
     Table::Job,
     Table::Cancelled,
     Table::Brake,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidings_types::{
-    AppId, BrakeScope, ChannelName, Device, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition,
+    AppId, BrakeScope, ChannelName, Device, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Json,
     Locale, Mute, MuteScope, Offset, Platform, StreamPosition, Subject, Timestamp, TopicName,
 };
 
@@ -92,6 +92,12 @@ fn event(id: &str, at: Option<Timestamp>) -> Vec<NewEvent> {
     vec![NewEvent { event: Event { at, ..event }, channels: vec![channel("a"), channel("ab")], audience_max: None }]
 }
 
+async fn publish_once(store: &Store) -> Offset {
+    let name = ChannelName::new("keyed").unwrap();
+    let channel = DurableChannel { name, history_size: 2, history_ttl: Duration::from_secs(3600) };
+    store.append_publication_once(channel, "key", Json::of(&1), BTreeMap::new(), T0).await.unwrap().offset
+}
+
 /// Some of everything, from the life of a store.
 async fn fill_store(store: &Store) {
     let goal = || vec![(subject("team:1"), vec![TopicName::new("goal").unwrap()])];
@@ -122,6 +128,7 @@ async fn fill_store(store: &Store) {
     store.put_jobs(vec![(JournalPosition(2), vec![7; 70])], Some(JournalPosition(3))).await.unwrap();
     store.cancel(JournalPosition(2)).await.unwrap();
     store.pause(BrakeScope::Everything, T0).await.unwrap();
+    publish_once(store).await;
 }
 
 /// A store with some of everything, and its backup.
@@ -578,7 +585,7 @@ async fn what_does_not_belong_together_is_found_among_events_and_channels() {
         [
             "history: is of a channel that is not there",
             "history: is of a channel that is not there",
-            "meta: says that there are 2 channels; there are 1"
+            "meta: says that there are 3 channels; there are 2"
         ]
     );
     let beyond = ground.found(|store| {
@@ -586,6 +593,13 @@ async fn what_does_not_belong_together_is_found_among_events_and_channels() {
         plant(store, Table::History, rows::history_key(&channel, Offset(9)), Some(row));
     });
     assert_eq!(beyond, ["history: is outside of what its channel has"]);
+    let rest = |count| format!("meta: says that there are 1 idempotency keys; there are {count}");
+    let astray = ground.found(|store| plant(store, Table::PublishKeyOrder, position(0), Some(vec![7; 16])));
+    assert_eq!(astray, ["publish_key: has a number that is not there, or that another key has"]);
+    let lost = ground.found(|store| plant(store, Table::PublishKeyOrder, position(0), None));
+    assert_eq!(lost, ["publish_key: has a number that is not there, or that another key has".to_owned(), rest(0)]);
+    let more = ground.found(|store| plant(store, Table::PublishKeyOrder, position(1), Some(vec![7; 16])));
+    assert_eq!(more, [rest(2)]);
     let stateless = ground.found(|store| plant(store, Table::Brake, *b"nothing", Some(Vec::new())));
     assert_eq!(stateless, ["brake: cannot be read"]);
 }

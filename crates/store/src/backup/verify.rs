@@ -4,7 +4,7 @@
 //! subscriptions, mutes and proofs against devices; ids against events; publications against channels; the counters
 //! against what they count. Rows come table after table in the order of [`super::KEPT`], once.
 //!
-//! Memory: 12 bytes for each device, 24 for each event, a name for each channel. What is held of a name or a token is a
+//! Memory: 12 bytes for each device, 24 for each event and each idempotency key, a name for each channel. What is held of a name or a token is a
 //! hash of 32 bits, so that of 4 billion rows that lead astray one may be missed.
 
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ fn shown(table: Table, key: &[u8]) -> String {
             let names = names.escape_ascii().to_string().replace("\\x00", " ");
             format!("{number} {names}").trim_end().to_owned()
         }
-        (Table::Event | Table::Job | Table::Cancelled, _) => match key.try_into() {
+        (Table::Event | Table::Job | Table::Cancelled | Table::PublishKeyOrder, _) => match key.try_into() {
             Ok(position) => u64::from_be_bytes(position).to_string(),
             Err(_) => key.escape_ascii().to_string(),
         },
@@ -117,6 +117,8 @@ pub(super) struct Inspector {
     later: Vec<EventNote<LaterKey>>,
     later_bytes: u64,
     channels: BTreeMap<Box<[u8]>, ChannelNote>,
+    /// Idempotency keys by their numbers.
+    publish_keys: Vec<(u64, Hash16)>,
 }
 
 impl Inspector {
@@ -135,6 +137,8 @@ impl Inspector {
             Table::EventId => self.event_id(key, value),
             Table::Channel => self.channel(key, value),
             Table::History => self.history(key, value),
+            Table::PublishKeyOrder => self.publish_key_order(key, value),
+            Table::PublishKey => self.publish_key(key, value),
             Table::Job | Table::Cancelled => self.of_event(table, key),
             Table::Brake => rows::decode_brake(key, value).map(drop),
             Table::Import => rows::decode::<ImportProgress>(table, key, value).map(drop),
@@ -346,6 +350,22 @@ impl Inspector {
         Ok(())
     }
 
+    fn publish_key_order(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        let row = key.try_into().map(u64::from_be_bytes).ok().zip(value.try_into().ok());
+        let (number, hash) = row.ok_or_else(|| EngineError::damaged(Table::PublishKeyOrder, key))?;
+        self.publish_keys.push((number, hash));
+        Ok(())
+    }
+
+    fn publish_key(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        let number = rows::decode_publish_key(key, value)?.number;
+        let at = self.publish_keys.binary_search_by_key(&number, |(number, _)| *number);
+        if !at.is_ok_and(|at| self.publish_keys[at].1 == *key) {
+            self.findings.add(Table::PublishKey, key, "has a number that is not there, or that another key has");
+        }
+        Ok(())
+    }
+
     /// A row about the event at a position: it may be trimmed by now, but it has been.
     fn of_event(&mut self, table: Table, key: &[u8]) -> Result<(), EngineError> {
         let position = rows::decode_position(table, key, key)?.0;
@@ -401,6 +421,11 @@ impl Inspector {
             ("bytes of events", state.journal_bytes, self.event_bytes),
             ("events for later", state.later_count, self.later.len() as u64),
             ("bytes of events for later", state.later_bytes, self.later_bytes),
+            (
+                "idempotency keys",
+                state.publish_key_end.saturating_sub(state.publish_key_base),
+                self.publish_keys.len() as u64,
+            ),
             ("channels", state.channel_count, self.channels.len() as u64),
         ];
         for (what, says, counted) in counted.into_iter().filter(|(_, says, counted)| says != counted) {

@@ -1,4 +1,4 @@
-//! Rows of durable channels and of their histories, both in JSON.
+//! Rows of durable channels and of their histories, both in JSON, and of idempotency keys.
 
 use serde::{Deserialize, Serialize};
 use tidings_types::{ChannelName, Offset, Timestamp};
@@ -47,6 +47,26 @@ pub(crate) fn decode_history_offset(key: &[u8]) -> Result<Offset, EngineError> {
 pub(crate) fn decode_channel_name(key: &[u8]) -> Result<ChannelName, EngineError> {
     let name = std::str::from_utf8(key).ok().and_then(|name| ChannelName::new(name).ok());
     name.ok_or_else(|| EngineError::damaged(Table::Channel, key))
+}
+
+/// What is remembered of an idempotency key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PublishKeyRow {
+    /// The key's place in the order of keys.
+    pub(crate) number: u64,
+    pub(crate) published_at: Timestamp,
+    /// Of the publication.
+    pub(crate) offset: Offset,
+}
+
+pub(crate) fn publish_key_row(row: &PublishKeyRow) -> Vec<u8> {
+    [row.number, row.published_at.0, row.offset.0].map(u64::to_be_bytes).concat()
+}
+
+pub(crate) fn decode_publish_key(key: &[u8], row: &[u8]) -> Result<PublishKeyRow, EngineError> {
+    let row: &[u8; 24] = row.try_into().map_err(|_| EngineError::damaged(Table::PublishKey, key))?;
+    let number = |at: usize| u64::from_be_bytes(row[at..at + 8].try_into().expect("8 of 24 bytes"));
+    Ok(PublishKeyRow { number: number(0), published_at: Timestamp(number(8)), offset: Offset(number(16)) })
 }
 
 #[cfg(test)]

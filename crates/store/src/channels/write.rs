@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
 
+use super::keys::publish_key;
 use super::read::{MADE_ANEW, made_anew};
 use crate::channels::rows::{ChannelRow, HistoryRow};
 use crate::channels::{DurableChannel, StoredPublication};
@@ -14,6 +15,7 @@ use crate::committer::effect::Effect;
 use crate::damage;
 use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
+use crate::hash::Hash16;
 use crate::queue::Class;
 use crate::rows;
 use crate::service::Store;
@@ -35,11 +37,42 @@ impl Store {
         info: Option<Json>,
         now: Timestamp,
     ) -> Result<StreamPosition, WriteError> {
+        self.publish(channel, StoredPublication { data, tags, info, time: now, receipt: None }, None).await
+    }
+
+    /// As [`Store::append_publication`], but a publication with the idempotency key of an earlier one in this channel is
+    /// not published: the answer is the position of the earlier one. A key is remembered for five minutes, with the
+    /// publication: also over a crash, and over a failure after which nobody knew whether it was published.
+    ///
+    /// # Errors
+    /// When the store is overloaded or cannot write. Asking again with the key is without risk.
+    ///
+    /// # Cancel safety
+    /// Dropped: published or not. Asking again with the key tells.
+    pub async fn append_publication_once(
+        &self,
+        channel: DurableChannel,
+        key: &str,
+        data: Json,
+        tags: BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<StreamPosition, WriteError> {
+        let key = publish_key(&channel.name, key);
+        let publication = StoredPublication { data, tags, info: None, time: now, receipt: None };
+        self.publish(channel, publication, Some(key)).await
+    }
+
+    async fn publish(
+        &self,
+        channel: DurableChannel,
+        publication: StoredPublication,
+        key: Option<Hash16>,
+    ) -> Result<StreamPosition, WriteError> {
+        let StoredPublication { data, info, .. } = &publication;
         let bytes = data.bytes().len() + info.as_ref().map_or(0, |info| info.bytes().len()) + weight::PUBLICATION;
-        let publication = StoredPublication { data, tags, info, time: now, receipt: None };
         let publish = move |draft: &mut Draft<'_>| {
             draft.advance(publication.time);
-            draft.publish(channel, publication)
+            draft.publish(channel, publication, key)
         };
         self.write(Class::Events, bytes, publish).await?
     }
@@ -68,11 +101,21 @@ impl Draft<'_> {
         &mut self,
         channel: DurableChannel,
         publication: StoredPublication,
+        key: Option<Hash16>,
     ) -> Result<Result<StreamPosition, WriteError>, EngineError> {
+        if let Some(key) = &key
+            && let Some(offset) = self.published_before(key)?
+        {
+            return Ok(Ok(StreamPosition { offset, epoch: self.state.epoch }));
+        }
         if let Err(error) = self.check_channel_room([&channel.name].into_iter())? {
             return Ok(Err(error));
         }
-        self.add_publication(channel, publication).map(Ok)
+        let position = self.add_publication(channel, publication)?;
+        if let Some(key) = key {
+            self.remember_key(key, position.offset)?;
+        }
+        Ok(Ok(position))
     }
 
     /// Gives the publication the next offset of its channel, and takes away what the history has no room for.

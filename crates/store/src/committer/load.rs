@@ -43,6 +43,7 @@ pub(crate) struct Derived {
 pub(crate) fn load(engine: &Engine, folder: &Path) -> Result<(State, Derived), EngineError> {
     let mut state = read_state(engine)?;
     count_later(engine, &mut state)?;
+    count_publish_keys(engine, &mut state)?;
     let left_out = LeftOut::default();
     let began = Instant::now();
     let (mut table, index, checkpoint) = match from_checkpoint(engine, folder, &state) {
@@ -340,5 +341,26 @@ fn count_later(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
         Ok::<_, EngineError>(true)
     })?;
     warn!(count = state.later_count, "Events for later were counted anew");
+    Ok(())
+}
+
+/// Counts the idempotency keys anew if the counters say that there never was one: a version that knows of none may have
+/// written them meanwhile.
+fn count_publish_keys(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
+    if state.publish_key_end > 0 {
+        return Ok(());
+    }
+    let mut numbers: Option<(u64, u64)> = None;
+    let scanned = engine.scan(Table::PublishKeyOrder, Bound::Unbounded, |key, _| {
+        if let Ok(number) = key.try_into().map(u64::from_be_bytes) {
+            let first = numbers.map_or(number, |(first, _)| first);
+            numbers = Some((first, number));
+        }
+        Ok::<_, EngineError>(true)
+    });
+    damage::tolerate(scanned, "Idempotency keys cannot all be counted")?;
+    if let Some((first, last)) = numbers {
+        (state.publish_key_base, state.publish_key_end) = (first, last + 1);
+    }
     Ok(())
 }

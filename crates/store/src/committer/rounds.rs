@@ -21,6 +21,7 @@ enum Round {
     Journal,
     Changes,
     Channels,
+    Keys,
     Mutes,
     Devices,
     Table,
@@ -29,10 +30,11 @@ enum Round {
 }
 
 impl Round {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Journal,
         Self::Changes,
         Self::Channels,
+        Self::Keys,
         Self::Mutes,
         Self::Devices,
         Self::Table,
@@ -93,6 +95,7 @@ impl Rounds {
                 Round::Journal => draft.trim_journal(trim_to),
                 Round::Changes => draft.trim_changes(draft.shared.checkpoint.taken()),
                 Round::Channels => draft.trim_channels(&mut self.channel),
+                Round::Keys => draft.trim_keys(),
                 Round::Table => draft.tend_table(),
                 Round::Ids => draft.hint_at_ids(),
                 Round::Numbers => draft.ripen_numbers(trim_to.0, now),

@@ -22,6 +22,7 @@ mod damage;
 mod derived;
 mod expire;
 mod heap;
+mod keys;
 mod older;
 mod sending;
 

@@ -38,10 +38,12 @@ pub(crate) enum Table {
     MuteEnd,
     Change,
     Import,
+    PublishKey,
+    PublishKeyOrder,
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Meta,
         Self::Event,
         Self::EventId,
@@ -61,6 +63,8 @@ impl Table {
         Self::MuteEnd,
         Self::Change,
         Self::Import,
+        Self::PublishKey,
+        Self::PublishKeyOrder,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -84,6 +88,8 @@ impl Table {
             Self::MuteEnd => "mute_end",
             Self::Change => "change",
             Self::Import => "import",
+            Self::PublishKey => "publish_key",
+            Self::PublishKeyOrder => "publish_key_order",
         }
     }
 

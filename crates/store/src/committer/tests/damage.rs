@@ -281,6 +281,14 @@ async fn a_damaged_channel_goes_on_from_its_history_and_others_come_back_as_well
     assert_eq!(tops(&store)[..2], [("team:1".to_owned(), 3), ("team:2".to_owned(), 1002)]);
 }
 
+/// Publishes with an idempotency key; the offset that the answer has.
+async fn publish_once(store: &Store, name: &str) -> u64 {
+    let place = ChannelName::new(&format!("told:{name}")).unwrap();
+    let channel = DurableChannel { name: place, history_size: 2, history_ttl: Duration::from_secs(60) };
+    let published = store.append_publication_once(channel, name, Json::of(&1), Default::default(), Timestamp(1)).await;
+    published.unwrap().offset.0
+}
+
 /// Everything there is, twice: `a` is to be damaged, `b` to be as it was.
 async fn fill(store: &Store) {
     for name in ["a", "b"] {
@@ -294,12 +302,13 @@ async fn fill(store: &Store) {
         store.append_events(new, Timestamp(1)).await.unwrap();
         store.append_events(later(&format!("later-{name}"), 9), Timestamp(1)).await.unwrap();
         store.pause(BrakeScope::App(AppId::new(name).unwrap()), Timestamp(1)).await.unwrap();
+        publish_once(store, name).await;
     }
     store.put_jobs(vec![(JournalPosition(1), vec![1; 9]), (JournalPosition(2), vec![2; 9])], None).await.unwrap();
 }
 
 /// The tables whose rows are flipped; that of `meta` decides whether the store is a store.
-const FLIPPED: [Table; 11] = [
+const FLIPPED: [Table; 13] = [
     Table::Event,
     Table::EventId,
     Table::Channel,
@@ -311,6 +320,8 @@ const FLIPPED: [Table; 11] = [
     Table::Later,
     Table::Brake,
     Table::Proven,
+    Table::PublishKey,
+    Table::PublishKeyOrder,
 ];
 
 /// Flips bits of a byte of the first row of a table, that of `a`, wherever it is.
@@ -320,6 +331,7 @@ fn flip(store: &Store, table: Table, place: prop::sample::Index, mask: u8) {
     let first = match table {
         Table::Token => rows::token_key(&token("a").unwrap()).to_vec(),
         Table::EventId => hash16(b"a").to_vec(),
+        Table::PublishKey => hash16(b"told:a\0a").to_vec(),
         _ => Vec::new(),
     };
     let mut rows = Rows::default();
@@ -359,7 +371,9 @@ async fn goes_on(store: &Store) {
             .unwrap()
             .created
     );
+    assert_eq!(publish_once(store, "b").await, 1);
     // Also what was flipped can be said anew.
+    publish_once(store, "a").await;
     store.put_device(NewDevice { token: token("a"), ..device("a") }, PutTerms::default(), Timestamp(3)).await.unwrap();
     store.delete_device(&id("a"), Precondition::None).await.unwrap();
     let restored = store.durable_channels(Timestamp(1)).map(Result::unwrap);
