@@ -1,4 +1,5 @@
-//! A publication with the same idempotency key is published once.
+//! A publication into a memory channel with the same idempotency key is published once. Keys of durable channels are the
+//! store's, which keeps them with its publications ([`Store::append_publication_once`]).
 //!
 //! For each (channel, key) the result of the first call is kept for [`TTL`] and returned again. Calls that arrive while
 //! the first one is in work wait for its result. If the first caller disconnects, the publication goes on, and the next
@@ -6,7 +7,9 @@
 //! kept.
 //!
 //! Bound: [`KEY_COUNT_MAX`] keys, at most about 40 MB (names and keys of full length). Full: the oldest key is
-//! forgotten early. Not durable: after a restart all keys are new.
+//! forgotten early. Not durable: after a restart all keys are new, and so are memory channels.
+//!
+//! [`Store::append_publication_once`]: tidings_store::Store::append_publication_once
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;

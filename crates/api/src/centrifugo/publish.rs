@@ -1,5 +1,8 @@
 //! `publish` and `broadcast`.
 //!
+//! With an idempotency key a publication is published once per channel: in a durable channel the store sees to that, also
+//! over a crash, and in a memory channel `idempotency` does, until the server ends.
+//!
 //! Bounds, refused with 107: a publication of [`DATA_BYTES_MAX`], tags of [`TAGS_BYTES_MAX`], an idempotency key of
 //! [`KEY_BYTES_MAX`].
 
@@ -11,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use tidings_hub::{Hub, NewPublication};
 use tidings_protocol::{Publication, Tags};
-use tidings_store::Store;
+use tidings_store::{DurableChannel, Store};
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::{ChannelName, Json, Offset, StreamPosition};
 use tracing::debug;
@@ -131,38 +134,44 @@ async fn part(shared: &Arc<Shared>, channel: &str, content: Arc<Content>) -> Par
 
 async fn publish_into(shared: &Arc<Shared>, channel: &str, content: Arc<Content>) -> Result<Published, ApiError> {
     let channel = ChannelName::new(channel).map_err(|_| ApiError::BadRequest)?;
-    let key = content.key.clone();
-    // The delivery must hold no handle to `Shared`, because `Shared` holds the remembered deliveries.
-    let delivery = deliver(shared.hub.clone(), shared.store.clone(), channel.clone(), content);
-    let position = match key {
-        Some(key) => shared.idempotency.once(channel, key, delivery).await?,
-        None => delivery.await?,
+    let options = shared.hub.options(&channel).map_err(|_| ApiError::UnknownChannel)?;
+    let position = if options.durable {
+        Some(publish_durably(&shared.store, durable_channel(channel, options), &content).await?)
+    } else if let Some(key) = content.key.clone() {
+        // The delivery must hold no handle to `Shared`, because `Shared` holds the remembered deliveries.
+        let (hub, name) = (shared.hub.clone(), channel.clone());
+        let delivery = async move { publish_in_memory(&hub, &name, &content) };
+        shared.idempotency.once(channel, key, delivery).await?
+    } else {
+        publish_in_memory(&shared.hub, &channel, &content)?
     };
     Ok(Published { offset: position.map(|position| position.offset), epoch: position.map(|position| position.epoch) })
 }
 
-async fn deliver(
-    hub: Arc<Hub>,
-    store: Store,
-    channel: ChannelName,
-    content: Arc<Content>,
-) -> Result<Option<StreamPosition>, ApiError> {
-    let options = hub.options(&channel).map_err(|_| ApiError::UnknownChannel)?;
-    let (data, tags) = (content.data.clone(), content.tags.clone());
-    if !options.durable {
-        let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::from(tags), receipt: None };
-        let new = NewPublication { publication, skip_history: content.skip_history };
-        return hub.publish(&channel, new, unix_now()).map_err(|error| {
-            debug!(error = chain(&error), "Cannot publish");
-            ApiError::Internal
-        });
-    }
+fn publish_in_memory(hub: &Hub, channel: &ChannelName, content: &Content) -> Result<Option<StreamPosition>, ApiError> {
+    let (data, tags) = (content.data.clone(), Tags::from(content.tags.clone()));
+    let publication = Publication { offset: Offset(0), data, info: None, tags, receipt: None };
+    let new = NewPublication { publication, skip_history: content.skip_history };
+    hub.publish(channel, new, unix_now()).map_err(|error| cannot_publish(&error))
+}
+
+async fn publish_durably(
+    store: &Store,
+    channel: DurableChannel,
+    content: &Content,
+) -> Result<StreamPosition, ApiError> {
     if content.skip_history {
         return Err(ApiError::NotAvailable);
     }
-    let durable = durable_channel(channel, options);
-    store.append_publication(durable, data, tags, None, unix_now()).await.map(Some).map_err(|error| {
-        debug!(error = chain(&error), "Cannot publish");
-        ApiError::Internal
-    })
+    let (data, tags, now) = (content.data.clone(), content.tags.clone(), unix_now());
+    let published = match &content.key {
+        Some(key) => store.append_publication_once(channel, key, data, tags, now).await,
+        None => store.append_publication(channel, data, tags, None, now).await,
+    };
+    published.map_err(|error| cannot_publish(&error))
+}
+
+fn cannot_publish(error: &(dyn std::error::Error + 'static)) -> ApiError {
+    debug!(error = chain(error), "Cannot publish");
+    ApiError::Internal
 }

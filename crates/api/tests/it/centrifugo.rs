@@ -194,6 +194,37 @@ async fn with_an_idempotency_key_a_channel_gets_a_publication_once() {
     assert_eq!(answer.matches("\"offset\":1").count(), 3, "the key counts per channel: {answer}");
 }
 
+/// Between two calls the server ends and comes back.
+#[tokio::test]
+async fn with_an_idempotency_key_a_durable_channel_gets_a_publication_once_over_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Server::with(|store, _| store.path = folder.path().to_owned());
+    let calls = [
+        ("publish", r#"{"channel":"team:1","data":1,"tags":{"event":"e1"},"idempotency_key":"a"}"#),
+        ("publish", r#"{"channel":"team:1","data":2,"idempotency_key":"b"}"#),
+        ("broadcast", r#"{"channels":["team:1","team:2"],"data":3,"idempotency_key":"b"}"#),
+        (
+            "batch",
+            r#"{"commands":[{"publish":{"channel":"team:2","data":4,"idempotency_key":"c"}},
+            {"broadcast":{"channels":["team:2","team:3"],"data":5,"idempotency_key":"c"}}],"parallel":true}"#,
+        ),
+    ];
+    let mut answers: Vec<String> = Vec::new();
+    for life in 0..3 {
+        let server = start();
+        for (index, (method, body)) in calls.into_iter().enumerate() {
+            let answer = server.api(method, body).await;
+            let first = if life == 0 { answer.clone() } else { answers[index].clone() };
+            assert_eq!(answer, first, "{method} in life {life}");
+            answers.push(answer);
+        }
+        let counts = ["team:1", "team:2", "team:3"].map(|channel| server.published(channel).len());
+        assert_eq!(counts, [2, 2, 1], "in life {life}");
+        server.store.close().await;
+    }
+    assert!(answers[2].contains("\"offset\":2"), "the key of another call in the channel: {}", answers[2]);
+}
+
 #[tokio::test]
 async fn history_is_paged_in_both_directions() {
     let server = Server::start();
