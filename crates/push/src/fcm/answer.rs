@@ -17,12 +17,12 @@
 //! | the same, about one device | repeat; this one waits as long |
 //! | `UNAVAILABLE` (503), `INTERNAL` (500), other 5xx, 408 | repeat as `Retry-After` says, after 10 s without it |
 //!
-//! `INVALID_ARGUMENT` says of a bad token and of a bad message alike, so only one that names the token costs it; and a
-//! service account of the wrong project gets `SENDER_ID_MISMATCH` for every device there is. Neither mistake of ours
-//! may delete a fleet. `THIRD_PARTY_AUTH_ERROR` is said of iOS and browser registrations alone: our own credential is
-//! taken, and all else must go on. Whose quota is spent, a `google.rpc.QuotaFailure` in the details says by its
-//! subjects; only without one the word "device" in the message counts. A wait is at most an hour; what expires before
-//! that is not repeated anyway.
+//! FCM answers `INVALID_ARGUMENT` both for a bad token and for a bad message, so a token is removed only if the answer
+//! names it. A service account of the wrong project gets `SENDER_ID_MISMATCH` for every device. Neither mistake of ours
+//! may delete all devices. `THIRD_PARTY_AUTH_ERROR` concerns iOS and browser registrations only: our own credential is
+//! valid, and all other notifications continue. The subjects of a `google.rpc.QuotaFailure` in the details say whose
+//! quota is used up; without one, the word "device" in the message decides. A wait is at most an hour; a notification
+//! that expires before is not repeated anyway.
 
 use std::borrow::Cow;
 use std::time::Duration;

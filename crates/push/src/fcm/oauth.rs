@@ -13,9 +13,9 @@
 //!   └───────────────────────────┘ 1 s to 1 min, doubling  ◄─────────┘ if it was not refused
 //! ```
 //!
-//! One refresh at a time, whoever asks; one that is not heard of for [`REFRESH_TIMEOUT`] is given up. A token that is
-//! refused (401) is replaced once: if one that was fetched less than [`TOKEN_AGE_MIN`] ago is refused too, another
-//! would not help, and the operator is told.
+//! There is one refresh at a time. A refresh without a result for [`REFRESH_TIMEOUT`] is given up. A token that is
+//! refused (401) is replaced once. If a token that was fetched less than [`TOKEN_AGE_MIN`] ago is refused too, another
+//! would not help, and the log tells the operator.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -10,13 +10,12 @@
 //!     └ success                        └────── the probe fails ──────────┘
 //! ```
 //!
-//! A failure is a connection that was not made, or one that fell silent; an answer with an error is none, since who
-//! answers lives. The pause is half to the whole of a time that doubles from 1 s to 60 s with each failed probe. A
-//! probe that nobody reports on is given up after `PROBE_TIMEOUT`. When all addresses are open the caller takes the
-//! one whose [`Breaker::due_at`] is first.
+//! A failure is a connection that was not made or became silent. An answer with an error is not a failure, because the
+//! address answers. The pause is half to the whole of a time that doubles from 1 s to 60 s with each failed probe. A
+//! probe without a result is given up after `PROBE_TIMEOUT`. When the breakers of all addresses are open, the caller
+//! takes the address whose [`Breaker::due_at`] is first.
 //!
-//! A moment that lies further ahead than any pause lasts was said by a clock that was set back since, and counts as
-//! past.
+//! A moment further ahead than the longest pause comes from a clock that was set back since, and counts as past.
 
 use std::time::Duration;
 

@@ -8,10 +8,10 @@
 //! A connection authenticated with a token may have one stream until the first request was accepted
 //! (Apple, "Establishing a token-based connection to APNs").
 //!
-//! Work is asked for in batches, so that requests leave together in one write: only when at least
-//! `clamp(limit / 20, 1, 50)` streams are free. The threshold shrinks with the limit, or a limit of 1 would never ask.
-//! Where the peer's flow window is smaller than its streams, it is asked only for what the window takes: the rest would
-//! hold streams without moving.
+//! Work is requested in batches, so that requests leave together in one write: only when at least `clamp(limit / 20, 1,
+//! 50)` streams are free. The threshold shrinks with the limit, so that a limit of 1 still requests work. If the peer's
+//! flow window is smaller than its streams, only as much is requested as the window takes: the rest would hold streams
+//! without moving.
 
 /// Free streams below which a connection does not ask for work.
 const BATCH_MAX: u32 = 50;

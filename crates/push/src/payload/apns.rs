@@ -1,8 +1,9 @@
 //! The body of a notification through APNs (Apple, "Generating a remote notification").
 //!
-//! With neither alert, sound nor badge left by a patch it is a background push; with nothing that shows or wakes anything
-//! (an empty alert shows nothing) it is refused. Members of `aps` are not checked beyond that. The app is not known here:
-//! one that is not for notifications (calls, widgets) has the kind and the priority changed in [`crate::Rendering`].
+//! If a patch leaves neither alert, sound nor badge, this is a background push. If nothing is left that shows or wakes
+//! anything (an empty alert shows nothing), it is refused. Members of `aps` are not checked beyond that. The app is not
+//! known here: for an app that is not for notifications (calls, widgets), [`crate::Rendering`] changes the kind and the
+//! priority.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a notification says, whatever the provider, and what the forms of all providers have in common.
+//! The content of a notification for any provider, and what the forms of all providers share.
 
 use bytes::Bytes;
 use serde::Serialize;

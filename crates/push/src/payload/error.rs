@@ -40,7 +40,7 @@ pub enum PatchError {
     #[error("must be an object")]
     NotAnObject,
     /// It names `tidings`, by which apps resume and recognise duplicates.
-    #[error("changes what is ours: by tidings the app resumes and recognises duplicates")]
+    #[error("must not change tidings, by which the app resumes and recognises duplicates")]
     Tidings,
     /// Too many objects in each other.
     #[error("nests deeper than {} objects", merge::DEPTH_MAX)]

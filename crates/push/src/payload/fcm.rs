@@ -10,13 +10,14 @@
 //! FCM's `data` is flat and of texts only, so `tidings` is spread over names with a dot, and the producer's own value
 //! is one text. Its `tag` is what makes a repeat harmless: a notification replaces the one of the same tag.
 //!
-//! A patch that takes `notification` away makes a *data message*, which the system does not show: the app is woken and
-//! shows what it likes. Then `android.notification` goes too, unless the patch names it, and the text comes in `data`
-//! as `tidings.title` and `tidings.body`. A data message has no tag; the app recognises a repeat by `tidings.event`.
+//! A patch that removes `notification` makes a *data message*. The system does not show it; it wakes the app, and the
+//! app decides what to show. Then `android.notification` is removed too, unless the patch names it, and the text comes
+//! in `data` as `tidings.title` and `tidings.body`. A data message has no tag; the app recognises a repeat by
+//! `tidings.event`.
 //!
-//! A patch may change anything but the recipient and what is ours in `data`. What FCM would refuse for every device is
-//! refused here: values of `data` that are no texts, names that Google keeps for itself, an `android` that is no
-//! object.
+//! A patch may change anything except the recipient and the fields of Tidings in `data`. What FCM would refuse for
+//! every device is refused here: values of `data` that are not texts, names that Google reserves, an `android` that is
+//! not an object.
 
 use bytes::Bytes;
 use serde::Serialize;

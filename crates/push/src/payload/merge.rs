@@ -1,10 +1,10 @@
 //! JSON Merge Patch (RFC 7396) over JSON text.
 //!
-//! Only objects that the patch reaches into are taken apart, a level at a time; every other value stays the text it
-//! was, so that numbers keep all their digits and arrays are never walked. Of members that share a name the last
-//! counts. Members of an object that was taken apart come out in the order of their names.
+//! Only objects that the patch changes are parsed, one level at a time. Every other value keeps its text, so that
+//! numbers keep all their digits and arrays are never walked. Of members with the same name the last one counts.
+//! Members of a parsed object are written in the order of their names.
 //!
-//! Bound: [`DEPTH_MAX`] objects of the patch in each other, which bounds the recursion.
+//! Bound: at most [`DEPTH_MAX`] nested objects in the patch, which bounds the recursion.
 
 use std::collections::BTreeMap;
 

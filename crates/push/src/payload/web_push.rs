@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The members up to `tidings` are named as the options of `showNotification` (Notifications API), which shows them. A
-//! patch may change all but `tidings`; a title stays, since a browser that is given nothing to show ends up asking the
-//! user whether it should go on taking pushes.
+//! patch may change everything except `tidings`. A title always stays, because a browser that gets nothing to show may
+//! ask the user whether to stop pushes.
 
 use std::fmt;
 

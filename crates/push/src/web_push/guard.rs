@@ -1,7 +1,7 @@
 //! Where Web Push may connect to.
 //!
-//! An endpoint is a URL that a client has chosen: without a guard it makes this server call whatever it can reach, the
-//! inside of its own network first. Three questions, all of which must be answered well:
+//! An endpoint is a URL that a client has chosen. Without a guard, a client could make this server call any address
+//! that it can reach, such as those of its own network. An endpoint must pass three checks:
 //!
 //! 1. [`Endpoint::parse`]: is it a plain https URL with a host *name*? User-info, literal addresses in any spelling,
 //!    backslashes, percent signs and the like in the authority are refused rather than interpreted, since two readers

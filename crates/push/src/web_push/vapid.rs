@@ -1,13 +1,13 @@
-//! Who we are, as push services are told (RFC 8292): a signed token per origin, and the key it can be checked with.
+//! Our identity for push services (RFC 8292): a signed token per origin, and the key to check it with.
 //!
 //! `Authorization: vapid t=<JSON Web Token, ES256>, k=<public key>`, with claims `aud` (the endpoint's origin), `exp`
 //! and `sub` (whom to write to in case of trouble). It says nothing of the subscription, so one serves all of an
 //! origin: for [`TOKEN_LIFE`], and a new one is made an hour before. Apple wants no more than one an hour; a token
 //! that is refused is therefore replaced only if it is older than that ([`VapidTokens::on_refused`]).
 //!
-//! Bound: [`ORIGIN_COUNT_MAX`] tokens are kept. An origin beyond that is signed for each time, and none that is kept is
-//! forgotten for it before [`TOKEN_KEPT`] has passed: whoever makes up origins must not make us show a real service
-//! more tokens than it likes. Guards allow few origins, so that happens to nobody whose rules are narrow.
+//! Bound: [`ORIGIN_COUNT_MAX`] tokens are kept. For a further origin, each request is signed anew, and no kept token is
+//! dropped for it before [`TOKEN_KEPT`] has passed. So invented origins cannot make us send a real service more tokens
+//! than it accepts. With narrow rules there are few origins, and the bound is never reached.
 
 use std::collections::HashMap;
 use std::fmt;

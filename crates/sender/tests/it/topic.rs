@@ -246,7 +246,7 @@ fn a_patch_that_cannot_be_sent_is_refused_at_the_door() {
     assert_eq!(refusal(&patched("[]")), "payload.apns: must be an object");
     assert_eq!(
         refusal(&patched(r#"{"tidings":{"event":"other"}}"#)),
-        "payload.apns.tidings: changes what is ours: by tidings the app resumes and recognises duplicates"
+        "payload.apns.tidings: must not change tidings, by which the app resumes and recognises duplicates"
     );
     assert_eq!(refusal(&patched(r#"{"aps":null}"#)), "payload.apns: must leave aps an object");
     assert!(refusal(&patched(r#"{"aps":{"alert":null,"sound":null}}"#)).starts_with("payload.apns: leaves nothing"));
