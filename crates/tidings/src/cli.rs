@@ -193,7 +193,7 @@ pub(crate) struct PublishArgs {
   tidings subscribe match:1 --count 10 | jq .data
 
 Each line is {\"channel\", \"offset\", \"data\", \"tags\"}. After a break it connects again and prints
-what was missed; a line {\"channel\", \"gap\": {\"since\", \"top\"}} names publications that are no longer kept.")]
+what was missed; a line {\"channel\", \"gap\": {\"since\", \"top\"}} names publications that are gone.")]
 pub(crate) struct SubscribeArgs {
     /// Channels, at most 128.
     #[arg(required = true, value_name = "CHANNEL", num_args = 1..=128)]

@@ -114,7 +114,7 @@ mod tests {
         make(&path).unwrap();
         let key = std::fs::read_to_string(&path).unwrap();
         let error = make(&path).unwrap_err().to_string();
-        assert!(error.contains("vapid.pem is there already and is not overwritten"), "{error}");
+        assert!(error.contains("vapid.pem already exists and is not overwritten"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), key);
         std::fs::write(&path, "no key").unwrap();
         let error = read(&path).unwrap_err().to_string();
