@@ -1,5 +1,5 @@
 // Who got an event in the app is not pushed as well, and only who proved to have got it: by the unmodified SDKs for
-// JavaScript and Go, which know nothing of receipts but answer the server's pings.
+// JavaScript, Go and Java, which know nothing of receipts but answer the server's pings.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -8,7 +8,7 @@ import { after, before, describe, test } from "node:test";
 import WebSocket from "ws";
 
 import { BINARY, Wire, until } from "../server.mjs";
-import { go, node } from "../tool.mjs";
+import { go, java, node } from "../tool.mjs";
 import { App, Scene, deviceToken } from "./evidence.mjs";
 import { FORMATS, SDKS, isPing } from "./sdk.mjs";
 
@@ -18,6 +18,7 @@ const PROGRAMS = FORMATS.flatMap((format) => [
   [`centrifuge in ${format}`, (words) => node("client", [JSON.stringify({ ...words, format })])],
   [`centrifuge-go in ${format}`, (words) => go("centrifuge", [JSON.stringify({ ...words, format })])],
 ]);
+PROGRAMS.push(["centrifuge-java in protobuf", (words) => java("Centrifuge", [JSON.stringify(words)])]);
 /** As long as the API allows: what comes earlier did not wait for it. */
 const LONG = { receipt_wait: "30s" };
 const BUSY_MS = 2500;

@@ -1,9 +1,10 @@
 //! The step `conformance`: judges that are not ours, against the release binary. What they judge stands in
 //! `conformance/README.md`.
 //!
-//! They come from their registries with pinned versions: npm packages (`npm ci`), Pushy (Maven) and Go modules. What is
-//! downloaded and built of the latter two lies in `target/conformance`, so that a second run takes seconds. Databases are
-//! Debian's. The tests of all of them are Node's; those of other languages are small programs that tests start.
+//! They come from their registries with pinned versions: npm packages (`npm ci`), Maven packages (Pushy, Centrifugo's
+//! Java SDK) and Go modules. What is downloaded and built of the latter two lies in `target/conformance`, so that a second
+//! run takes seconds. Databases are Debian's. The tests of all of them are Node's; those of other languages are small
+//! programs that tests start.
 
 use std::fs;
 use std::process::{Command, Stdio};
