@@ -12,6 +12,8 @@
 //! - what a checkpoint did not know is, at each provider, no more than what came within the stated lag of that kill and
 //!   what was in flight there: the streams of all connections, those of quarantines among them. What waits in the
 //!   lakes (one for each of three priorities) was given to no provider, and repeats nothing;
+//! - every publication with an idempotency key, asked for until it was answered, is once in each of its channels, where
+//!   each answer said;
 //! - every client saw every publication of its channels once and in order, each return recovered, no epoch changed.
 //!
 //! A second campaign, `crash/flood.rs`, is one event to very many devices, and a newer one that takes its place.
@@ -158,12 +160,21 @@ fn run_alone(campaign: impl Future<Output = ()>) {
     runtime.block_on(campaign);
 }
 
+/// Publications have numbers from here on, events below.
+const PUBLICATION: u32 = 1 << 31;
+
 fn event_id(event: u32) -> String {
-    format!("e-{event}")
+    match event.checked_sub(PUBLICATION) {
+        Some(publication) => format!("p-{publication}"),
+        None => format!("e-{event}"),
+    }
 }
 
 fn event_number(id: &str) -> Option<u32> {
-    id.strip_prefix("e-")?.parse().ok()
+    match id.strip_prefix("p-") {
+        Some(publication) => publication.parse::<u32>().ok()?.checked_add(PUBLICATION),
+        None => id.strip_prefix("e-")?.parse().ok(),
+    }
 }
 
 fn device_id(device: u32) -> String {
@@ -369,7 +380,7 @@ impl Campaign {
         let before = |age: Duration| Timestamp(killed_at.as_millis() - age.as_millis() as u64);
         let is_noted = |pair| is_settled(&checkpoint, &self.numbers, pair);
         let ends = self.deliveries().end_life(is_noted, before(lag_max), before(2 * lag_max));
-        let (open_jobs, unanswered) = (checkpoint.open_job_count(), self.load.world().unanswered_event_count());
+        let (open_jobs, unanswered) = (checkpoint.open_job_count(), self.load.world().unanswered_count());
         checkpoint.close().await;
         let fresh_max = self.check_lag(&ends, lag_max);
         let (accepted, repeats) = (self.count(|counts| counts.accepted), self.note_repeats());
@@ -510,6 +521,10 @@ impl Campaign {
         let Sums { owed, delivered, refused, gone: to_gone, allowed } = sums;
         let gone = gone.len();
         println!("events      {events} acknowledged, {pushed} of them pushed; at rest after {rest_after:.1} s");
+        let (keyed, places) =
+            (world.publications.len(), world.publications.iter().map(|it| it.channels.len()).sum::<usize>());
+        println!("published   {keyed} with idempotency keys, {places} counted by channel; each is there once");
+        wrongs.require(keyed > 0, || "nothing was published with an idempotency key: it was not tested".to_owned());
         println!(
             "deliveries  {owed} owed: {delivered} made, {refused} refused, {to_gone} to {gone} devices that are gone"
         );

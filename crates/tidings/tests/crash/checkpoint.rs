@@ -19,7 +19,7 @@ use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Stream
 use crate::deliveries::{Pair, Wrongs};
 use crate::model::{Key, World};
 use crate::server::copy_folder;
-use crate::{device_id, event_number, key_of, subject};
+use crate::{device_id, event_id, event_number, key_of, subject};
 
 /// Everything read.
 pub(crate) struct Checkpoint {
@@ -133,24 +133,28 @@ impl Checkpoint {
 
     fn check_events(&self, world: &World) -> Wrongs {
         let mut wrongs = Wrongs::default();
-        let mut published: HashMap<(String, u64), u32> = HashMap::new();
+        let (mut published, mut once) = (HashMap::<(String, u64), u32>::new(), HashSet::<(String, u32)>::new());
         for channel in self.store.durable_channels(unix_now()) {
             let channel = channel.unwrap();
             for (offset, publication) in &channel.publications {
                 let event = publication.tags.get("event").and_then(|id| event_number(id));
                 published.extend(event.map(|event| ((channel.name.to_string(), offset.0), event)));
+                let is_first = event.is_none_or(|event| once.insert((channel.name.to_string(), event)));
+                wrongs.require(is_first, || format!("{} has {event:?} twice, again at {}", channel.name, offset.0));
             }
+        }
+        for (event, channel, offset) in world.acknowledged() {
+            let channel = subject(channel);
+            let found = published.get(&(channel.clone(), offset));
+            wrongs.require(found == Some(&event), || {
+                format!("{} was acknowledged in {channel} at {offset}, there is {found:?}", event_id(event))
+            });
         }
         for (event, state) in world.events.iter().enumerate() {
             let (event, Some(answer)) = (event as u32, state.answer) else { continue };
             let found = self.journal.get(&answer.position);
             wrongs.require(found == Some(&event), || {
                 format!("event {event} was acknowledged at {}, after the kill {found:?} is there", answer.position)
-            });
-            let channel = subject(state.subjects[0]);
-            let found = published.get(&(channel.clone(), answer.offset));
-            wrongs.require(found == Some(&event), || {
-                format!("event {event} was acknowledged in {channel} at {}, there is {found:?}", answer.offset)
             });
         }
         wrongs.require(self.dispatched <= self.store.journal_end().0, || {

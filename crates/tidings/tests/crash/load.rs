@@ -28,6 +28,7 @@ use crate::{APP, CHANNEL_COUNT, LEAGUE, SUBJECT_COUNT, TOPICS, device_id, event_
 
 const DEVICE_TASK_COUNT: u32 = 16;
 const EVENT_TASK_COUNT: u32 = 4;
+const PUBLISH_TASK_COUNT: u32 = 2;
 /// The share of devices that is registered before the first event; the rest comes under load.
 const EARLY_SHARE: f64 = 0.8;
 /// One in so many devices changes its subscriptions during the campaign.
@@ -35,6 +36,9 @@ const MOVER_EVERY: u32 = 10;
 /// With fewer jobs running, another event is pushed.
 const JOB_COUNT_TARGET: u64 = 8;
 const EVENTS_PER_REQUEST_MAX: usize = 4;
+/// Of publications with idempotency keys, one in so many is repeated though it was answered.
+const REPEAT_EVERY: u32 = 4;
+const CHANNELS_PER_PUBLICATION_MAX: usize = 8;
 const PULSE: Duration = Duration::from_millis(20);
 /// The topic that only the last event has.
 const FINAL: u8 = 2;
@@ -79,10 +83,14 @@ impl Load {
         self.shared.prepared.load(Relaxed) == DEVICE_TASK_COUNT as usize
     }
 
-    /// Begins to post events.
+    /// Begins to post events and to publish.
     pub(crate) fn start_events(&mut self, seed: u64) {
         for task in 0..EVENT_TASK_COUNT {
             self.tasks.spawn(Worker::new(&self.shared, seed, DEVICE_TASK_COUNT + task).post_events());
+        }
+        for task in 0..PUBLISH_TASK_COUNT {
+            let task = DEVICE_TASK_COUNT + EVENT_TASK_COUNT + task;
+            self.tasks.spawn(Worker::new(&self.shared, seed, task).publish_all());
         }
     }
 
@@ -268,6 +276,38 @@ impl Worker {
                 self.post(&events).await;
             }
         }
+    }
+
+    /// Publishes with idempotency keys until the load is stopped.
+    async fn publish_all(mut self) {
+        while self.beat().await {
+            self.publish().await;
+        }
+    }
+
+    /// Publishes through Centrifugo's server API, under an idempotency key, until it is answered; sometimes once more.
+    async fn publish(&mut self) {
+        let count = self.rng.random_range(1..=CHANNELS_PER_PUBLICATION_MAX);
+        let channels = rand::seq::index::sample(&mut self.rng, usize::from(CHANNEL_COUNT), count);
+        let channels: Vec<u16> = channels.into_iter().map(|channel| channel as u16).collect();
+        let names: Vec<String> = channels.iter().map(|channel| subject(*channel)).collect();
+        let number = self.shared.world().send_publication(channels);
+        let id = event_id(number);
+        let body = json!({ "channels": names, "data": number, "tags": { "event": id }, "idempotency_key": id });
+        let offsets = self.broadcast(&body).await;
+        if self.rng.random_ratio(1, REPEAT_EVERY) {
+            assert_eq!(self.broadcast(&body).await, offsets, "{id} is published again");
+        }
+        self.shared.world().acknowledge_publication(number, offsets);
+    }
+
+    /// The offset in each channel.
+    async fn broadcast(&mut self, body: &Value) -> Vec<u64> {
+        let answer = self.caller.insist(Method::POST, "/api/broadcast", Some(body)).await.json();
+        let parts = answer["result"]["responses"].as_array().unwrap_or_else(|| panic!("no responses in {answer}"));
+        let offset =
+            |part: &Value| part["result"]["offset"].as_u64().unwrap_or_else(|| panic!("no offset in {answer}"));
+        parts.iter().map(offset).collect()
     }
 
     /// Waits for the next beat; false when the load is to stop.

@@ -14,6 +14,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::PUBLICATION;
+
 /// One subscription: the numbers of subject and topic.
 pub(crate) type Key = (u16, u8);
 
@@ -24,6 +26,7 @@ pub(crate) struct World {
     answer_count: u64,
     pub(crate) devices: Vec<Device>,
     pub(crate) events: Vec<Event>,
+    pub(crate) publications: Vec<Publication>,
 }
 
 /// From the first sending to the answer.
@@ -48,6 +51,14 @@ pub(crate) struct Event {
     /// The first one names its channel.
     pub(crate) subjects: Vec<u16>,
     pub(crate) answer: Option<Acknowledged>,
+}
+
+/// Published with an idempotency key, in several channels.
+pub(crate) struct Publication {
+    /// Their subjects.
+    pub(crate) channels: Vec<u16>,
+    /// In each of them; `None` while there is no answer.
+    pub(crate) offsets: Option<Vec<u64>>,
 }
 
 /// What the server said of an event it took.
@@ -117,6 +128,29 @@ impl World {
         event.answer = Some(answer);
     }
 
+    /// Something is about to be published; gives its number.
+    pub(crate) fn send_publication(&mut self, channels: Vec<u16>) -> u32 {
+        self.publications.push(Publication { channels, offsets: None });
+        PUBLICATION + self.publications.len() as u32 - 1
+    }
+
+    pub(crate) fn acknowledge_publication(&mut self, number: u32, offsets: Vec<u64>) {
+        self.answer_count += 1;
+        self.publications[(number - PUBLICATION) as usize].offsets = Some(offsets);
+    }
+
+    /// What was acknowledged in channels: number, channel and offset of each event and each publication.
+    pub(crate) fn acknowledged(&self) -> impl Iterator<Item = (u32, u16, u64)> {
+        let of_event = |(event, state): (u32, &Event)| Some((event, state.subjects[0], state.answer?.offset));
+        let events = (0..).zip(&self.events).filter_map(of_event);
+        let publications =
+            (PUBLICATION..).zip(&self.publications).flat_map(|(number, Publication { channels, offsets })| {
+                let offsets = offsets.iter().flatten();
+                channels.iter().zip(offsets).map(move |(channel, offset)| (number, *channel, *offset))
+            });
+        events.chain(publications)
+    }
+
     pub(crate) fn claim(&self, device: u32, event: u32) -> Claim {
         let (device, event) = (&self.devices[device as usize], &self.events[event as usize]);
         let sent = event.span.sent;
@@ -146,9 +180,10 @@ impl World {
         }
     }
 
-    /// Whether an event was sent and no answer is known.
-    pub(crate) fn unanswered_event_count(&self) -> usize {
-        self.events.iter().filter(|event| event.answer.is_none()).count()
+    /// Events and publications that were sent and have no answer yet.
+    pub(crate) fn unanswered_count(&self) -> usize {
+        let events = self.events.iter().filter(|event| event.answer.is_none()).count();
+        events + self.publications.iter().filter(|publication| publication.offsets.is_none()).count()
     }
 
     /// How many requests were answered.

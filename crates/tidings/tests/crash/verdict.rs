@@ -15,7 +15,7 @@ use crate::{device_id, event_id, subject};
 /// What the server says became of an event's audience, by name of the outcome (`accepted`, `rejected/REASON`, …).
 pub(crate) type Outcomes = HashMap<u32, BTreeMap<String, u64>>;
 
-/// Every channel's events by offset.
+/// Every channel's events and publications by offset.
 pub(crate) type Logs = HashMap<String, BTreeMap<u64, u32>>;
 
 /// What excuses a device that did not get what it was owed, or did not have to.
@@ -126,18 +126,15 @@ fn check_books(event: u32, outcomes: &BTreeMap<String, u64>, got: u64, owed_got:
     wrongs
 }
 
-/// Every channel's events by offset, as acknowledged; complains about gaps and two events in one place.
+/// Every channel's events and publications by offset, as acknowledged; complains about gaps and two in one place.
 pub(crate) fn channel_logs(world: &World, wrongs: &mut Wrongs) -> Logs {
     let mut logs = Logs::new();
-    for (event, state) in world.events.iter().enumerate() {
-        let (event, channel) = (event as u32, subject(state.subjects[0]));
-        let Some(answer) = state.answer else {
-            wrongs.add(|| format!("event {event} was never acknowledged"));
-            continue;
-        };
-        let other = logs.entry(channel.clone()).or_default().insert(answer.offset, event);
-        wrongs
-            .require(other.is_none(), || format!("{channel} has two events at {}: {event}, {other:?}", answer.offset));
+    let unanswered = world.unanswered_count();
+    wrongs.require(unanswered == 0, || format!("{unanswered} events or publications were never acknowledged"));
+    for (event, channel, offset) in world.acknowledged() {
+        let channel = subject(channel);
+        let other = logs.entry(channel.clone()).or_default().insert(offset, event);
+        wrongs.require(other.is_none(), || format!("{channel} has two events at {offset}: {event}, {other:?}"));
     }
     for (channel, log) in &logs {
         let top = log.last_key_value().map_or(0, |(offset, _)| *offset);
