@@ -34,7 +34,7 @@ use tidings_audience::USER_KIND;
 use tidings_protocol::token::{Token, TokenVerifier};
 use tidings_store::Store;
 use tidings_telemetry::{Counter, Registry, unix_now};
-use tidings_types::{Device, DeviceId, NameError, Subject, UserId};
+use tidings_types::{Device, DeviceId, NameError, OriginPattern, Subject, UserId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tracing::warn;
@@ -63,7 +63,7 @@ pub struct Apps {
     /// The subjects to which an app may subscribe its device; never subjects that are users.
     pub subjects: Vec<SubjectPattern>,
     /// Web sites whose pages may call, such as `https://example.com`, or `*` for all.
-    pub allowed_origins: Vec<String>,
+    pub allowed_origins: Vec<OriginPattern>,
     /// The number of devices of a user from which on its apps register no further one.
     pub user_device_count_max: usize,
     /// How fast one user, or one device without a user token, may ask; `None`: at any rate.
@@ -185,7 +185,7 @@ impl Gate {
     }
 
     /// Web sites whose pages may call.
-    pub(crate) fn allowed_origins(&self) -> &[String] {
+    pub(crate) fn allowed_origins(&self) -> &[OriginPattern] {
         &self.apps.allowed_origins
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, RETRY_AFTER};
 use axum::http::{HeaderValue, Method};
+use tidings_types::OriginPattern;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::apps::CREDENTIAL_HEADER;
@@ -16,10 +17,11 @@ use crate::apps::CREDENTIAL_HEADER;
 /// in Firefox.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// Answers pages of these origins; `*` means all.
-pub(crate) fn layer(origins: Vec<String>) -> CorsLayer {
+/// Answers pages of these origins.
+pub(crate) fn layer(origins: Vec<OriginPattern>) -> CorsLayer {
     let admits = move |origin: &HeaderValue, _: &_| {
-        origins.iter().any(|known| known == "*" || known.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
+        let origin = String::from_utf8_lossy(origin.as_bytes());
+        origins.iter().any(|pattern| pattern.admits(&origin))
     };
     CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(admits))

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use tidings_api::SubjectPattern;
-use tidings_types::{AppId, DeviceId, Environment, EventChannels, TopicName};
+use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, TopicName};
 
 use super::field::section;
 use super::value::{AppleId, ByteSize, HostPort, LogFormat, Ramp, Scope, Secret, Sha256, Tag, WebUrl};
@@ -112,9 +112,10 @@ section! {
         /// The subjects that an app may subscribe its device to: a subject, team:* for all subjects of a kind, or * for
         /// all. Subjects that are users are never allowed. Backends may subscribe a device to any subject.
         subjects: Vec<SubjectPattern>, like "[\"team:*\", \"match:*\"]";
-        /// Web sites whose pages may call the API (CORS), such as `https://example.com`, or `*` for all. Does not apply
+        /// Web sites whose pages may call the API (CORS): `https://example.com`, `https://*.example.com` for all hosts
+        /// below example.com (not for example.com itself), or `*` for all. Scheme and port must be equal. Does not apply
         /// to apps outside browsers.
-        allowed_origins: Vec<String>;
+        allowed_origins: Vec<OriginPattern>;
         /// When a user has this many devices, the user's apps cannot register more.
         user_device_count_max: usize = "20", from "1" to "1000";
         /// Behind a proxy: the header in which the proxy gives the client's address; the last address in it counts.
@@ -153,9 +154,10 @@ section! {
         token_hmac_previous_secret: Option<Secret>, like "change-me-change-me-change-me-31";
         /// A file that contains `token_hmac_previous_secret`.
         token_hmac_previous_secret_file: Option<PathBuf>, like "/run/secrets/tidings-token-secret-before";
-        /// Web sites whose pages may connect, such as `https://example.com`, or `*` for all. Does not apply to apps
-        /// outside browsers.
-        allowed_origins: Vec<String>;
+        /// Web sites whose pages may connect: `https://example.com`, `https://*.example.com` for all hosts below
+        /// example.com (not for example.com itself), or `*` for all. Scheme and port must be equal. Does not apply to
+        /// apps outside browsers.
+        allowed_origins: Vec<OriginPattern>;
         /// Time between two pings, in whole seconds.
         ping_interval: Duration = "25s", from "1s" to "1h";
         /// How long a pong may take before the connection is closed (3012).

@@ -13,7 +13,7 @@ use axum::http::HeaderName;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use tidings_api::SubjectPattern;
 use tidings_http1::Origin;
-use tidings_types::{AppId, DeviceId, Environment, EventChannels};
+use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern};
 
 /// How a value is spelt in TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -308,6 +308,20 @@ impl Leaf for SubjectPattern {
 
     fn show(&self) -> String {
         self.to_string()
+    }
+}
+
+impl Leaf for OriginPattern {
+    const EXPECTED: &'static str = "\"*\", or an origin without a path, such as \"https://example.com\" or \
+                                    \"https://example.com:8443\"; its host may begin with \"*.\", as in \
+                                    \"https://*.example.com\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::new(text)
+    }
+
+    fn show(&self) -> String {
+        self.as_str().to_owned()
     }
 }
 

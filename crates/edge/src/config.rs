@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidings_types::OriginPattern;
+
 /// How connections are treated.
 #[derive(Debug, Clone)]
 pub struct EdgeConfig {
@@ -32,6 +34,6 @@ pub struct EdgeConfig {
     pub stale_timeout: Duration,
     /// How long a closing connection may take until everything is written and its peer has closed.
     pub close_timeout: Duration,
-    /// Web origins that may connect. Requests without an `Origin` header may always connect. `*` admits all origins.
-    pub allowed_origins: Vec<String>,
+    /// Web origins that may connect. Requests without an `Origin` header may always connect.
+    pub allowed_origins: Vec<OriginPattern>,
 }

@@ -97,8 +97,7 @@ impl Edge {
     }
 
     fn admits(&self, origin: &str) -> bool {
-        let allowed = &self.shared.config.allowed_origins;
-        allowed.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(origin))
+        self.shared.config.allowed_origins.iter().any(|pattern| pattern.admits(origin))
     }
 }
 

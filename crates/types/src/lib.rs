@@ -11,6 +11,7 @@ mod format;
 mod json;
 mod mute;
 mod name;
+mod origin;
 mod position;
 mod provider;
 mod selector;
@@ -31,6 +32,7 @@ pub use name::{
     AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, ImportName, Locale, NameError, Subject, TimeZone,
     TopicName, UserId,
 };
+pub use origin::OriginPattern;
 pub use position::{Epoch, JournalPosition, Offset, StreamPosition};
 pub use provider::Provider;
 pub use selector::{Selector, SelectorError, SelectorNode, SelectorProblem, selector_limits};

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tidings_api::{Apps, Rate};
 use tidings_protocol::token::{TokenSecret, TokenVerifier, sign_connection_token, sign_subscription_token};
 use tidings_telemetry::unix_now;
-use tidings_types::{ChannelName, DeviceId, Timestamp};
+use tidings_types::{ChannelName, DeviceId, OriginPattern, Timestamp};
 use tower::ServiceExt;
 
 use crate::support::{Answer, Cases, Server};
@@ -31,7 +31,9 @@ fn apps() -> Apps {
     Apps {
         verifier: Some(TokenVerifier::new(&secret(), None)),
         subjects: vec!["team:*".parse().unwrap(), "match:7".parse().unwrap()],
-        allowed_origins: vec!["https://example.com".to_owned()],
+        allowed_origins: ["https://example.com", "https://*.example.net"]
+            .map(|it| OriginPattern::new(it).unwrap())
+            .to_vec(),
         user_device_count_max: 3,
         rate: None,
         address_rate: None,
@@ -802,7 +804,11 @@ async fn pages_of_admitted_origins_may_call_and_no_others() {
     assert_eq!(of_servers.status(), StatusCode::METHOD_NOT_ALLOWED, "what is not for apps is not for pages");
     assert_eq!(named(of_servers.headers(), "access-control-allow-origin"), None);
     for (credential, status) in [(credential.as_str(), 200), ("wrong", 404)] {
-        for (origin, allowed) in [("https://EXAMPLE.com", Some("https://example.com")), ("https://evil.org", None)] {
+        for (origin, allowed) in [
+            ("https://EXAMPLE.com", Some("https://example.com")),
+            ("https://a.example.net", Some("https://a.example.net")),
+            ("https://evil.org", None),
+        ] {
             let shown = [("x-device-credential", credential), ("origin", origin)];
             let answer = ask(&server, "GET", PHONE, &shown, "").await;
             assert_eq!(answer.status.as_u16(), status);
