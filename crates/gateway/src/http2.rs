@@ -54,7 +54,7 @@ mod token_thread;
 
 pub use config::GatewayConfig;
 pub(crate) use connection::is_not_processed;
-pub use credential::{CertificateError, ClientCertificate, Credential};
+pub use credential::{Certificate, CertificateError, ClientCertificate, Credential};
 pub use health::{Condition, Health, HealthWatch};
 pub use oauth::OAuth;
 pub use service::Gateway;

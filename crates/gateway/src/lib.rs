@@ -23,6 +23,7 @@ mod web_push;
 pub use drain::Drained;
 pub use error::{AccessError, StartError};
 pub use http2::{
-    CertificateError, ClientCertificate, Condition, Credential, Gateway, GatewayConfig, Health, HealthWatch, OAuth,
+    Certificate, CertificateError, ClientCertificate, Condition, Credential, Gateway, GatewayConfig, Health,
+    HealthWatch, OAuth,
 };
 pub use web_push::{Network, NetworkFuture, SystemNetwork, WebPushConfig, WebPushGateway, WebPushService};

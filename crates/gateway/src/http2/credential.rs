@@ -43,7 +43,7 @@ impl Credential {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Token(ours), Self::Token(theirs)) => ours.is_same_key(theirs),
-            (Self::Certificate(ours), Self::Certificate(theirs)) => ours.certified.cert == theirs.certified.cert,
+            (Self::Certificate(ours), Self::Certificate(theirs)) => ours.certified().cert == theirs.certified().cert,
             (Self::OAuth(ours), Self::OAuth(theirs)) => ours.is_same(theirs),
             _ => false,
         }
@@ -93,21 +93,20 @@ impl CertificateError {
     }
 }
 
-/// A certificate for the provider, with its private key.
-pub struct ClientCertificate {
+/// A certificate with its chain and its private key.
+pub struct Certificate {
     certified: Arc<CertifiedKey>,
-    topics: Vec<String>,
     begins_at: Timestamp,
     ends_at: Timestamp,
     end_date: String,
 }
 
-impl ClientCertificate {
+impl Certificate {
     /// Reads the certificate, first of its chain, and its private key; both texts may be the same.
     ///
     /// # Errors
-    /// When one is missing or damaged, they do not belong together, or the certificate has ended.
-    pub fn new(chain_pem: &str, key_pem: &str, now: Timestamp) -> Result<Self, CertificateError> {
+    /// When one is missing or damaged, or they do not belong together.
+    pub fn read(chain_pem: &str, key_pem: &str) -> Result<Self, CertificateError> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
             .collect::<Result<_, _>>()
             .map_err(|_| CertificateError::Unreadable)?;
@@ -118,10 +117,6 @@ impl ClientCertificate {
         let [begins_at, ends_at] =
             [begins_at, ends_at].map(|secs| Timestamp(u64::try_from(secs).unwrap_or_default().saturating_mul(1000)));
         let end_date = validity.not_after.to_datetime().date().to_string();
-        let topics = topics(&parsed);
-        if ends_at <= now {
-            return Err(CertificateError::Ended(end_date));
-        }
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| match error {
             pem::Error::NoItemsFound => CertificateError::NoKey,
             _ => CertificateError::Key(TlsError::General("not PEM".to_owned())),
@@ -131,7 +126,7 @@ impl ClientCertificate {
             TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => CertificateError::OtherKey,
             other => CertificateError::Key(other),
         })?;
-        Ok(Self { certified: Arc::new(certified), topics, begins_at, ends_at, end_date })
+        Ok(Self { certified: Arc::new(certified), begins_at, ends_at, end_date })
     }
 
     /// From when on it can be used.
@@ -149,6 +144,39 @@ impl ClientCertificate {
         &self.end_date
     }
 
+    /// What TLS shows and signs with.
+    pub fn certified(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.certified)
+    }
+}
+
+/// A certificate for the provider.
+pub struct ClientCertificate {
+    certificate: Certificate,
+    topics: Vec<String>,
+}
+
+impl ClientCertificate {
+    /// Reads it as [`Certificate::read`] does.
+    ///
+    /// # Errors
+    /// As [`Certificate::read`], and when the certificate has ended.
+    pub fn new(chain_pem: &str, key_pem: &str, now: Timestamp) -> Result<Self, CertificateError> {
+        let certificate = Certificate::read(chain_pem, key_pem)?;
+        if certificate.ends_at <= now {
+            return Err(CertificateError::Ended(certificate.end_date));
+        }
+        let leaf = certificate.certified.cert.first().ok_or(CertificateError::NoCertificate)?;
+        let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::Unreadable)?;
+        let topics = topics(&parsed);
+        Ok(Self { certificate, topics })
+    }
+
+    /// The certificate itself.
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
     /// The topics it is for; empty when it names none.
     pub fn topics(&self) -> &[String] {
         &self.topics
@@ -160,7 +188,7 @@ impl ClientCertificate {
     }
 
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
-        Arc::clone(&self.certified)
+        self.certificate.certified()
     }
 }
 
@@ -169,7 +197,7 @@ impl fmt::Debug for ClientCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientCertificate")
             .field("topics", &self.topics)
-            .field("end_date", &self.end_date)
+            .field("end_date", &self.certificate.end_date)
             .finish_non_exhaustive()
     }
 }
@@ -218,8 +246,9 @@ mod tests {
         let both = format!("{}{}", issued.certificate_pem, issued.key_pem);
         let certificate = ClientCertificate::new(&both, &both, BEFORE).unwrap();
         assert_eq!(certificate.topics(), TOPICS);
-        assert_eq!(certificate.end_date(), "2040-01-01");
-        assert!(certificate.begins_at() < BEFORE && certificate.ends_at() == YEAR_2040);
+        let times = certificate.certificate();
+        assert_eq!(times.end_date(), "2040-01-01");
+        assert!(times.begins_at() < BEFORE && times.ends_at() == YEAR_2040);
         assert!(certificate.covers(&AppId::new("org.example.scores").unwrap()));
         assert!(!certificate.covers(&AppId::new("org.example.other").unwrap()));
         let shown = format!("{certificate:?}");
