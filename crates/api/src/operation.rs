@@ -44,7 +44,7 @@ pub struct Readiness {
 /// An open listener.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReadyListener {
-    /// The kind of listener: `public` or `internal`.
+    /// The kind of listener: `public`, `tls` (if it has an address of its own) or `internal`.
     pub name: &'static str,
     /// The address on which it listens.
     pub address: SocketAddr,

@@ -1,4 +1,4 @@
-//! What a program says to the server, without TLS: the server itself speaks none, a proxy in front of it does.
+//! What a program says to the server, without TLS.
 //!
 //! This file has single requests over HTTP/1.1. [`Socket`] is a client of the Centrifugo protocol over WebSocket.
 //!

@@ -5,10 +5,11 @@
 //! uses the configuration finds one form only.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use tidings_gateway::ClientCertificate;
+use tidings_gateway::{Certificate, CertificateError, ClientCertificate};
 use tidings_gettext::{Plural, Template, TemplateError};
 use tidings_protocol::NamespaceOptions;
 use tidings_push::apns::check_app;
@@ -22,7 +23,7 @@ use tracing_subscriber::EnvFilter;
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
-    Api, ApiKey, Apns, Apps, Client, Config, Fcm, Http, Influx, Namespace, Shadow, Topic, WebPush, Webhook,
+    Api, ApiKey, Apns, Apps, Client, Config, Fcm, Http, Influx, Namespace, Shadow, Tls, Topic, WebPush, Webhook,
 };
 use super::tree::{Origin, Problem};
 use super::value::{Secret, Sha256};
@@ -34,13 +35,19 @@ const API_KEY_CHARACTERS_MIN: usize = 16;
 /// The shortest secret without a warning (RFC 7518, 3.2: as long as the hash).
 const TOKEN_SECRET_BYTES: usize = 32;
 
-/// A certificate that ends sooner is warned about.
-const CERTIFICATE_END_NEAR: Duration = Duration::from_secs(30 * 24 * 3600);
+/// A certificate of the server that ends sooner is warned about. Automatic renewal replaces it 30 days before its end.
+const SERVER_CERTIFICATE_END_NEAR: Duration = Duration::from_secs(14 * DAY_SECS);
+
+const DAY_SECS: u64 = 24 * 3600;
+
+/// A certificate for a provider that ends sooner is warned about.
+const CERTIFICATE_END_NEAR: Duration = Duration::from_secs(30 * DAY_SECS);
 
 /// Checks everything; problems go to `reader`, what is allowed but unwise is returned.
 pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     let mut check = Check { reader, warnings: Vec::new() };
     check.http(&config.http, &config.api);
+    check.tls(&config.http);
     check.proxy(&config.http, &config.apps);
     check.keys(&mut config.api);
     check.client(&mut config.client, &config.http);
@@ -107,14 +114,70 @@ impl Check<'_> {
         if http.internal_listen == Some(http.listen) && http.listen.port() != 0 {
             self.problem("http.internal_listen", "is the same address as `http.listen`");
         }
-        let (path, address) = match http.internal_listen {
-            Some(address) => ("http.internal_listen", address),
-            None => ("http.listen", http.listen),
+        let of_api = match (http.internal_listen, http.tls.listen) {
+            (Some(address), _) => vec![("http.internal_listen", address)],
+            (None, None) => vec![("http.listen", http.listen)],
+            (None, Some(address)) => vec![("http.listen", http.listen), ("http.tls.listen", address)],
         };
-        if api.keys.is_empty() && !address.ip().is_loopback() {
-            let message = format!("{address} is not loopback, so the API needs a key: add one under [[api.keys]]");
-            self.problem(path, &message);
+        for (path, address) in of_api.into_iter().filter(|(_, address)| !address.ip().is_loopback()) {
+            if api.keys.is_empty() {
+                let message = format!("{address} is not loopback, so the API needs a key: add one under [[api.keys]]");
+                self.problem(path, &message);
+            }
         }
+    }
+
+    fn tls(&mut self, http: &Http) {
+        let Tls { certificate_file, certificate_key_file, listen } = &http.tls;
+        for (other, path) in [(Some(http.listen), "http.listen"), (http.internal_listen, "http.internal_listen")] {
+            if listen.is_some_and(|listen| listen.port() != 0 && other == Some(listen)) {
+                self.problem("http.tls.listen", &format!("is the same address as `{path}`"));
+            }
+        }
+        match (certificate_file, certificate_key_file) {
+            (None, None) if listen.is_none() => {}
+            (None, _) => self.problem("http.tls.certificate_file", "is missing"),
+            (Some(_), None) => self.problem("http.tls.certificate_key_file", "is missing"),
+            (Some(chain_file), Some(key_file)) => {
+                if let Some(certificate) = self.key_pair("http.tls", chain_file, key_file, Certificate::read) {
+                    self.server_certificate(chain_file, &certificate);
+                }
+            }
+        }
+    }
+
+    /// Clients judge it, so one that has ended only costs a warning: a server that does not start helps nobody.
+    fn server_certificate(&mut self, file: &Path, certificate: &Certificate) {
+        let (path, now, end) = ("http.tls.certificate_file", unix_now(), certificate.end_date());
+        let days = |span: Duration| span.as_secs() / DAY_SECS;
+        let left = certificate.ends_at().saturating_since(now);
+        if left.is_zero() {
+            let ago = days(now.saturating_since(certificate.ends_at()));
+            let message = format!("{} has ended on {end}, {ago} days ago: clients refuse it", file.display());
+            self.warn(path, &message);
+        } else if left < SERVER_CERTIFICATE_END_NEAR {
+            self.warn(path, &format!("{} ends on {end}, in {} days", file.display(), days(left)));
+        }
+        if certificate.begins_at() > now {
+            self.warn(path, &format!("{} is not valid yet: clients refuse it", file.display()));
+        }
+    }
+
+    /// A certificate with its private key.
+    fn key_pair<T>(
+        &mut self,
+        path: &str,
+        chain_file: &Path,
+        key_file: &Path,
+        read: impl FnOnce(&str, &str) -> Result<T, CertificateError>,
+    ) -> Option<T> {
+        let (chain_path, key_path) = (format!("{path}.certificate_file"), format!("{path}.certificate_key_file"));
+        let (chain, key) = (self.file(&chain_path, chain_file), self.file(&key_path, key_file));
+        let tell = |error: CertificateError| {
+            let (path, file) = if error.is_about_key() { (key_path, key_file) } else { (chain_path, chain_file) };
+            self.problem(&path, &format!("{}: {error}", file.display()));
+        };
+        read(&chain?, &key?).map_err(tell).ok()
     }
 
     /// A proxy that tells who asks has the connections of all.
@@ -196,7 +259,8 @@ impl Check<'_> {
         if client.token_hmac_previous_secret.is_some() && client.token_hmac_secret.is_none() {
             self.problem("client.token_hmac_previous_secret", "needs `client.token_hmac_secret`");
         }
-        if client.insecure && !http.listen.ip().is_loopback() {
+        let is_open = |address: SocketAddr| !address.ip().is_loopback();
+        if client.insecure && (is_open(http.listen) || http.tls.listen.is_some_and(is_open)) {
             self.warn("client.insecure", "everybody who reaches this server may read and publish everything");
         }
         if client.insecure || client.allow_anonymous || client.token_hmac_secret.is_some() {
@@ -480,22 +544,15 @@ impl Check<'_> {
     }
 
     fn certificate(&mut self, path: &str, chain_file: &Path, key_file: &Path, apps: &[AppId]) {
-        let (chain_path, key_path) = (format!("{path}.certificate_file"), format!("{path}.certificate_key_file"));
-        let (chain, key) = (self.file(&chain_path, chain_file), self.file(&key_path, key_file));
-        let (Some(chain), Some(key)) = (chain, key) else { return };
         let now = unix_now();
-        let certificate = match ClientCertificate::new(&chain, &key, now) {
-            Ok(certificate) => certificate,
-            Err(error) => {
-                let (path, file) = if error.is_about_key() { (key_path, key_file) } else { (chain_path, chain_file) };
-                return self.problem(&path, &format!("{}: {error}", file.display()));
-            }
-        };
-        if certificate.begins_at() > now {
+        let read = |chain: &str, key: &str| ClientCertificate::new(chain, key, now);
+        let Some(certificate) = self.key_pair(path, chain_file, key_file, read) else { return };
+        let (chain_path, times) = (format!("{path}.certificate_file"), certificate.certificate());
+        if times.begins_at() > now {
             self.warn(&chain_path, &format!("{} is not valid yet", chain_file.display()));
         }
-        if certificate.ends_at().saturating_since(now) < CERTIFICATE_END_NEAR {
-            self.warn(&chain_path, &format!("{} ends on {}", chain_file.display(), certificate.end_date()));
+        if times.ends_at().saturating_since(now) < CERTIFICATE_END_NEAR {
+            self.warn(&chain_path, &format!("{} ends on {}", chain_file.display(), times.end_date()));
         }
         for app in apps.iter().filter(|app| !certificate.covers(app)) {
             let topics = certificate.topics().join(", ");
@@ -520,6 +577,13 @@ fn other_environment(host: &str, environment: Environment) -> Option<&'static st
         _ => return None,
     };
     (own != environment).then_some(name)
+}
+
+impl Http {
+    /// Whether `listen` speaks TLS, and nothing else.
+    pub fn is_tls_only(&self) -> bool {
+        self.tls.certificate_file.is_some() && self.tls.listen.is_none()
+    }
 }
 
 impl ApiKey {

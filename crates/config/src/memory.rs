@@ -22,6 +22,10 @@ pub const INFLUX_BUFFER_BYTES: usize = 1 << 20;
 pub const LOG_BYTES_MAX: usize = 4 << 20;
 /// Our own memory of an idle WebSocket connection (the goal, buffers excluded).
 const CONNECTION_BYTES: u64 = 6 << 10;
+/// What an idle WebSocket over TLS needs in addition: the session and its read buffer of 4 KiB (8.2 KiB, measured).
+const TLS_CONNECTION_BYTES: u64 = 10 << 10;
+/// Of a WebSocket over TLS: a record that waits for the socket, and one that is not read whole.
+const TLS_RECORD_BYTES: u64 = 2 * (18 << 10);
 /// The reply in hand on each loop: as text, as a frame, and in the connection's buffer, which may be twice as large.
 const REPLY_COPIES: u64 = 4;
 /// One subscription of a connection: in its session (under 32 bytes plus the name), its loop and the channel.
@@ -145,6 +149,11 @@ impl fmt::Display for Rounded {
 /// Adds up a configuration; `cores` is the number of loops when the configuration leaves it open.
 pub fn memory_sum(config: &Config, cores: usize) -> MemorySum {
     let mut terms = client_terms(config, cores);
+    if config.http.tls.certificate_file.is_some() {
+        let (connections, settings) = (config.client.connection_count_max, "http.tls, client.connection_count_max");
+        terms.push(standing("TLS sessions", connections, TLS_CONNECTION_BYTES, settings));
+        terms.push(peak("TLS records", connections, TLS_RECORD_BYTES, settings));
+    }
     terms.extend(channel_terms(config));
     terms.extend(delivery_terms(config));
     if config.influx.address.is_some() {

@@ -78,6 +78,19 @@ section! {
         address_connection_count_max: usize = "10000", from "0" to "10000000";
         /// A connection, also a WebSocket, is closed if its peer takes no byte for this long while bytes wait for it.
         stall_timeout: Duration = "10s", from "100ms" to "10m";
+        /// TLS for clients and servers.
+        tls: Tls;
+    }
+
+    /// TLS 1.2 and 1.3 for clients and servers; off without a certificate. On SIGHUP the files are read again: new
+    /// connections get the new certificate.
+    Tls {
+        /// The certificate of this server and its chain (PEM). With it `http.listen` speaks TLS only.
+        certificate_file: Option<PathBuf>, like "/etc/tidings/fullchain.pem";
+        /// The certificate's private key (PEM, without a passphrase); may be the same file.
+        certificate_key_file: Option<PathBuf>, like "/etc/tidings/privkey.pem";
+        /// If set, this address speaks TLS, and `http.listen` serves the same without TLS.
+        listen: Option<SocketAddr>, like "0.0.0.0:8443";
     }
 
     /// API keys: which programs may call the server API.

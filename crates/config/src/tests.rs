@@ -614,6 +614,73 @@ fn what_is_in_force_reads_back_as_the_same_configuration() {
 }
 
 #[test]
+fn the_certificate_of_the_server_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let authority = tidings_simulator::PushAuthority::new().unwrap();
+    let write = |name: &str, ends_at| {
+        let issued = authority.issue(&[], None, ends_at).unwrap();
+        fs::write(path(name), format!("{}{}", issued.certificate_pem, issued.key_pem)).unwrap();
+    };
+    let in_days = |days: u64| unix_now().saturating_add(Duration::from_secs(days * 24 * 3600 + 60));
+    write("good.pem", in_days(15));
+    write("near.pem", in_days(13));
+    write("old.pem", Timestamp(1_577_836_800_000));
+    fs::write(path("empty.pem"), "").unwrap();
+    let section = |chain: &str, key: &str| {
+        let (chain, key) = (path(chain), path(key));
+        format!("[http.tls]\ncertificate_file = {chain:?}\ncertificate_key_file = {key:?}\n")
+    };
+    let warned = |name: &str| {
+        let warnings = loaded(&section(name, name)).warnings.into_iter().map(|warning| warning.to_string());
+        warnings.filter(|warning| warning.contains("http.tls")).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(warned("good.pem"), "");
+    assert!(warned("near.pem").ends_with(", in 13 days"), "{}", warned("near.pem"));
+    assert!(
+        warned("old.pem").contains("has ended on 2020-01-01, ") && warned("old.pem").contains(" days ago: clients")
+    );
+    for (chain, key, setting, told) in [
+        ("good.pem", "near.pem", "certificate_key_file", "holds a private key that does not belong to the certificate"),
+        ("good.pem", "empty.pem", "certificate_key_file", "holds no PEM \"PRIVATE KEY\" without a passphrase"),
+        ("empty.pem", "good.pem", "certificate_file", "holds no PEM \"CERTIFICATE\""),
+        ("none.pem", "good.pem", "certificate_file", "none.pem: No such file or directory (os error 2)"),
+    ] {
+        let found = mistakes(&section(chain, key), &[]).join("; ");
+        assert!(found.contains(&format!("`http.tls.{setting}`: ")) && found.ends_with(told), "{found}");
+    }
+    let one = format!("[http.tls]\ncertificate_file = {:?}", path("good.pem"));
+    check(&one, &["t.toml:2:20: `http.tls.certificate_key_file`: is missing"]);
+    check("[http.tls]\nlisten = \"127.0.0.1:1\"", &["t.toml:2:10: `http.tls.certificate_file`: is missing"]);
+    let own = |address: &str| format!("{}listen = {address:?}\n", section("good.pem", "good.pem"));
+    let same = "t.toml:4:10: `http.tls.listen`: is the same address as `http.listen`";
+    check(&own("127.0.0.1:8000"), &[same]);
+    let open = "t.toml:4:10: `http.tls.listen`: 0.0.0.0:8443 is not loopback, so the API needs a key: add one under [[api.keys]]";
+    check(&own("0.0.0.0:8443"), &[open]);
+    assert!(loaded(&section("good.pem", "good.pem")).config.http.is_tls_only());
+    let config = loaded(&own("127.0.0.1:8443")).config;
+    assert!(!config.http.is_tls_only());
+    let term = |config: &Config, name| {
+        memory_sum(config, 1).terms.iter().find(|term| term.name == name).map(|term| term.count)
+    };
+    assert_eq!((term(&config, "TLS sessions"), term(&loaded("").config, "TLS sessions")), (Some(100_000), None));
+}
+
+#[test]
+fn origins_are_checked() {
+    for section in ["apps", "client"] {
+        let origins = |text: &str| format!("[{section}]\nallowed_origins = [{text:?}]");
+        for text in ["*", "https://example.com", "https://*.example.com:8443", "capacitor://localhost", "null"] {
+            check(&origins(text), &[]);
+        }
+        for text in ["example.com", "https://example.com/", "https://*.*.com", "https://*", "*://example.com"] {
+            let found = mistakes(&origins(text), &[]).join("; ");
+            assert!(found.contains("its host may begin with \"*.\", as in \"https://*.example.com\""), "{found}");
+        }
+    }
+}
+
+#[test]
 fn a_webhook_is_checked() {
     let secret = "secret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"";
     let webhook = |lines: &str| format!("[webhook]\n{lines}");

@@ -24,18 +24,18 @@ use socket2::SockRef;
 use tidings_protocol::websocket::{self, Decoder, Event};
 use tidings_protocol::{ClientId, Command, Disconnect, Expired, FrameError, Session, parse_frame, ping};
 use tidings_types::{Format, Timestamp};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::output::{Held, Output};
 use crate::receipts::{Identity, Pings, Timing};
 use crate::shared::Shared;
+use crate::stream::Stream;
 use crate::subscribers::Place;
 
 /// The state of a client's connection.
 pub(crate) struct Connection {
-    pub(crate) socket: Rc<TcpStream>,
+    pub(crate) socket: Rc<Stream>,
     pub(crate) output: Output,
     /// The socket is full; the connection's task waits until it takes bytes again.
     pub(crate) blocked: bool,
@@ -91,7 +91,7 @@ pub(crate) enum Taken {
 
 impl Connection {
     /// A new connection that speaks `format`. The memory of its replies is counted in `held`; its task waits for `wake`.
-    pub(crate) fn new(shared: &Shared, format: Format, held: Held, socket: Rc<TcpStream>, wake: Rc<Notify>) -> Self {
+    pub(crate) fn new(shared: &Shared, format: Format, held: Held, socket: Rc<Stream>, wake: Rc<Notify>) -> Self {
         let config = &shared.config;
         Self {
             socket,
@@ -222,7 +222,7 @@ impl Connection {
         self.session.close();
         self.commands = VecDeque::new();
         self.output.forget();
-        let socket = SockRef::from(&*self.socket);
+        let socket = SockRef::from(self.socket.tcp());
         // With this option the system drops unsent bytes when the socket is closed. Otherwise it offers them for
         // minutes.
         let _ = socket.set_linger(Some(Duration::ZERO));
@@ -239,7 +239,8 @@ impl Connection {
     /// Whether the socket has taken nothing for `timeout`; called at each sweep. A closing connection has a deadline
     /// already.
     pub(crate) fn is_stalled(&mut self, timeout: Duration, now: Instant) -> bool {
-        let (written, is_full) = (self.output.written(), self.blocked && self.closing.is_none() && !self.ended);
+        let written = self.output.written() + self.socket.sent();
+        let is_full = self.blocked && self.closing.is_none() && !self.ended;
         self.stall = match self.stall {
             _ if !is_full => None,
             Some(stall) if stall.written == written => Some(stall),
@@ -267,17 +268,20 @@ impl Connection {
     /// Shuts the socket down for writing after the last byte of a closing connection. Bytes from the peer are still
     /// read and thrown away: to close the socket over them would reset the connection and lose our close frame.
     pub(crate) fn shut_if_flushed(&mut self) {
-        if let Some(closing) = self.closing.as_mut().filter(|closing| !closing.is_shut && self.output.is_empty()) {
-            closing.is_shut = true;
-            if SockRef::from(&*self.socket).shutdown(Shutdown::Write).is_err() {
-                self.abort();
-            }
+        let Some(closing) = self.closing.as_mut().filter(|closing| !closing.is_shut && self.output.is_empty()) else {
+            return;
+        };
+        match self.socket.shut_write() {
+            Ok(true) => closing.is_shut = true,
+            Ok(false) => self.block(),
+            Err(_) => self.abort(),
         }
     }
 
     /// Both sides have closed, or the peer is gone.
     pub(crate) fn is_done(&self) -> bool {
-        self.ended || self.closing.as_ref().is_some_and(|closing| closing.is_peer_closed && self.output.is_empty())
+        let is_written = || self.output.is_empty() && self.socket.is_flushed();
+        self.ended || self.closing.as_ref().is_some_and(|closing| closing.is_peer_closed && is_written())
     }
 
     /// Writes a reply in a frame of its own, although the protocol allows several replies in one frame. The JavaScript

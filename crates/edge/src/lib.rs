@@ -6,8 +6,8 @@
 //!                                  fan-out     ◄── mailbox ◄──────────── hub (publications)
 //! ```
 //!
-//! The HTTP server does only the handshake ([`Edge::upgrade`]). Then the plain socket belongs to one loop until it is
-//! closed, and threads share nothing of a connection. The protocol (`tidings_protocol::Session`) makes the decisions,
+//! The HTTP server does only the handshake ([`Edge::upgrade`]). Then the socket, plain or with
+//! TLS, belongs to one loop until it is closed, and threads share nothing of a connection. The protocol (`tidings_protocol::Session`) makes the decisions,
 //! and the hub keeps order and history; this crate moves bytes. Its modules form a line: each imports only modules
 //! below it.
 //!
@@ -22,6 +22,7 @@
 //! | `fanout` | who reads what, and writing publications |
 //! | `connection` | one connection: bytes, frames and deadlines |
 //! | `output` | bytes that are still to be written to one connection |
+//! | `stream` | the socket, plain or with TLS |
 //! | `shared` | what all loops share, and what the edge asks of others |
 //! | `receipts` | pings, and what their pongs prove |
 //! | `revocations` | devices that lose their proof |
@@ -59,6 +60,7 @@ mod receipts;
 mod revocations;
 mod serve;
 mod shared;
+mod stream;
 mod subscribers;
 mod users;
 mod worker;

@@ -13,8 +13,8 @@ use std::rc::Rc;
 use bytes::{Buf, Bytes};
 use tidings_stream::Frame;
 use tidings_types::Format;
-use tokio::net::TcpStream;
 
+use crate::stream::Stream;
 use crate::subscribers::Place;
 
 /// Slices per `writev`. Linux takes 1024, but more than 64 gain nothing measurable.
@@ -129,8 +129,11 @@ impl Output {
     /// was written. A publication that was cut counts as written; its rest is kept here.
     ///
     /// Returns whether the socket is full.
-    pub(crate) fn write(&mut self, socket: &TcpStream, batches: &mut [Batch<'_>]) -> io::Result<bool> {
+    pub(crate) fn write(&mut self, socket: &Stream, batches: &mut [Batch<'_>]) -> io::Result<bool> {
         loop {
+            if !socket.flush()? {
+                return Ok(true);
+            }
             let (wanted, written) = match self.write_once(socket, batches) {
                 Ok((0, _)) => return Ok(false),
                 Ok((_, 0)) => return Err(io::ErrorKind::WriteZero.into()),
@@ -139,14 +142,14 @@ impl Output {
                 Err(error) => return Err(error),
             };
             self.advance(written, batches);
-            if written < wanted {
+            if written < wanted && socket.is_full_after_part() {
                 return Ok(true);
             }
         }
     }
 
     /// One system call. Returns how many bytes it was given and how many it took.
-    fn write_once(&self, socket: &TcpStream, batches: &[Batch<'_>]) -> io::Result<(usize, usize)> {
+    fn write_once(&self, socket: &Stream, batches: &[Batch<'_>]) -> io::Result<(usize, usize)> {
         let own = [&self.rest[..], self.unwritten()].into_iter().filter(|piece| !piece.is_empty());
         let mut pieces = own.chain(batches.iter().flat_map(Batch::rest).map(|frame| &frame.bytes(self.format)[..]));
         let Some(first) = pieces.next() else { return Ok((0, 0)) };
@@ -192,8 +195,8 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
+    use tokio::io::{AsyncRead, AsyncReadExt};
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -202,11 +205,27 @@ mod tests {
         texts.iter().map(|text| Frame { formats: formats(text), published_micros: 0, receipt: None }).collect()
     }
 
+    async fn sockets() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (socket, peer) =
+            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), async { listener.accept().await });
+        (socket.unwrap(), peer.unwrap().0)
+    }
+
     #[tokio::test]
     async fn a_socket_that_takes_little_at_a_time_gets_everything_in_order_once() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (mut peer, _) = listener.accept().await.unwrap();
+        let (socket, peer) = sockets().await;
+        deliver(Stream::Plain(socket), peer).await;
+    }
+
+    #[tokio::test]
+    async fn so_does_one_with_tls() {
+        let (socket, peer) = sockets().await;
+        let (socket, peer) = crate::stream::tests::secured(socket, peer).await;
+        deliver(socket, peer).await;
+    }
+
+    async fn deliver(socket: Stream, mut peer: impl AsyncRead + Unpin) {
         // 300 frames of up to 40 KiB: far more than the socket's buffers and one writev can take.
         let texts: Vec<String> = (0..300).map(|index| format!("<{index}>").repeat(1 + index * 37 % 8000)).collect();
         let frames = frames(&texts);
@@ -228,8 +247,8 @@ mod tests {
             output.push_control(b"control");
             assert_eq!(held.get(), output.held());
             let (mut next, mut blocked) = (0, 0);
-            while next < frames.len() || !output.is_empty() {
-                socket.writable().await.unwrap();
+            while next < frames.len() || !output.is_empty() || !socket.is_flushed() {
+                socket.tcp().writable().await.unwrap();
                 let middle = frames.len().min(next + 70);
                 let mut batches =
                     [&frames[next..middle], &frames[middle..]].map(|frames| Batch::new(Place::default(), frames));

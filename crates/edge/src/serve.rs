@@ -27,6 +27,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
+use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use crate::commands::{Awaited, Client, Worked};
@@ -34,6 +35,7 @@ use crate::connection::{Connection, Taken};
 use crate::edge_loop::{EdgeLoop, SCRATCH_BYTES};
 use crate::identity::PROOF_TIMEOUT;
 use crate::shared::Handshake;
+use crate::stream::Stream;
 
 /// How long the HTTP server may take to hand the socket over.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,29 +59,37 @@ pub(crate) async fn serve(edge_loop: Rc<EdgeLoop>, handshake: Handshake) {
     }
 }
 
-async fn accept(upgraded: OnUpgrade) -> Result<(TcpStream, Bytes), &'static str> {
+async fn accept(upgraded: OnUpgrade) -> Result<(Stream, Bytes), &'static str> {
     let upgraded = tokio::time::timeout(UPGRADE_TIMEOUT, upgraded).await.map_err(|_| "upgrade timed out")?;
     let upgraded = upgraded.map_err(|_| "connection was lost before the upgrade")?;
-    // hyper hands over the plain socket; hyper-util's automatic server (axum's own) wraps it once more.
-    let (io, read_buf) = match upgraded.downcast::<TokioIo<TcpStream>>() {
-        Ok(parts) => (parts.io, parts.read_buf),
-        Err(upgraded) => {
-            let parts =
-                upgrade::downcast::<TokioIo<TcpStream>>(upgraded).map_err(|_| "connection is not a plain socket")?;
-            (parts.io, parts.read_buf)
-        }
+    let upgraded = match upgraded.downcast::<TokioIo<TcpStream>>() {
+        Ok(parts) => return Ok((Stream::Plain(moved(parts.io.into_inner())?), parts.read_buf)),
+        Err(upgraded) => upgraded,
     };
-    // The socket moves from the HTTP server's runtime to this loop's.
-    let socket: StdTcpStream = io.into_inner().into_std().map_err(|_| "socket cannot be moved")?;
+    let upgraded = match upgraded.downcast::<TokioIo<TlsStream<TcpStream>>>() {
+        Ok(parts) => {
+            let (socket, session) = parts.io.into_inner().into_inner();
+            return Ok(Stream::tls(moved(socket)?, session, parts.read_buf));
+        }
+        Err(upgraded) => upgraded,
+    };
+    // hyper-util's automatic server (axum's own) wraps the socket once more.
+    let parts = upgrade::downcast::<TokioIo<TcpStream>>(upgraded).map_err(|_| "connection is no socket")?;
+    Ok((Stream::Plain(moved(parts.io.into_inner())?), parts.read_buf))
+}
+
+/// The socket, moved from the HTTP server's runtime to this loop's.
+fn moved(socket: TcpStream) -> Result<TcpStream, &'static str> {
+    let socket: StdTcpStream = socket.into_std().map_err(|_| "socket cannot be moved")?;
     let socket = TcpStream::from_std(socket).map_err(|_| "socket cannot be registered")?;
     socket.set_nodelay(true).map_err(|_| "socket takes no options")?;
-    Ok((socket, read_buf))
+    Ok(socket)
 }
 
 /// A connection in its loop; dropping this value (when the task ends or is aborted) removes the connection.
 struct Served {
     client: Client,
-    socket: Rc<TcpStream>,
+    socket: Rc<Stream>,
     wake: Rc<Notify>,
 }
 
@@ -90,7 +100,7 @@ impl Drop for Served {
 }
 
 impl Served {
-    fn new(edge_loop: Rc<EdgeLoop>, format: Format, socket: Rc<TcpStream>) -> Self {
+    fn new(edge_loop: Rc<EdgeLoop>, format: Format, socket: Rc<Stream>) -> Self {
         let wake = Rc::new(Notify::new());
         let held = edge_loop.held.clone();
         let connection = Connection::new(&edge_loop.shared, format, held, socket.clone(), wake.clone());
@@ -121,7 +131,7 @@ impl Served {
             self.of_connection(Connection::check);
             let interest = self.of_connection(|connection| self.interest(connection));
             let ready = tokio::select! {
-                ready = self.socket.ready(interest) => ready,
+                ready = self.socket.tcp().ready(interest) => ready,
                 () = self.wake.notified() => continue,
             };
             let Ok(ready) = ready else { break };
@@ -144,7 +154,7 @@ impl Served {
                 biased;
                 output = &mut future => return output,
                 () = self.wake.notified() => {} // The socket may be full now.
-                ready = self.socket.writable(), if self.is_blocked() => {
+                ready = self.socket.tcp().writable(), if self.is_blocked() => {
                     if ready.is_err() {
                         return future.await;
                     }

@@ -6,7 +6,7 @@ use tidings_types::Provider;
 
 use crate::data_folder::DataFolderError;
 use crate::keys::KeyError;
-use crate::providers::ProviderError;
+use crate::providers::{CredentialError, ProviderError};
 use crate::seed::SeedError;
 use crate::text::TextError;
 use crate::webhook::WebhookError;
@@ -48,11 +48,16 @@ pub enum ServeError {
         /// Why.
         source: Box<ProviderError>,
     },
+    /// The certificate of the listener cannot be used.
+    #[error("cannot start TLS")]
+    Tls(#[from] CredentialError),
     /// The webhook cannot be set up.
     #[error("cannot start the webhook")]
     Webhook(#[from] WebhookError),
     /// The address is in use, or not an address of this machine.
-    #[error("cannot listen on {addr}; is another server running? Set http.listen to another address")]
+    #[error(
+        "cannot listen on {addr}; is another server running? Set http.listen, http.internal_listen or http.tls.listen to another address"
+    )]
     Listen {
         /// The address.
         addr: SocketAddr,

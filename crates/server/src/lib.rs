@@ -25,6 +25,7 @@ mod providers;
 mod report;
 mod seed;
 mod text;
+mod tls;
 mod webhook;
 
 use std::collections::BTreeSet;
@@ -60,6 +61,7 @@ use self::listener::Admission;
 use self::metrics::influx::Influxing;
 use self::providers::{Providers, Section};
 use self::report::{Connections, Jobs};
+use self::tls::Tls;
 use self::webhook::Webhook;
 use tidings_config::{Config, PushSection};
 
@@ -125,15 +127,23 @@ fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
 }
 
 /// What `/ready` calls the listeners.
-fn listeners(public: SocketAddr, internal: Option<SocketAddr>) -> Vec<ReadyListener> {
-    let internal = internal.map(|address| ReadyListener { name: "internal", address });
-    std::iter::once(ReadyListener { name: "public", address: public }).chain(internal).collect()
+fn listeners(
+    public: SocketAddr,
+    secure: Option<SocketAddr>,
+    internal: Option<SocketAddr>,
+) -> impl Fn() -> Vec<ReadyListener> + Clone {
+    move || {
+        let all = [("public", Some(public)), ("tls", secure), ("internal", internal)];
+        all.into_iter().filter_map(|(name, address)| Some(ReadyListener { name, address: address? })).collect()
+    }
 }
 
 /// A running server.
 pub struct Server {
     addr: SocketAddr,
+    tls_addr: Option<SocketAddr>,
     internal_addr: Option<SocketAddr>,
+    tls: Option<Arc<Tls>>,
     api_key: Option<String>,
     shutdown_timeout: Duration,
     store: Store,
@@ -229,14 +239,14 @@ impl Server {
         };
         let (stop_http, stopped) = watch::channel(false);
         let (listener, addr) = bind(config.http.listen)?;
+        let tls = Tls::start(&config.http.tls)?;
+        let secure = config.http.tls.listen.map(bind).transpose()?;
+        let own_addr = secure.as_ref().map(|(_, addr)| *addr);
         let inside = config.http.internal_listen.map(bind).transpose()?;
         let internal_addr = inside.as_ref().map(|(_, addr)| *addr);
+        let listeners = listeners(addr, own_addr, internal_addr);
         let (pushes, ends) = (providers.watch(), stopped.clone());
-        let readiness = move || Readiness {
-            is_stopping: *ends.borrow(),
-            listeners: listeners(addr, internal_addr),
-            providers: pushes(),
-        };
+        let readiness = move || Readiness { is_stopping: *ends.borrow(), listeners: listeners(), providers: pushes() };
         let mut background = JoinSet::new();
         background.spawn(sweep(hub));
         background.spawn(journal::release_later(store.clone()));
@@ -252,23 +262,34 @@ impl Server {
         let internal = internal.merge(tidings_api::ready_router(store.clone(), true, told));
         let mut listening = JoinSet::new();
         let limits = listener_limits(&config);
-        let mut serve = |listener, router, admission| {
-            listening.spawn(listener::serve(listener, router, admission, stopped.clone()));
+        let mut serve = |listener, router, admission, tls| {
+            listening.spawn(listener::serve(listener, router, admission, tls, stopped.clone()));
+        };
+        let public = match inside {
+            None => public.merge(internal),
+            Some((inside, _)) => {
+                let internal = internal.merge(tidings_api::health_router());
+                serve(inside, internal, Admission::internal(limits, &registry), None);
+                public.merge(status).merge(routers.apps.unwrap_or_default())
+            }
         };
         let open = Admission::public(limits, &registry);
-        match inside {
-            None => serve(listener, public.merge(internal), open),
-            Some((inside, _)) => {
-                serve(listener, public.merge(status).merge(routers.apps.unwrap_or_default()), open);
-                let internal = internal.merge(tidings_api::health_router());
-                serve(inside, internal, Admission::internal(limits, &registry));
+        match secure {
+            None => serve(listener, public, open, tls.clone()),
+            Some((secure, _)) => {
+                serve(listener, public.clone(), open.clone(), None);
+                serve(secure, public, open, tls.clone());
             }
         }
-        info!(%addr, internal_addr = internal_addr.map(tracing::field::display), "Listening");
+        let tls_addr = own_addr.or(tls.as_ref().map(|_| addr));
+        let [tls_shown, internal_shown] = [tls_addr, internal_addr].map(|addr| addr.map(tracing::field::display));
+        info!(%addr, tls_addr = tls_shown, internal_addr = internal_shown, "Listening");
         let shutdown_timeout = config.client.shutdown_timeout;
         Ok(Self {
             addr,
+            tls_addr,
             internal_addr,
+            tls,
             api_key,
             shutdown_timeout,
             store,
@@ -286,6 +307,11 @@ impl Server {
     /// Where clients connect.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Where clients connect with TLS; may be [`Server::addr`].
+    pub fn tls_addr(&self) -> Option<SocketAddr> {
+        self.tls_addr
     }
 
     /// Where the API is.
@@ -308,8 +334,12 @@ impl Server {
         &self.sender
     }
 
-    /// Takes over the push credentials and the webhook secrets of this configuration. The log has the result.
+    /// Takes over the listener's certificate, the push credentials and the webhook secrets of this configuration. The log has
+    /// the result.
     pub fn reload(&self, config: &Config) {
+        if let Some(tls) = &self.tls {
+            tls.reload(&config.http.tls);
+        }
         self.providers.reload(config);
         if let Some(webhook) = &self.webhook {
             webhook.reload(&config.webhook);

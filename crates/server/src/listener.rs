@@ -7,8 +7,12 @@
 //! | connections of one address (of IPv6: of one /64) that are still HTTP | `address_count_max`, and half of the open files for connections, of the public listener | closed at once |
 //! | open files | [`FILE_RESERVE`] are left to the store and the gateways; the internal listener may use half of these | closed at once, and nothing is accepted for [`ACCEPT_PAUSE`] |
 //! | the first byte of a connection; the head of a request, also of the next one | `head_timeout` each | closed |
+//! | a TLS handshake | `head_timeout` after its first byte; 64 KiB of a message (rustls) | closed |
 //! | bytes that wait for a peer that takes none | `stall_timeout` | closed by the system |
 //! | what is read and not parsed, or answered and not written, each | [`BUFFER_BYTES_MAX`] a connection | the connection is not read; too long a head: 431 |
+//!
+//! With TLS as many bytes again may be held encrypted in each direction. A peer that speaks plain HTTP where TLS is
+//! expected is told so (400).
 //!
 //! Stopping: no new connections, requests in work are finished.
 
@@ -39,12 +43,16 @@ use socket2::SockRef;
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{Counter, Registry, chain};
 use tidings_types::Timestamp;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+use tokio_rustls::server::TlsStream;
 use tower::ServiceExt as _;
 use tracing::{debug, warn};
+
+use crate::tls::Tls;
 
 /// What a listener allows.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +83,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// SYNs dropped and sent again a second later. The system may allow fewer (`net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
 
+/// The first byte of a TLS connection: a record of the handshake (RFC 8446, 5.1).
+const TLS_HANDSHAKE: u8 = 22;
+
+/// What a peer is told that speaks plain HTTP where TLS is expected.
+const NEEDS_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 39\r\n\
+Connection: close\r\n\r\nthis port speaks TLS: use https or wss\n";
+
 /// The beginning of the year 10 000.
 const HTTP_DATE_END: Timestamp = Timestamp(253_402_300_800_000);
 
@@ -96,6 +111,7 @@ pub(super) struct Admission {
     refused_by_address: Refused,
     refused_by_files: Refused,
     stalled: Counter,
+    tls_failed: Counter,
 }
 
 impl Admission {
@@ -125,6 +141,11 @@ impl Admission {
             refused_by_address: Refused::new(registry, "address"),
             refused_by_files: Refused::new(registry, "files"),
             stalled: registry.counter("tidings_http_stalled_total", help, &[]),
+            tls_failed: registry.counter(
+                "tidings_http_tls_failed_total",
+                "Connections closed because their TLS handshake failed or took too long.",
+                &[],
+            ),
         })
     }
 
@@ -212,11 +233,12 @@ fn connection_files(limit: u64) -> u64 {
     limit - FILE_RESERVE.min(limit / 2)
 }
 
-/// Serves `router` until `stopped`.
+/// Serves `router` until `stopped`, with TLS if there is one.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
     admission: Arc<Admission>,
+    tls: Option<Arc<Tls>>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let permits = Arc::new(Semaphore::new(admission.limits.connection_count_max));
@@ -227,7 +249,7 @@ pub(super) async fn serve(
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
             accepted = accept(&listener, &permits, &admission, &mut paused_until) => {
-                let conversation = attend(accepted, router.clone(), to_stop.clone());
+                let conversation = attend(accepted, router.clone(), tls.clone(), to_stop.clone());
                 // A request's own panic is answered by the router; one of its connection closes that.
                 tasks.spawn(panics::catch_async(Work::Connection, conversation));
             }
@@ -241,6 +263,11 @@ pub(super) async fn serve(
 /// A connection that was let in.
 struct Accepted {
     socket: TcpStream,
+    peer: Peer,
+}
+
+/// Who is on the other side, and its right to be there.
+struct Peer {
     addr: SocketAddr,
     lease: Lease,
     _permit: OwnedSemaphorePermit,
@@ -260,7 +287,7 @@ async fn accept(
             Ok((socket, _)) if admission.is_in_reserve(&socket) => *paused_until = Instant::now() + ACCEPT_PAUSE,
             Ok((socket, addr)) => {
                 if let Some(lease) = admission.enter(addr) {
-                    return Accepted { socket, addr, lease, _permit: permit };
+                    return Accepted { socket, peer: Peer { addr, lease, _permit: permit } };
                 }
             }
             Err(error) => {
@@ -273,27 +300,74 @@ async fn accept(
 
 /// Waits for the first byte of a connection, which holds little until then: what HTTP needs, some 10 KiB, is made for those
 /// that say something.
-async fn attend(accepted: Accepted, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn attend(accepted: Accepted, router: Router, tls: Option<Arc<Tls>>, mut stopped: watch::Receiver<bool>) {
+    let Accepted { socket, peer } = accepted;
+    let limits = peer.lease.admission.limits;
     let mut first = [0];
-    let heard = timeout(accepted.lease.admission.limits.head_timeout, accepted.socket.peek(&mut first));
+    let heard = timeout(limits.head_timeout, socket.peek(&mut first));
     let is_heard = tokio::select! {
         heard = heard => matches!(heard, Ok(Ok(1))),
         _ = stopped.wait_for(|stopped| *stopped) => false,
     };
-    if is_heard {
-        Box::pin(converse(accepted, router, stopped)).await;
+    if !is_heard {
+        return;
     }
+    // The system sees better than we what the peer takes, and also frees its own buffers. A WebSocket keeps it.
+    if let Err(error) = SockRef::from(&socket).set_tcp_user_timeout(Some(limits.stall_timeout)) {
+        debug!(peer.addr = %peer.addr, error = chain(&error), "A connection takes no time limit for writing");
+    }
+    match tls {
+        None => Box::pin(converse(socket, peer, router, stopped)).await,
+        Some(tls) => {
+            let secured = tokio::select! {
+                secured = Box::pin(secure(socket, &peer, &tls, first[0])) => secured,
+                _ = stopped.wait_for(|stopped| *stopped) => None,
+            };
+            if let Some(socket) = secured {
+                Box::pin(converse(socket, peer, router, stopped)).await;
+            }
+        }
+    }
+}
+
+/// Shakes hands with a peer whose first byte has come.
+async fn secure(socket: TcpStream, peer: &Peer, tls: &Tls, first: u8) -> Option<TlsStream<TcpStream>> {
+    let admission = &peer.lease.admission;
+    if first != TLS_HANDSHAKE {
+        admission.tls_failed.inc();
+        if first.is_ascii_uppercase() {
+            refuse_plain(socket).await;
+        }
+        return None;
+    }
+    // Tickets and answers are small writes, one right after the other.
+    let _ = socket.set_nodelay(true);
+    let failed = match timeout(admission.limits.head_timeout, tls.acceptor().accept(socket)).await {
+        Ok(Ok(secured)) => return Some(secured),
+        Ok(Err(error)) => chain(&error).to_string(),
+        Err(_) => "it took too long".to_owned(),
+    };
+    admission.tls_failed.inc();
+    debug!(peer.addr = %peer.addr, error = failed, "A TLS handshake failed");
+    None
+}
+
+/// Tells a peer that it is to speak TLS. The little text fits into an empty socket.
+async fn refuse_plain(mut socket: TcpStream) {
+    // To close over bytes that were not read would reset the connection, and the answer could be lost.
+    let _ = socket.try_read(&mut [0; 4096]);
+    let _ = socket.write_all(NEEDS_TLS).await;
+    let _ = socket.shutdown().await;
 }
 
 /// One connection from its first request to its last, or to its upgrade. hyper itself rather than hyper-util's automatic
 /// server: that one first waits, without a limit, for the bytes that tell HTTP/1 from HTTP/2.
-async fn converse(accepted: Accepted, router: Router, mut stopped: watch::Receiver<bool>) {
-    let Accepted { socket, addr, lease, _permit } = accepted;
+async fn converse<S>(socket: S, peer: Peer, router: Router, mut stopped: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Peer { addr, lease, _permit } = peer;
     let limits = lease.admission.limits;
-    // The system sees better than we what the peer takes, and also frees its own buffers. A WebSocket keeps it.
-    if let Err(error) = SockRef::from(&socket).set_tcp_user_timeout(Some(limits.stall_timeout)) {
-        debug!(peer.addr = %addr, error = chain(&error), "A connection takes no time limit for writing");
-    }
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(addr));
         answer(router.clone(), request)
@@ -345,6 +419,7 @@ fn has_http_date(now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio_rustls::TlsConnector;
 
     use super::*;
 
@@ -365,12 +440,16 @@ mod tests {
 
     impl Served {
         fn start(limits: Limits, file_number_max: Option<u64>, router: Router) -> Self {
+            Self::start_with(limits, file_number_max, router, None)
+        }
+
+        fn start_with(limits: Limits, file_number_max: Option<u64>, router: Router, tls: Option<Arc<Tls>>) -> Self {
             let listener = listen(([127, 0, 0, 1], 0).into()).unwrap();
             let addr = listener.local_addr().unwrap();
             let (registry, (stop, stopped)) = (Registry::new(), watch::channel(false));
             let admission = Admission::with_files(limits, file_number_max, &registry);
             let mut tasks = JoinSet::new();
-            tasks.spawn(serve(listener, router, admission, stopped));
+            tasks.spawn(serve(listener, router, admission, tls, stopped));
             Self { addr, registry, stop, tasks }
         }
 
@@ -516,5 +595,99 @@ mod tests {
             let answer = served.ask(head.as_bytes()).await;
             assert_eq!(answer.split(' ').nth(1), Some(status.to_string().as_str()), "{head:?}: {answer}");
         }
+    }
+
+    /// A certificate and its key in files, and a client that trusts no other.
+    fn identity(folder: &std::path::Path, name: &str) -> (tidings_config::Tls, TlsConnector) {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let path = folder.join(name);
+        std::fs::write(&path, made.cert.pem() + &made.signing_key.serialize_pem()).unwrap();
+        let (certificate_file, certificate_key_file) = (Some(path.clone()), Some(path));
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let client = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let mut client = client.unwrap().with_root_certificates(roots).with_no_client_auth();
+        client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        (tidings_config::Tls { certificate_file, certificate_key_file, listen: None }, Arc::new(client).into())
+    }
+
+    async fn shake(
+        served: &Served,
+        connector: &TlsConnector,
+    ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+        connector.connect("localhost".try_into().unwrap(), served.connect().await).await
+    }
+
+    /// The status of an answer over TLS.
+    async fn status(socket: &mut tokio_rustls::client::TlsStream<TcpStream>) -> String {
+        socket.write_all(GET).await.unwrap();
+        let mut answer = [0; 1024];
+        let count = within(socket.read(&mut answer)).await.unwrap().unwrap();
+        String::from_utf8_lossy(&answer[..count]).chars().take(12).collect()
+    }
+
+    #[tokio::test]
+    async fn with_tls_http_is_served_and_whoever_speaks_anything_else_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (section, client) = identity(folder.path(), "own.pem");
+        let tls = Tls::start(&section).unwrap();
+        let limits = Limits { head_timeout: Duration::from_secs(2), ..LIMITS };
+        let served = Served::start_with(limits, None, Router::new(), tls);
+        let mut bystander = shake(&served, &client).await.unwrap();
+        assert_eq!(bystander.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+        assert_eq!(status(&mut bystander).await, "HTTP/1.1 404");
+        let told = served.ask(GET).await;
+        assert!(
+            told.starts_with("HTTP/1.1 400 ") && told.ends_with("\r\n\r\nthis port speaks TLS: use https or wss\n"),
+            "{told}"
+        );
+        assert_eq!(served.ask(b"\0\0\0\0 no hello").await, "");
+        // A record of a handshake that holds none: an alert may come.
+        assert!(!served.ask(&[&[22, 3, 1, 0, 9][..], b"no hello!"].concat()).await.contains("HTTP"));
+        let hello = [22, 3, 1, 2, 0, 1, 0, 1, 0xFC];
+        let began = Instant::now();
+        assert_eq!(served.ask(&hello).await, "", "half a handshake");
+        assert!(began.elapsed() < Duration::from_secs(15));
+        served.until("tidings_http_tls_failed_total 4").await;
+        let (_, stranger) = identity(folder.path(), "other.pem");
+        shake(&served, &stranger).await.unwrap_err();
+        served.until("tidings_http_tls_failed_total 5").await;
+        let mut later = shake(&served, &client).await.unwrap();
+        assert_eq!(status(&mut later).await, "HTTP/1.1 404");
+    }
+
+    #[tokio::test]
+    async fn a_new_certificate_is_for_new_connections_and_a_broken_one_for_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let (section, old) = identity(folder.path(), "own.pem");
+        let tls = Tls::start(&section).unwrap().unwrap();
+        let served = Served::start_with(LIMITS, None, Router::new(), Some(tls.clone()));
+        let mut open = shake(&served, &old).await.unwrap();
+        assert_eq!(status(&mut open).await, "HTTP/1.1 404");
+        std::fs::write(folder.path().join("own.pem"), "broken").unwrap();
+        tls.reload(&section);
+        shake(&served, &old).await.unwrap();
+        let (_, new) = identity(folder.path(), "own.pem");
+        tls.reload(&section);
+        assert_eq!(status(&mut open).await, "HTTP/1.1 404", "what is open stays");
+        shake(&served, &old).await.unwrap_err();
+        let mut fresh = shake(&served, &new).await.unwrap();
+        assert_eq!(status(&mut fresh).await, "HTTP/1.1 404");
+        tls.reload(&tidings_config::Tls { certificate_file: None, certificate_key_file: None, listen: None });
+        shake(&served, &new).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_over_tls_is_closed_and_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (section, client) = identity(folder.path(), "own.pem");
+        let limits = Limits { stall_timeout: Duration::from_millis(100), ..LIMITS };
+        let large = axum::routing::get(async || vec![b'x'; 32 << 20]);
+        let router = Router::new().route("/", large);
+        let served = Served::start_with(limits, None, router, Tls::start(&section).unwrap());
+        let mut socket = shake(&served, &client).await.unwrap();
+        socket.write_all(GET).await.unwrap();
+        served.until("tidings_http_stalled_total 1").await;
     }
 }

@@ -31,6 +31,7 @@ use tracing::{error, info};
 use tidings_config::Config;
 
 use credential::ca_pem;
+pub(super) use credential::read;
 pub use credential::{CredentialError, ProviderError};
 use pool::pool;
 

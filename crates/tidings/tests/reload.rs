@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tidings_simulator::{ApnsSimulator, SimulatorConfig};
+use tidings_simulator::{ApnsSimulator, PushAuthority, SimulatorConfig};
+use tidings_types::Timestamp;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -48,10 +49,19 @@ fn a_hangup_reloads_credentials_and_harms_nothing() {
     let simulator = ApnsSimulator::start(SimulatorConfig::default()).unwrap();
     fs::write(path("key.p8"), simulator.key_pem()).unwrap();
     fs::write(path("ca.pem"), simulator.ca_pem()).unwrap();
+    let authority = PushAuthority::new().unwrap();
+    let certify = || {
+        let issued = authority.issue(&[], None, Timestamp(4_102_444_800_000)).unwrap();
+        fs::write(path("tls.pem"), issued.certificate_pem + &issued.key_pem).unwrap();
+    };
+    certify();
     let config = format!(
-        "data_dir = {:?}\n[http]\nlisten = \"127.0.0.1:0\"\n[client]\nallow_anonymous = true\n[apns.main]\nhost = \
+        "data_dir = {:?}\n[http]\nlisten = \"127.0.0.1:0\"\n[http.tls]\ncertificate_file = {:?}\n\
+         certificate_key_file = {:?}\n[client]\nallow_anonymous = true\n[apns.main]\nhost = \
          \"localhost\"\nport = {}\nkey_id = {:?}\nteam_id = {:?}\nkey_file = {:?}\nca_file = {:?}\napps = [\"a.b\"]\n",
         path("data"),
+        path("tls.pem"),
+        path("tls.pem"),
         simulator.addr().port(),
         simulator.key_id(),
         simulator.team_id(),
@@ -73,15 +83,18 @@ fn a_hangup_reloads_credentials_and_harms_nothing() {
     std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| tx.send(line)));
     let mut server = Server { child, lines };
 
-    server.says("listening on http://");
+    server.says("listening on https://");
     server.signal(Signal::HUP);
+    server.says("TLS certificate is the same");
     server.says("Credential has not changed");
     fs::write(path("key.p8"), "no key").unwrap();
     server.signal(Signal::HUP);
     let told = server.says("Configuration is wrong, nothing is reloaded");
     assert!(told.contains("ERROR") && told.contains("key.p8"), "{told}");
+    certify();
     fs::write(path("key.p8"), simulator.add_key(simulator.key_id(), simulator.team_id()).unwrap()).unwrap();
     server.signal(Signal::HUP);
+    server.says("TLS certificate replaced");
     server.says("Credential replaced");
     server.signal(Signal::TERM);
     assert!(server.child.wait().unwrap().success());

@@ -28,6 +28,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::tls;
+
 pub(crate) struct Options {
     /// What clients speak unless a test says otherwise.
     pub(crate) format: Format,
@@ -42,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) reply_budget_bytes: usize,
     pub(crate) reply_bytes_max: usize,
     pub(crate) write_timeout: Duration,
+    /// Clients connect over TLS.
+    pub(crate) tls: bool,
 }
 
 impl Default for Options {
@@ -59,6 +63,7 @@ impl Default for Options {
             reply_budget_bytes: 64 << 20,
             reply_bytes_max: 1 << 20,
             write_timeout: Duration::from_secs(10),
+            tls: false,
         }
     }
 }
@@ -226,11 +231,16 @@ impl Server {
         let phones = Arc::new(Phones { permits: permits.clone() });
         let edge = Arc::new(Edge::start(config, Arc::new(session), hub.clone(), journal, phones, &registry).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
+        let mut addr = listener.local_addr().unwrap();
         let router = Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { addr, format: options.format, hub, gate, permits, edge, registry, tasks }
+        let format = options.format;
+        if options.tls {
+            addr = tls::start(listener, router, &mut tasks).await;
+        } else {
+            tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        }
+        Self { addr, format, hub, gate, permits, edge, registry, tasks }
     }
 
     pub(crate) fn edge(&self) -> &Edge {

@@ -99,7 +99,7 @@ pub enum ProviderError {
     Gateway(#[from] tidings_gateway::StartError),
 }
 
-pub(super) fn read(path: &Path) -> Result<String, CredentialError> {
+pub(crate) fn read(path: &Path) -> Result<String, CredentialError> {
     read_file(path).map_err(|source| CredentialError::File { path: path.display().to_string(), source })
 }
 

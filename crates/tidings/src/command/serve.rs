@@ -48,9 +48,11 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     });
     let server = Server::start_with(loaded.config, args.seed.as_deref()).await?;
     drop(starting);
-    let (public, api) = (server.addr(), server.api_addr());
+    let (public, api, tls) = (server.addr(), server.api_addr(), server.tls_addr());
+    let scheme = if tls == Some(public) { "https" } else { "http" };
+    let secure = tls.filter(|tls| *tls != public).map_or_else(String::new, |tls| format!(" and https://{tls}"));
     let inside = if api == public { String::new() } else { format!(" with the API on http://{api}") };
-    remark(Kind::Note, format!("listening on http://{public}{inside} (Ctrl-C stops)"));
+    remark(Kind::Note, format!("listening on {scheme}://{public}{secure}{inside} (Ctrl-C stops)"));
     loop {
         tokio::select! {
             () = &mut stop => break,
@@ -72,7 +74,8 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
 fn allow_files(config: &Config) {
     let clients = config.client.connection_count_max as u64;
     // Each listener admits as many connections as the edge.
-    let listener_count = 1 + u64::from(config.http.internal_listen.is_some());
+    let others = [config.http.internal_listen, config.http.tls.listen];
+    let listener_count = 1 + others.iter().flatten().count() as u64;
     let needed = clients * (1 + listener_count) + FILE_RESERVE;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tidings_telemetry::chain;
 
 use self::follower::{Follower, Refused, Step};
-use super::{CommandError, load};
+use super::{CommandError, load, plain};
 use crate::cli::SubscribeArgs;
 use tidings_client::{ServerUrl, Socket, SocketError};
 use tidings_config::Secret;
@@ -37,7 +37,7 @@ enum Ended {
 pub(crate) async fn run(args: SubscribeArgs) -> Result<(), CommandError> {
     let server = match &args.server.url {
         Some(url) => ServerUrl::parse(url)?,
-        None => ServerUrl::of_listener(load(&args.server.file)?.config.http.listen),
+        None => plain(&load(&args.server.file)?.config.http)?,
     };
     let token = args.token.map(Secret::new);
     let mut following =

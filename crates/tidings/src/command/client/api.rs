@@ -15,7 +15,7 @@ use tidings_server::output::{Kind, remark};
 
 use super::problem;
 use crate::cli::ApiServer;
-use crate::command::{CommandError, load};
+use crate::command::{CommandError, load, plain};
 
 /// A server with the key for it.
 pub(in crate::command) struct ApiClient {
@@ -38,10 +38,13 @@ impl ApiClient {
             (Some(server), key) if key.is_some() || !server.is_loopback() => Ok(Self { server, key, is_json }),
             (url, stated) => {
                 let config = load(&args.server.file)?.config;
-                let own = || ServerUrl::of_listener(config.http.internal_listen.unwrap_or(config.http.listen));
+                let own = || match config.http.internal_listen {
+                    Some(address) => Ok(ServerUrl::of_listener(address)),
+                    None => plain(&config.http),
+                };
                 let path = config.data_dir.join("api-key");
                 let key = stated.or(if path.is_file() { Some(key_in(&path)?) } else { None });
-                Ok(Self { server: url.unwrap_or_else(own), key, is_json })
+                Ok(Self { server: url.map_or_else(own, Ok)?, key, is_json })
             }
         }
     }

@@ -1,0 +1,91 @@
+//! TLS of the public listener: the certificate from the files that `[http.tls]` names, and again when they have changed.
+//!
+//! TLS 1.2 and 1.3 with rustls, HTTP/1.1 by ALPN. A reload makes a whole new configuration, with new keys for session
+//! tickets: a client that resumes a session of before shakes hands anew and sees the new certificate. Connections that
+//! are open keep what they have. A file that is wrong at the start ends the start; later the old certificate goes on.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use tidings_config::Tls as TlsSection;
+use tidings_gateway::Certificate;
+use tidings_telemetry::chain;
+use tokio_rustls::TlsAcceptor;
+use tracing::{error, info};
+
+use crate::providers::{CredentialError, read};
+
+/// What is spoken inside of TLS.
+const ALPN: &[u8] = b"http/1.1";
+
+/// What a listener shows and shakes hands with.
+pub(super) struct Tls {
+    current: Mutex<Current>,
+}
+
+struct Current {
+    certified: Arc<CertifiedKey>,
+    config: Arc<ServerConfig>,
+}
+
+impl Tls {
+    /// `None` where no certificate is configured.
+    pub(super) fn start(section: &TlsSection) -> Result<Option<Arc<Self>>, CredentialError> {
+        let current = current(section)?;
+        Ok(current.map(|current| Arc::new(Self { current: Mutex::new(current) })))
+    }
+
+    /// For one handshake.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        self.current.lock().config.clone().into()
+    }
+
+    /// Takes the certificate as its files are now; what came of it stands in the log.
+    pub(super) fn reload(&self, section: &TlsSection) {
+        match current(section) {
+            Ok(Some(new)) if new.certified.cert == self.current.lock().certified.cert => {
+                info!("TLS certificate is the same");
+            }
+            Ok(Some(new)) => {
+                *self.current.lock() = new;
+                info!("TLS certificate replaced");
+            }
+            Ok(None) => error!("[http.tls] has no certificate any more, the old one goes on until a restart"),
+            Err(error) => error!(error = chain(&error), "TLS certificate not replaced, the old one goes on"),
+        }
+    }
+}
+
+fn current(section: &TlsSection) -> Result<Option<Current>, CredentialError> {
+    let (Some(chain_file), Some(key_file)) = (&section.certificate_file, &section.certificate_key_file) else {
+        return Ok(None);
+    };
+    let certified = certified(chain_file, key_file)?;
+    Ok(Some(Current { config: config(certified.clone()), certified }))
+}
+
+fn certified(chain_file: &Path, key_file: &Path) -> Result<Arc<CertifiedKey>, CredentialError> {
+    let (chain, key) = (read(chain_file)?, read(key_file)?);
+    let certificate = Certificate::read(&chain, &key).map_err(|source| {
+        let file = if source.is_about_key() { key_file } else { chain_file };
+        CredentialError::Certificate { path: file.display().to_string(), source }
+    })?;
+    Ok(certificate.certified())
+}
+
+fn config(certified: Arc<CertifiedKey>) -> Arc<ServerConfig> {
+    let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().expect("the provider has suites for TLS 1.2 and 1.3");
+    let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.send_tls13_tickets = 1;
+    // Clients that come back spare the server a signature. Without random numbers there are no tickets.
+    if let Ok(ticketer) = Ticketer::new() {
+        config.ticketer = ticketer;
+    }
+    Arc::new(config)
+}
