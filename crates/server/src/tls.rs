@@ -1,4 +1,4 @@
-//! TLS of the public listener: the certificate from the files that `[http.tls]` names, and again when they have changed.
+//! TLS of the public listener: the certificate from the files that `[http.tls]` names, read again on SIGHUP.
 //!
 //! TLS 1.2 and 1.3 with rustls, HTTP/1.1 by ALPN. A reload makes a whole new configuration, with new keys for session
 //! tickets: a client that resumes a session of before shakes hands anew and sees the new certificate. Connections that
