@@ -13,12 +13,14 @@ import { App, Scene, deviceToken } from "./evidence.mjs";
 import { FORMATS, SDKS, isPing } from "./sdk.mjs";
 
 const options = { timeout: 90_000 };
-/** The programs of the SDKs, in each format. */
-const PROGRAMS = FORMATS.flatMap((format) => [
-  [`centrifuge in ${format}`, (words) => node("client", [JSON.stringify({ ...words, format })])],
-  [`centrifuge-go in ${format}`, (words) => go("centrifuge", [JSON.stringify({ ...words, format })])],
-]);
-PROGRAMS.push(["centrifuge-java in protobuf", (words) => java("Centrifuge", [JSON.stringify(words)])]);
+/** The programs of the SDKs, in the formats that they speak. */
+const PROGRAMS = [
+  ...FORMATS.flatMap((format) => [
+    [`centrifuge in ${format}`, (words) => node("client", [JSON.stringify({ ...words, format })])],
+    [`centrifuge-go in ${format}`, (words) => go("centrifuge", [JSON.stringify({ ...words, format })])],
+  ]),
+  ["centrifuge-java in protobuf", (words) => java("Centrifuge", [JSON.stringify(words)])],
+];
 /** As long as the API allows: what comes earlier did not wait for it. */
 const LONG = { receipt_wait: "30s" };
 const BUSY_MS = 2500;

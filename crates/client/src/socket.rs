@@ -71,9 +71,7 @@ impl Socket {
     /// # Cancel safety
     /// Dropped, the connection is given up.
     pub async fn open(server: &ServerUrl) -> Result<Self, SocketError> {
-        let stream = TcpStream::connect(server.address()).await.map_err(Error::Io)?;
-        stream.set_nodelay(true).map_err(Error::Io)?;
-        Self::over(stream, server).await
+        Self::over(connect(server).await?, server).await
     }
 
     /// Like [`Socket::open`], in Protobuf.
@@ -81,9 +79,7 @@ impl Socket {
     /// # Cancel safety
     /// Dropped, the connection is given up.
     pub async fn open_protobuf(server: &ServerUrl) -> Result<Self, SocketError> {
-        let stream = TcpStream::connect(server.address()).await.map_err(Error::Io)?;
-        stream.set_nodelay(true).map_err(Error::Io)?;
-        Self::over_protobuf(stream, server).await
+        Self::over_protobuf(connect(server).await?, server).await
     }
 
     /// Shakes hands with the server over a connection that is there.
@@ -229,6 +225,12 @@ impl Socket {
     pub fn stream_mut(&mut self) -> &mut TcpStream {
         self.stream.get_mut()
     }
+}
+
+async fn connect(server: &ServerUrl) -> Result<TcpStream, SocketError> {
+    let stream = TcpStream::connect(server.address()).await.map_err(Error::Io)?;
+    stream.set_nodelay(true).map_err(Error::Io)?;
+    Ok(stream)
 }
 
 /// Whether a message is a ping of the protocol.
