@@ -123,7 +123,7 @@ fn devices_move_from_one_server_to_another() {
     fs::write(old.path().join("other.ndjson"), devices(0..3)).unwrap();
     let other = run(&["devices", "import", "other.ndjson", "--name", "first"], old.path(), "");
     assert_eq!(other.status.code(), Some(2));
-    assert!(text(&other.stderr).contains("is the --name that of another file?"), "{}", text(&other.stderr));
+    assert!(text(&other.stderr).contains("does this --name belong to another file?"), "{}", text(&other.stderr));
 }
 
 #[test]

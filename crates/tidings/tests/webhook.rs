@@ -167,7 +167,7 @@ async fn secrets_are_changed_without_losing_a_report() {
     fs::write(server.file("secret"), OTHER_SECRET).unwrap();
     fs::write(server.file("secret-before"), SECRET).unwrap();
     server.hang_up();
-    server.says("Webhook secrets taken", 1).await;
+    server.says("Webhook secrets reloaded", 1).await;
     server.tell("goal-2").await;
     let requests = receiver.has(2).await;
     assert_eq!((requests[1].signatures(OTHER_SECRET), requests[1].signatures(SECRET)), ((2, true), (2, true)));
