@@ -5,6 +5,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import dgram from "node:dgram";
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import { tmpdir } from "node:os";
@@ -40,17 +41,25 @@ export async function until(what, condition, deadlineMs = DEADLINE_MS) {
   }
 }
 
-/** Below the ports that the kernel gives to whoever asks for any: nobody else gets it while a server is away from it. */
-async function freePort() {
+/** Whether a TCP server or a UDP socket takes a port. */
+function takes(socket, take) {
+  return new Promise((resolve) => {
+    socket.once("listening", () => socket.close(() => resolve(true)));
+    socket.once("error", () => resolve(false));
+    take(socket);
+  });
+}
+
+/**
+ * A port of TCP and UDP, below those that the kernel gives to whoever asks for any: nobody else gets it before its server
+ * takes it, and while the server is away from it.
+ */
+export async function freePort() {
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * 20_000);
-    const server = net.createServer().listen(port, "127.0.0.1");
-    const isFree = await new Promise((resolve) => {
-      server.once("listening", () => resolve(true));
-      server.once("error", () => resolve(false));
-    });
-    if (isFree) {
-      await new Promise((resolve) => server.close(resolve));
+    const tcp = takes(net.createServer(), (server) => server.listen(port, "127.0.0.1"));
+    const udp = takes(dgram.createSocket("udp4"), (socket) => socket.bind(port, "127.0.0.1"));
+    if ((await tcp) && (await udp)) {
       return port;
     }
   }

@@ -3,33 +3,20 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import dgram from "node:dgram";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
-import net from "node:net";
 import path from "node:path";
 
-import { temporaryFolder, until } from "../server.mjs";
+import { freePort, temporaryFolder, until } from "../server.mjs";
 
 const LOG_CHARACTERS_MAX = 16 * 1024;
-
-/** A port that nobody has, of UDP or TCP. */
-export async function freePort(kind) {
-  const socket = kind === "udp" ? dgram.createSocket("udp4") : net.createServer();
-  kind === "udp" ? socket.bind(0, "127.0.0.1") : socket.listen(0, "127.0.0.1");
-  await once(socket, "listening");
-  const { port } = socket.address();
-  socket.close();
-  await once(socket, "close");
-  return port;
-}
 
 class Database {
   /** Starts it; `udpPort` is where it takes lines. Ended with the test. */
   static async start(t, udpPort) {
     const database = new this();
     const { folder, stop } = temporaryFolder();
-    Object.assign(database, { udpPort, folder, log: "", port: await freePort("tcp"), rpcPort: await freePort("tcp") });
+    Object.assign(database, { udpPort, folder, log: "", port: await freePort(), rpcPort: await freePort() });
     const [program, ...words] = database.command();
     const child = spawn(program, words, { stdio: ["ignore", "pipe", "pipe"] });
     const keep = (text) => (database.log = (database.log + text).slice(-LOG_CHARACTERS_MAX));

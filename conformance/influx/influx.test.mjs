@@ -5,8 +5,8 @@ import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { describe, test } from "node:test";
 
-import { Server, configurationHead, until } from "../server.mjs";
-import { InfluxDb, VictoriaMetrics, freePort, seriesKey } from "./databases.mjs";
+import { Server, configurationHead, freePort, until } from "../server.mjs";
+import { InfluxDb, VictoriaMetrics, seriesKey } from "./databases.mjs";
 
 const options = { timeout: 90_000 };
 const PUBLISHED = 200;
@@ -113,7 +113,7 @@ const count = (text, part) => text.split(part).length - 1;
 for (const Judge of [InfluxDb, VictoriaMetrics]) {
   describe(Judge.name, options, () => {
     test("has what was counted, also what came last before an orderly stop", async (t) => {
-      const udpPort = await freePort("udp");
+      const udpPort = await freePort();
       const database = await Judge.start(t, udpPort);
       const server = await Server.start(configuration(udpPort));
       t.after(() => server.stop());
@@ -133,7 +133,7 @@ for (const Judge of [InfluxDb, VictoriaMetrics]) {
 }
 
 test("an agent that is not there costs nothing but its points, and is found when it comes", options, async (t) => {
-  const udpPort = await freePort("udp");
+  const udpPort = await freePort();
   const server = await Server.start(configuration(udpPort));
   t.after(() => server.stop());
   await until("it is told", () => server.log.includes("Metrics do not arrive"));

@@ -1,11 +1,15 @@
 //! Apps that call the API themselves, on the listener that all can reach, while everything else is inside.
 
+#[path = "support/port.rs"]
+mod port;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use port::free_port;
 use tidings_protocol::token::{TokenSecret, sign_connection_token};
 use tidings_telemetry::unix_now;
 
@@ -58,7 +62,7 @@ fn ask(addr: SocketAddr, method: &str, path: &str, shown: (&str, &str), body: &s
 #[test]
 fn an_app_registers_outside_what_the_backend_sees_inside() {
     let dir = tempfile::tempdir().unwrap();
-    let inside = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let inside = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let token =
         sign_connection_token(&TokenSecret::new(SECRET.as_bytes()).unwrap(), "ada", None, None, None, unix_now());
     let hers = ("authorization", &*format!("Bearer {token}"));

@@ -1,13 +1,16 @@
 //! `tidings devices` and `tidings users` against a server: many devices in and out, mutes, looking up, forgetting.
 
+#[path = "support/port.rs"]
+mod port;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 
+use port::free_port;
 use serde_json::{Value, json};
 
 /// A server in a folder, on the port that its configuration names; killed however the test ends.
@@ -40,7 +43,7 @@ impl Drop for Server {
 /// A folder with the configuration of a server.
 fn place() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let config = format!("data_dir = \"data\"\n[http]\nlisten = \"127.0.0.1:{port}\"\n");
     fs::write(dir.path().join("tidings.toml"), config).unwrap();
     dir

@@ -1,8 +1,10 @@
 //! `tidings store`: backup of a server that runs, restore, serve from that.
 
+#[path = "support/port.rs"]
+mod port;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -10,6 +12,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use port::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -93,7 +96,7 @@ impl Drop for Server {
 /// A folder with the configuration of a server on a port of its own.
 fn place() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let config = format!("data_dir = \"data\"\n[http]\nlisten = \"127.0.0.1:{port}\"\n");
     fs::write(dir.path().join("tidings.toml"), config).unwrap();
     dir
@@ -187,7 +190,7 @@ struct Apple(Child, #[expect(dead_code, reason = "held, not used")] BufReader<Ch
 impl Apple {
     /// Starts one, with its certificate and keys in `dir`, and tells what the configuration needs.
     fn start(dir: &Path) -> (Self, String) {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let words = format!("simulate apns --listen 127.0.0.1:{port} --app com.example.app --dir simulator");
         let mut child = tidings(&words, dir).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         // It listens when it has told what to paste.
