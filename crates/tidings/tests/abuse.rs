@@ -6,8 +6,8 @@
 //! - an event of the bystander was acknowledged and does not arrive, or its client is cut off;
 //! - the server takes more than [`GROWTH_MIB_MAX`] on top of what it had before the attack, or has not come back within
 //!   [`REST`] after it to what it had before, a quarter, and [`REST_MIB_MAX`];
-//! - the bystander waits longer than [`WAIT_MAX`], or a browser waits longer for its push. A wait from [`WAIT_MARKED`] on is marked with `!` and fails nobody: the
-//!   machines that this runs on are busy.
+//! - the bystander waits longer than [`WAIT_MAX`], or a browser waits longer for its push. A wait from [`WAIT_MARKED`] on is
+//!   marked with `!` and fails nobody: the machines that this runs on are busy.
 //!
 //! It is run by `cargo xtask abuse`, which names the release binary in `TIDINGS_BIN` (default: the one built with the tests); a
 //! plain `cargo test` leaves it out (`test = false` in Cargo.toml). One attack alone: `cargo test -p tidings --test abuse --
