@@ -26,13 +26,11 @@ const END: &str = "<!-- end -->";
 const GOALS: &str = " goals";
 
 /// What is kept: the name, and the words after `tidings bench`.
-const RECORDED: [(&str, &[&str]); 9] = [
+const RECORDED: [(&str, &[&str]); 7] = [
     ("fanout", &["fanout"]),
-    ("audience", &["audience"]),
+    ("audience", &["audience", "--subscriptions", "25M"]),
     ("push", &["push"]),
-    ("push-fcm", &["push", "--only", "fcm"]),
-    ("push-web-push", &["push", "--only", "web-push"]),
-    ("push-newsletter", &["push", "--only", "newsletter"]),
+    ("push-audience", &["push", "--audience", "1.3M", "--only", "audience"]),
     ("buffer", &["buffer"]),
     ("batch", &["batch"]),
     ("http", &["http"]),
