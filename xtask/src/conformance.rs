@@ -2,7 +2,7 @@
 //! `conformance/README.md`.
 //!
 //! They come from their registries with pinned versions: npm packages (`npm ci`), Maven packages (Pushy, Centrifugo's
-//! Java SDK) and Go modules. What is downloaded and built of the latter two lies in `target/conformance`, so that a second
+//! Java SDK) and Go modules (among them Centrifugo itself). What is downloaded and built of the latter two lies in `target/conformance`, so that a second
 //! run takes seconds. Databases are Debian's. The tests of all of them are Node's; those of other languages are small
 //! programs that tests start.
 
@@ -42,6 +42,9 @@ const TOOLS: [Tool; 7] = [
     Tool { program: "influxd", word: "version", version_min: &[1], debian_package: "influxdb" },
 ];
 
+/// The package of the reference server; `conformance/centrifugo` pins its version.
+const CENTRIFUGO: &str = "github.com/centrifugal/centrifugo/v5";
+
 /// Debian's does not tell its version, so there is nothing to compare: the program and its package.
 const VICTORIA_METRICS: &str = "victoria-metrics";
 
@@ -55,7 +58,7 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
     let encrypt = cargo(workshop, &["build", "--workspace", "--example", "encrypt"]);
     run(workshop, STEP, encrypt, |_| ())?;
     npm(workshop)?;
-    for command in [maven(workshop), go(workshop)] {
+    for command in [maven(workshop), go(workshop, "go", "./..."), go(workshop, "centrifugo", CENTRIFUGO)] {
         run(workshop, STEP, command, |_| ())?;
     }
     let mut tests = Command::new("node");
@@ -129,14 +132,15 @@ fn maven(workshop: &Workshop) -> Command {
     command
 }
 
-fn go(workshop: &Workshop) -> Command {
+/// Builds programs of the module in a folder of `conformance`.
+fn go(workshop: &Workshop, folder: &str, programs: &str) -> Command {
     let built = workshop.built("conformance/go");
     let mut command = Command::new("go");
     // Without its flag the downloaded modules are read-only, and `target` could not be removed.
-    command.args(["build", "-modcacherw", "-buildvcs=false", "-trimpath", "-o"]).arg(built.join("bin/")).arg("./...");
+    command.args(["build", "-modcacherw", "-buildvcs=false", "-trimpath", "-o"]).arg(built.join("bin/")).arg(programs);
     command.env("GOMODCACHE", built.join("modules")).env("GOCACHE", built.join("cache"));
     command.env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
-    command.current_dir(workshop.root.join("conformance/go"));
+    command.current_dir(workshop.root.join("conformance").join(folder));
     command
 }
 
