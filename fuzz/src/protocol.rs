@@ -12,7 +12,7 @@ use tidings_protocol::{
     CREDENTIAL_BYTES_MAX, ClientId, Command, DeviceClaim, Effect, FRAME_COMMAND_COUNT_MAX, FrameError,
     NamespaceOptions, Namespaces, RPC_VISIBLE, Session, SessionConfig, VISIBLE_TTL_MAX, parse_frame,
 };
-use tidings_types::{Format, Json, Timestamp};
+use tidings_types::{Format, Json, Timestamp, Variant};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_000_000);
 const SECRET: &[u8] = b"secret";
@@ -57,7 +57,7 @@ pub(crate) fn protobuf(bytes: &[u8]) {
         again.zip(first).for_each(|(again, first)| assert_eq!(format!("{again:?}"), format!("{first:?}")));
     }
     let config = Arc::new(config(Namespaces::new(NamespaceOptions::closed(), [].into())));
-    let mut session = Session::new(config, ClientId::from_random(7), Format::Protobuf);
+    let mut session = Session::new(config, ClientId::from_random(7), Variant::websocket(Format::Protobuf));
     for command in commands.into_iter().take_while(Result::is_ok).flatten() {
         match session.handle(command, NOW) {
             Effect::Reply(reply) | Effect::Refused(reply) | Effect::Connected { reply, .. } => {
@@ -169,7 +169,7 @@ fn signed(claims: &[u8]) -> Token {
 pub(crate) fn introduction(bytes: &[u8]) {
     let Ok(data) = Json::parse(bytes) else { return };
     let config = Arc::new(config(Namespaces::new(NamespaceOptions::closed(), [].into())));
-    let mut session = Session::new(config, ClientId::from_random(7), Format::Json);
+    let mut session = Session::new(config, ClientId::from_random(7), Variant::websocket(Format::Json));
     let connect = only(&format!(r#"{{"id":1,"connect":{{"data":{}}}}}"#, data.as_str()));
     let Effect::Connected { introduction, .. } = session.handle(connect, NOW) else { panic!("not let in") };
     check_visible(introduction.visible);

@@ -18,7 +18,7 @@ use tidings_protocol::{
     Namespaces, Publication, Session, SessionConfig, SubscribeEffect, SubscribeTicket, Subscribed, Tags, Ticket,
     Unsubscribe, VISIBLE_TTL_MAX, parse_frame,
 };
-use tidings_types::{ChannelName, DeviceId, Epoch, Format, Json, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceId, Epoch, Format, Json, Offset, StreamPosition, Timestamp, Variant};
 
 use crate::protocol::{NOW, config, only, secret};
 
@@ -191,7 +191,7 @@ struct Driver {
 /// Plays the operations that the bytes spell.
 pub(crate) fn session(bytes: &[u8]) {
     let mut driver = Driver {
-        session: Session::new(CONFIG.clone(), ClientId::from_random(7), Format::Json),
+        session: Session::new(CONFIG.clone(), ClientId::from_random(7), Variant::websocket(Format::Json)),
         state: State::New,
         now: NOW,
         outstanding: Vec::new(),

@@ -276,8 +276,8 @@ impl Client {
             limit: Bounds::count(config.recovery_count_max).and_bytes(config.reply_bytes_max),
         });
         let device = state.connections[self.key].identity.device;
-        let format = state.connections[self.key].session.format();
-        let member = Member { loop_id: self.edge_loop.loop_id, presence, device, format };
+        let variant = state.connections[self.key].session.variant();
+        let member = Member { loop_id: self.edge_loop.loop_id, presence, device, variant };
         let owner = panics::owner(); // Hub and fan-out change together.
         let made = match self.edge_loop.shared.hub.subscribe(&channel, &member, resume.as_ref()) {
             Ok(made) => made,
@@ -289,7 +289,7 @@ impl Client {
         };
         if unrecovered_is_error && matches!(made.recovery, Some(Recovery::Gap(_))) {
             let client = state.connections[self.key].client();
-            self.edge_loop.shared.hub.unsubscribe(&made.channel, self.edge_loop.loop_id, client, device, format);
+            self.edge_loop.shared.hub.unsubscribe(&made.channel, self.edge_loop.loop_id, client, device, variant);
             let session = &mut state.connections[self.key].session;
             return session.on_subscribed(ticket, Err(ErrorCode::UnrecoverablePosition), now);
         }

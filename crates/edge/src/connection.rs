@@ -22,8 +22,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use socket2::SockRef;
 use tidings_protocol::websocket::{self, Decoder, Event};
-use tidings_protocol::{ClientId, Command, Disconnect, Expired, FrameError, Session, parse_frame, ping};
-use tidings_types::{Format, Timestamp};
+use tidings_protocol::{ClientId, Command, Disconnect, Expired, FrameError, Session, frame, parse_frame, ping};
+use tidings_types::{Timestamp, Variant};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -90,19 +90,19 @@ pub(crate) enum Taken {
 }
 
 impl Connection {
-    /// A new connection that speaks `format`. The memory of its replies is counted in `held`; its task waits for `wake`.
-    pub(crate) fn new(shared: &Shared, format: Format, held: Held, socket: Rc<Stream>, wake: Rc<Notify>) -> Self {
+    /// A new connection of this variant. The memory of its replies is counted in `held`; its task waits for `wake`.
+    pub(crate) fn new(shared: &Shared, variant: Variant, held: Held, socket: Rc<Stream>, wake: Rc<Notify>) -> Self {
         let config = &shared.config;
         Self {
             socket,
-            output: Output::new(format, held),
+            output: Output::new(held),
             blocked: false,
             places: Vec::new(),
             is_ready: false,
             is_timed: false,
             pings: Pings::default(),
             identity: Identity::default(),
-            session: Session::new(shared.session.clone(), ClientId::from_random(rand::random()), format),
+            session: Session::new(shared.session.clone(), ClientId::from_random(rand::random()), variant),
             decoder: Decoder::new(config.message_bytes_max),
             commands: VecDeque::new(),
             wake,
@@ -153,7 +153,7 @@ impl Connection {
 
     /// Adds the commands of a frame. The connection's format decides how the frame is read, whether it is text or binary.
     fn take_frame(&mut self, frame: &[u8]) {
-        self.commands.extend(parse_frame(self.session.format(), frame));
+        self.commands.extend(parse_frame(self.session.variant().format, frame));
     }
 
     /// The next command that has arrived.
@@ -289,7 +289,7 @@ impl Connection {
     /// A live publication in the same frame would overtake them.
     pub(crate) fn reply(&mut self, reply: Option<Vec<u8>>) {
         if let Some(reply) = reply {
-            self.output.push_control(&websocket::message_frame(self.session.format(), &reply));
+            self.output.push_control(&frame(self.session.variant(), &reply));
         }
     }
 
@@ -316,7 +316,7 @@ impl Connection {
 
     /// Writes a ping behind everything that is queued so far.
     pub(crate) fn ping(&mut self, timing: Timing, now: Instant) {
-        self.output.push_control(&ping_frame(self.session.format()));
+        self.output.push_control(&ping_frame(self.session.variant()));
         self.on_ping_written(timing, now);
     }
 
@@ -334,7 +334,7 @@ impl Connection {
     }
 }
 
-/// A ping of the protocol as one frame.
-pub(crate) fn ping_frame(format: Format) -> Bytes {
-    websocket::message_frame(format, ping(format))
+/// A ping of the protocol as it stands on the wire.
+pub(crate) fn ping_frame(variant: Variant) -> Bytes {
+    frame(variant, ping(variant.format))
 }

@@ -36,7 +36,7 @@ use tidings_hub::{Channel, EventReceipts, Hub, LoopId, process_micros};
 use tidings_stream::{Frame, Lagged};
 use tidings_telemetry::panics;
 use tidings_telemetry::{LocalHistogram, unix_now};
-use tidings_types::{ChannelName, DeviceNumber, Format, Timestamp};
+use tidings_types::{ChannelName, DeviceNumber, Timestamp, Variant};
 use tokio::time::Instant;
 
 use crate::connection::{Connection, ping_frame};
@@ -157,7 +157,7 @@ impl Fanout {
             loop_id,
             turn_bytes_max: shared.config.turn_bytes_max,
             timing,
-            ping: [Frame { formats: Format::ALL.map(ping_frame), published_micros: 0, receipt: None }],
+            ping: [Frame::new(Variant::ALL.map(|variant| (variant, ping_frame(variant))), 0, None)],
             channels: Slab::new(),
             by_name: HashMap::new(),
             again: Vec::new(),
@@ -209,8 +209,8 @@ impl Fanout {
             moved.expect("a subscriber has a place in its connection").index = place.index;
         }
         let connection = &mut connections[key];
-        let (device, format) = (connection.identity.device, connection.session.format());
-        self.hub.unsubscribe(&entry.channel, self.loop_id, connection.client(), device, format);
+        let (device, variant) = (connection.identity.device, connection.session.variant());
+        self.hub.unsubscribe(&entry.channel, self.loop_id, connection.client(), device, variant);
         self.metrics.receipts_dropped_total.add(connection.pings.drop_channel(place.channel) as u64);
         if entry.subscribers.is_empty() {
             let entry = self.channels.remove(place.channel);
@@ -354,17 +354,18 @@ impl Fanout {
     /// the positions of the connection decide what it gets.
     fn write(&mut self, connections: &mut Slab<Connection>, key: Key, turn: &Turn, left: &mut Leftover) {
         let Some(connection) = connections.get_mut(key).filter(|connection| !connection.blocked) else { return };
+        let variant = connection.session.variant();
         let owed = |&place: &Place| -> Option<Batch<'_>> {
             let entry = &self.channels[place.channel];
             let window = (entry.window.0 == turn.number).then(|| &turn.windows[entry.window.1])?;
             let from = entry.subscribers.next(place.index).checked_sub(window.base)?;
             let frames = window.frames.get(usize::try_from(from).ok()?..).filter(|frames| !frames.is_empty())?;
-            Some(Batch::new(place, frames))
+            Some(Batch::new(place, variant, frames))
         };
         let mut owed = connection.places.iter().filter_map(owed);
         let Some(first) = owed.next() else { return };
         // Most connections have something in one channel only: nothing is allocated for them. The last batch is a ping.
-        let ping = Batch::new(Place::default(), &self.ping);
+        let ping = Batch::new(Place::default(), variant, &self.ping);
         let (mut one, mut many);
         let batches: &mut [Batch<'_>] = match owed.next() {
             None => {
@@ -447,7 +448,7 @@ impl Fanout {
             return CaughtUp::Slow;
         }
         frames.truncate((entry.next - next) as usize); // Later frames belong to the next turn.
-        let mut batches = [Batch::new(place, &frames)];
+        let mut batches = [Batch::new(place, connection.session.variant(), &frames)];
         let result = connection.output.write(&connection.socket, &mut batches);
         let [batch] = batches;
         entry.subscribers.advance(place.index, batch.written);

@@ -12,7 +12,7 @@ use http::header::{
 };
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use tidings_protocol::websocket;
-use tidings_types::Format;
+use tidings_types::{Format, Variant};
 use tokio::sync::mpsc::error::TrySendError;
 
 use crate::Edge;
@@ -78,8 +78,8 @@ impl Edge {
             return Err(HandshakeError::Full);
         }
         let index = self.next_loop.fetch_add(1, Ordering::Relaxed) % self.loops.len();
-        if let Err(TrySendError::Full(_) | TrySendError::Closed(_)) =
-            self.loops[index].try_send(Handshake { upgrade: hyper::upgrade::on(request), format })
+        if let Err(TrySendError::Full(_) | TrySendError::Closed(_)) = self.loops[index]
+            .try_send(Handshake { upgrade: hyper::upgrade::on(request), variant: Variant::websocket(format) })
         {
             shared.connection_count.fetch_sub(1, Ordering::Relaxed);
             return Err(HandshakeError::Full);

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
 use tidings_stream::Frame;
-use tidings_types::Format;
+use tidings_types::Variant;
 
 use crate::stream::Stream;
 use crate::subscribers::Place;
@@ -25,13 +25,25 @@ const SLICE_COUNT_MAX: usize = 64;
 pub(crate) struct Batch<'a> {
     /// The connection's place in the channel.
     pub(crate) place: Place,
+    /// Which bytes of the frames are written.
+    variant: Variant,
     pub(crate) frames: &'a [Frame],
     pub(crate) written: usize,
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(place: Place, frames: &'a [Frame]) -> Self {
-        Self { place, frames, written: 0 }
+    pub(crate) fn new(place: Place, variant: Variant, frames: &'a [Frame]) -> Self {
+        Self { place, variant, frames, written: 0 }
+    }
+
+    /// The bytes of the frames that are still to be written; each has some.
+    fn pieces(&self) -> impl Iterator<Item = &'a Bytes> + use<'a> {
+        let variant = self.variant;
+        self.rest().iter().map(move |frame| {
+            let bytes = frame.bytes(variant);
+            debug_assert!(!bytes.is_empty(), "a reader's frames have its variant");
+            bytes
+        })
     }
 
     fn rest(&self) -> &'a [Frame] {
@@ -45,8 +57,6 @@ pub(crate) type Held = Rc<Cell<usize>>;
 /// The bytes that a connection owns: those that are in no channel's tail.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// Which bytes of a publication's frame are written.
-    format: Format,
     /// The unwritten end of a publication's frame that a full socket cut.
     rest: Bytes,
     /// Control frames, in order; the first `control_written` bytes are written.
@@ -66,8 +76,8 @@ impl Drop for Output {
 
 impl Output {
     /// An empty output; its memory will be counted in `held`.
-    pub(crate) fn new(format: Format, held: Held) -> Self {
-        Self { format, rest: Bytes::new(), control: Vec::new(), control_written: 0, written: 0, held }
+    pub(crate) fn new(held: Held) -> Self {
+        Self { rest: Bytes::new(), control: Vec::new(), control_written: 0, written: 0, held }
     }
 
     /// Adds a control frame.
@@ -151,7 +161,7 @@ impl Output {
     /// One system call. Returns how many bytes it was given and how many it took.
     fn write_once(&self, socket: &Stream, batches: &[Batch<'_>]) -> io::Result<(usize, usize)> {
         let own = [&self.rest[..], self.unwritten()].into_iter().filter(|piece| !piece.is_empty());
-        let mut pieces = own.chain(batches.iter().flat_map(Batch::rest).map(|frame| &frame.bytes(self.format)[..]));
+        let mut pieces = own.chain(batches.iter().flat_map(Batch::pieces).map(|piece| &piece[..]));
         let Some(first) = pieces.next() else { return Ok((0, 0)) };
         let Some(second) = pieces.next() else { return Ok((first.len(), socket.try_write(first)?)) };
         let mut slices = [IoSlice::new(&[]); SLICE_COUNT_MAX];
@@ -178,10 +188,8 @@ impl Output {
         written -= own;
         for batch in batches {
             while written > 0
-                && let Some(frame) = batch.rest().first()
+                && let Some(bytes) = batch.pieces().next()
             {
-                let bytes = frame.bytes(self.format);
-                debug_assert!(!bytes.is_empty(), "a reader's frames have its format");
                 if written < bytes.len() {
                     self.rest = bytes.slice(written..);
                 }
@@ -195,14 +203,17 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tidings_types::Format;
     use tokio::io::{AsyncRead, AsyncReadExt};
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
+    const VARIANT: Variant = Variant::websocket(Format::Protobuf);
+
     fn frames(texts: &[String]) -> Vec<Frame> {
-        let formats = |text: &String| [Bytes::new(), text.clone().into()];
-        texts.iter().map(|text| Frame { formats: formats(text), published_micros: 0, receipt: None }).collect()
+        let other = |text: &String| (Variant::websocket(Format::Json), text.to_lowercase().into());
+        texts.iter().map(|text| Frame::new([other(text), (VARIANT, text.clone().into())], 0, None)).collect()
     }
 
     async fn sockets() -> (TcpStream, TcpStream) {
@@ -227,7 +238,8 @@ mod tests {
 
     async fn deliver(socket: Stream, mut peer: impl AsyncRead + Unpin) {
         // 300 frames of up to 40 KiB: far more than the socket's buffers and one writev can take.
-        let texts: Vec<String> = (0..300).map(|index| format!("<{index}>").repeat(1 + index * 37 % 8000)).collect();
+        let texts: Vec<String> =
+            (0..300).map(|index| format!("<FRAME {index}>").repeat(1 + index * 37 % 8000)).collect();
         let frames = frames(&texts);
         let expected = format!("control{}", texts.concat());
 
@@ -243,15 +255,15 @@ mod tests {
         };
         let writer = async {
             let held = Held::default();
-            let mut output = Output::new(Format::Protobuf, held.clone());
+            let mut output = Output::new(held.clone());
             output.push_control(b"control");
             assert_eq!(held.get(), output.held());
             let (mut next, mut blocked) = (0, 0);
             while next < frames.len() || !output.is_empty() || !socket.is_flushed() {
                 socket.tcp().writable().await.unwrap();
                 let middle = frames.len().min(next + 70);
-                let mut batches =
-                    [&frames[next..middle], &frames[middle..]].map(|frames| Batch::new(Place::default(), frames));
+                let mut batches = [&frames[next..middle], &frames[middle..]]
+                    .map(|frames| Batch::new(Place::default(), VARIANT, frames));
                 blocked += usize::from(output.write(&socket, &mut batches).unwrap());
                 next += batches[0].written + batches[1].written;
             }
@@ -277,7 +289,7 @@ mod tests {
             steps in prop::collection::vec((0usize..50, 0usize..100), 1..100),
         ) {
             let held = Held::default();
-            let mut output = Output::new(Format::Protobuf, held.clone());
+            let mut output = Output::new(held.clone());
             let (mut pushed, mut taken) = (Vec::new(), Vec::new());
             for (index, (length, part)) in steps.into_iter().enumerate() {
                 let frame = vec![index as u8; length];
@@ -299,7 +311,7 @@ mod tests {
     /// With a peer that takes little at a time, the rest is not moved for each piece.
     #[test]
     fn bytes_that_wait_are_not_moved_for_each_write() {
-        let mut output = Output::new(Format::Protobuf, Held::default());
+        let mut output = Output::new(Held::default());
         output.push_control(&vec![7; 1 << 20]);
         let place = output.unwritten()[1..].as_ptr();
         take(&mut output, 1);

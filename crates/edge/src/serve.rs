@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade;
 use tidings_protocol::Disconnect;
 use tidings_telemetry::panics;
-use tidings_types::Format;
+use tidings_types::Variant;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -44,7 +44,7 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) async fn serve(edge_loop: Rc<EdgeLoop>, handshake: Handshake) {
     match accept(handshake.upgrade).await {
         Ok((socket, first)) => {
-            let served = Served::new(edge_loop, handshake.format, Rc::new(socket));
+            let served = Served::new(edge_loop, handshake.variant, Rc::new(socket));
             let Client { edge_loop, key } = &served.client;
             if edge_loop.is_stopping() {
                 edge_loop.close(*key, &Disconnect::SHUTDOWN);
@@ -100,10 +100,10 @@ impl Drop for Served {
 }
 
 impl Served {
-    fn new(edge_loop: Rc<EdgeLoop>, format: Format, socket: Rc<Stream>) -> Self {
+    fn new(edge_loop: Rc<EdgeLoop>, variant: Variant, socket: Rc<Stream>) -> Self {
         let wake = Rc::new(Notify::new());
         let held = edge_loop.held.clone();
-        let connection = Connection::new(&edge_loop.shared, format, held, socket.clone(), wake.clone());
+        let connection = Connection::new(&edge_loop.shared, variant, held, socket.clone(), wake.clone());
         let key = edge_loop.insert(connection);
         Self { client: Client { edge_loop, key }, socket, wake }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use hyper::upgrade::OnUpgrade;
 use tidings_hub::Hub;
 use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, SessionConfig};
-use tidings_types::{ChannelName, DeviceNumber, Format, Json};
+use tidings_types::{ChannelName, DeviceNumber, Json, Variant};
 
 use crate::config::EdgeConfig;
 use crate::metrics::EdgeMetrics;
@@ -41,7 +41,7 @@ pub type ProveFuture = Pin<Box<dyn Future<Output = Option<DeviceNumber>> + Send>
 #[derive(Debug)]
 pub(crate) struct Handshake {
     pub(crate) upgrade: OnUpgrade,
-    pub(crate) format: Format,
+    pub(crate) variant: Variant,
 }
 
 /// What all loops share.

@@ -4,9 +4,9 @@
 //! the slowest one. An entry is *dirty* while the channel waits in the loop's mailbox. Publishing wakes a loop only
 //! when its entry becomes dirty.
 //!
-//! The channel counts its subscribers by format. A publication is encoded once for each format that has a subscriber, in
-//! the publisher's thread and under the lock. So every frame that a subscriber reads has its format: the subscriber was
-//! counted, under this lock, before the frame was made.
+//! The channel counts its subscribers by variant: transport and format. A publication is encoded once for each variant
+//! that has a subscriber, in the publisher's thread and under the lock. So every frame that a subscriber reads has its
+//! variant: the subscriber was counted, under this lock, before the frame was made.
 //!
 //! The channel also knows which proven devices read it, so an event that is published here knows from the start which
 //! devices may answer. And it knows which of its publications still collect receipts, so a reader that resumes can give
@@ -16,13 +16,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use roaring::RoaringBitmap;
-use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, encode_publication_push, websocket};
+use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, encode_publication_push, frame};
 use tidings_stream::{Bounds, Frame, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
 use tidings_telemetry::panics::lock;
 use tidings_types::{
-    ChannelName, DeviceNumber, Format, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp,
+    ChannelName, DeviceNumber, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp, Variant,
 };
 
 use crate::clock::process_micros;
@@ -51,8 +50,8 @@ pub struct Member {
     pub presence: Option<ClientInfo>,
     /// The device that the connection has proven to be, if it answers pings.
     pub device: Option<DeviceNumber>,
-    /// The format that its connection speaks.
-    pub format: Format,
+    /// What its connection's messages look like.
+    pub variant: Variant,
 }
 
 /// From where a reader wants to resume.
@@ -104,8 +103,7 @@ struct State {
     history: History<Publication>,
     tail: Tail,
     readers: Vec<Reader>,
-    /// How many of the subscribers speak each format.
-    format_counts: [usize; Format::ALL.len()],
+    variants: VariantCounts,
     presence: Presence,
     devices: DeviceCounts,
     /// Publications that may still collect receipts, in order. Bound: the events of [`Receipts`], and those that were
@@ -117,6 +115,32 @@ struct State {
     idle_since: Option<Timestamp>,
     /// Removed from the table: a caller that still holds the channel must look it up again.
     swept: bool,
+}
+
+/// How many subscribers there are of each variant.
+///
+/// Invariant: only variants that have some, each once.
+#[derive(Debug, Default)]
+struct VariantCounts(Vec<(Variant, usize)>);
+
+impl VariantCounts {
+    fn enter(&mut self, variant: Variant) {
+        match self.0.iter_mut().find(|(known, _)| *known == variant) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((variant, 1)),
+        }
+    }
+
+    fn leave(&mut self, variant: Variant) {
+        let Some(index) = self.0.iter().position(|(known, _)| *known == variant) else {
+            debug_assert!(false, "a subscriber leaves with the variant it came with");
+            return;
+        };
+        self.0[index].1 -= 1;
+        if self.0[index].1 == 0 {
+            self.0.swap_remove(index);
+        }
+    }
 }
 
 /// Proven devices, each with the number of its connections here.
@@ -166,7 +190,7 @@ impl Channel {
             history: History::new(start, retention, Publication::weight),
             tail: Tail::new(tail),
             readers: Vec::new(),
-            format_counts: [0; Format::ALL.len()],
+            variants: VariantCounts::default(),
             presence: Presence::default(),
             devices: DeviceCounts::default(),
             open: VecDeque::new(),
@@ -263,11 +287,11 @@ impl Channel {
         if state.readers.is_empty() {
             return; // No reader: the publication is not encoded.
         }
-        let formats = Format::ALL.map(|format| match state.format_counts[format as usize] {
-            0 => Bytes::new(),
-            _ => websocket::message_frame(format, &encode_publication_push(format, &self.name, publication)),
+        let encoded = state.variants.0.iter().map(|&(variant, _)| {
+            let push = encode_publication_push(variant, &self.name, publication);
+            (variant, frame(variant, &push))
         });
-        state.tail.push(Frame { formats, published_micros: process_micros(), receipt });
+        state.tail.push(Frame::new(encoded, process_micros(), receipt));
         for reader in &mut state.readers {
             if !std::mem::replace(&mut reader.dirty, true) {
                 wake(reader.loop_id, self.clone());
@@ -294,7 +318,7 @@ impl Channel {
             Some(reader) => reader.subscriber_count += 1,
             None => state.readers.push(Reader { loop_id: member.loop_id, subscriber_count: 1, next, dirty: false }),
         }
-        state.format_counts[member.format as usize] += 1;
+        state.variants.enter(member.variant);
         if let Some(info) = &member.presence {
             state.presence.enter(info.clone());
         }
@@ -317,7 +341,7 @@ impl Channel {
         loop_id: LoopId,
         client: ClientId,
         device: Option<DeviceNumber>,
-        format: Format,
+        variant: Variant,
     ) -> bool {
         let mut state = lock(&self.state);
         if let Some(device) = device {
@@ -328,7 +352,7 @@ impl Channel {
             debug_assert!(false, "a subscriber leaves only once");
             return false;
         };
-        state.format_counts[format as usize] -= 1;
+        state.variants.leave(variant);
         state.readers[index].subscriber_count -= 1;
         if state.readers[index].subscriber_count == 0 {
             state.readers.swap_remove(index);

@@ -40,7 +40,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication};
 use tidings_stream::{HistoryFilter, TailBounds};
 use tidings_telemetry::panics::lock;
-use tidings_types::{ChannelName, DeviceNumber, Epoch, Format, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceNumber, Epoch, Offset, StreamPosition, Timestamp, Variant};
 
 use channel::Acted;
 pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
@@ -296,9 +296,9 @@ impl Hub {
         loop_id: LoopId,
         client: ClientId,
         device: Option<DeviceNumber>,
-        format: Format,
+        variant: Variant,
     ) {
-        if !channel.unsubscribe(loop_id, client, device, format) {
+        if !channel.unsubscribe(loop_id, client, device, variant) {
             return;
         }
         let mut shard = lock(self.shard(channel.name()));

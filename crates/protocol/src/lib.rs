@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! socket bytes ─► websocket::Decoder ─► parse_frame ─► Command ─► Session::handle ─► Effect ─► (driver, hub)
-//! socket bytes ◄─ websocket::message_frame ◄─ reply bytes ◄─ Session::on_* ◄─────────────────── the effect's result
+//! socket bytes ◄─ frame ◄─ reply bytes ◄─ Session::on_* ◄────────────────────────────────────── the effect's result
 //! ```
 //!
 //! A core: no sockets, timers, clock or tokio; callers pass `now`. Publications to clients do not pass through a
@@ -13,7 +13,8 @@
 //!
 //! Messages are JSON or Protobuf ([`Format`](tidings_types::Format)). The format matters only where bytes are read
 //! ([`parse_frame`]) and written (`fields`); commands, sessions and effects are the same for both. In Protobuf a payload is
-//! bytes, and these bytes must be JSON.
+//! bytes, and these bytes must be JSON. The transport matters only for what stands around a message ([`frame`](fn@frame)),
+//! and for pushes, which are messages of their own on a unidirectional transport.
 //!
 //! These features are refused with the protocol's code for it: server-side
 //! subscriptions, map subscriptions, delta compression, tags filters, join and leave by option, and RPC to the
@@ -24,6 +25,7 @@ mod code;
 mod command;
 mod fields;
 mod frame;
+mod framing;
 mod introduction;
 mod namespace;
 mod protobuf;
@@ -39,6 +41,7 @@ pub use command::{
     ClientPosition, Command, ConnectRequest, HistoryRequest, PublishRequest, Request, RpcRequest, SubscribeRequest,
 };
 pub use frame::{Commands, FRAME_COMMAND_COUNT_MAX, FrameError, parse_frame};
+pub use framing::frame;
 pub use introduction::{
     CREDENTIAL_BYTES_MAX, DeviceClaim, DeviceCredential, Introduction, RPC_VISIBLE, VISIBLE_TTL_MAX,
 };

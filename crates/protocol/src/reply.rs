@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use tidings_types::{ChannelName, DeviceId, Format, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceId, Format, StreamPosition, Timestamp, Variant};
 
 use crate::code::{Disconnect, ErrorCode, Unsubscribe};
 use crate::fields::{Fields, message};
@@ -140,45 +140,48 @@ pub fn encode_reply(format: Format, id: u32, reply: &Reply<'_>, out: &mut Vec<u8
     });
 }
 
-/// Appends a push about `channel`.
-pub fn encode_push(format: Format, channel: &ChannelName, push: &Push<'_>, out: &mut Vec<u8>) {
-    message(format, out, |fields| {
-        fields.message(("push", 4), |fields| {
-            fields.text(("channel", 2), channel.as_str());
-            match *push {
-                Push::Publication(publication) => fields.message(("pub", 4), |fields| publication.encode(fields)),
-                Push::Join(info) => {
-                    fields.message(("join", 5), |join| join.message(("info", 1), |fields| info.encode(fields)));
-                }
-                Push::Leave(info) => {
-                    fields.message(("leave", 6), |leave| leave.message(("info", 1), |fields| info.encode(fields)));
-                }
-                Push::Unsubscribe(why) => fields.message(("unsubscribe", 7), |fields| {
-                    fields.number(("code", 2), why.code.into());
-                    fields.text(("reason", 3), &why.reason);
-                }),
-            }
-        });
+/// Appends a push: in a reply without an id, or by itself on a unidirectional transport.
+fn push_message(variant: Variant, out: &mut Vec<u8>, fill: impl FnOnce(&mut Fields<'_>)) {
+    message(variant.format, out, |fields| {
+        if variant.transport.is_unidirectional() { fill(fields) } else { fields.message(("push", 4), fill) }
     });
 }
 
-/// The push for every subscriber of `channel` that speaks `format`: encode once, share.
-pub fn encode_publication_push(format: Format, channel: &ChannelName, publication: &Publication) -> Vec<u8> {
+/// Appends a push about `channel`.
+pub fn encode_push(variant: Variant, channel: &ChannelName, push: &Push<'_>, out: &mut Vec<u8>) {
+    push_message(variant, out, |fields| {
+        fields.text(("channel", 2), channel.as_str());
+        match *push {
+            Push::Publication(publication) => fields.message(("pub", 4), |fields| publication.encode(fields)),
+            Push::Join(info) => {
+                fields.message(("join", 5), |join| join.message(("info", 1), |fields| info.encode(fields)));
+            }
+            Push::Leave(info) => {
+                fields.message(("leave", 6), |leave| leave.message(("info", 1), |fields| info.encode(fields)));
+            }
+            Push::Unsubscribe(why) => fields.message(("unsubscribe", 7), |fields| {
+                fields.number(("code", 2), why.code.into());
+                fields.text(("reason", 3), &why.reason);
+            }),
+        }
+    });
+}
+
+/// The push for every subscriber of `channel` of this variant: encode once, share.
+pub fn encode_publication_push(variant: Variant, channel: &ChannelName, publication: &Publication) -> Vec<u8> {
     const FIXED_BYTES: usize = 64; // Names and punctuation, the offset's digits; info and tags may grow it once.
     let mut out = Vec::with_capacity(FIXED_BYTES + channel.as_str().len() + publication.data.bytes().len());
-    encode_push(format, channel, &Push::Publication(publication), &mut out);
+    encode_push(variant, channel, &Push::Publication(publication), &mut out);
     out
 }
 
 impl Disconnect {
     /// Appends the disconnect push, for transports that cannot send a close code. A WebSocket gets a close frame.
-    pub fn encode_push(&self, format: Format, out: &mut Vec<u8>) {
-        message(format, out, |fields| {
-            fields.message(("push", 4), |fields| {
-                fields.message(("disconnect", 11), |fields| {
-                    fields.number(("code", 1), self.code.into());
-                    fields.text(("reason", 2), &self.reason);
-                });
+    pub fn encode_push(&self, variant: Variant, out: &mut Vec<u8>) {
+        push_message(variant, out, |fields| {
+            fields.message(("disconnect", 11), |fields| {
+                fields.number(("code", 1), self.code.into());
+                fields.text(("reason", 2), &self.reason);
             });
         });
     }

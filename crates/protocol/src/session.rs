@@ -23,7 +23,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_types::{ChannelName, DeviceId, Format, Json, Offset, Timestamp};
+use tidings_types::{ChannelName, DeviceId, Json, Offset, Timestamp, Variant};
 
 use crate::command::{Command, ConnectRequest, PublishRequest, Request, RpcRequest};
 use crate::introduction::{Introduction, RPC_VISIBLE, read_visible};
@@ -71,7 +71,7 @@ pub struct SessionConfig {
 pub struct Session {
     config: Arc<SessionConfig>,
     client: ClientId,
-    format: Format,
+    variant: Variant,
     user: Box<str>,
     /// Named in `connect`; the session does not know whether it was proven.
     device: Option<DeviceId>,
@@ -117,12 +117,12 @@ fn rpc(ticket: Ticket, request: &RpcRequest) -> Result<Effect, Refusal> {
 }
 
 impl Session {
-    /// A connection that has sent nothing yet, and speaks `format`.
-    pub fn new(config: Arc<SessionConfig>, client: ClientId, format: Format) -> Self {
+    /// A connection that has sent nothing yet.
+    pub fn new(config: Arc<SessionConfig>, client: ClientId, variant: Variant) -> Self {
         Self {
             config,
             client,
-            format,
+            variant,
             user: Box::default(),
             device: None,
             conn_info: None,
@@ -139,9 +139,9 @@ impl Session {
         self.client
     }
 
-    /// In which format its commands come and its answers are.
-    pub fn format(&self) -> Format {
-        self.format
+    /// In which format its commands come, and what its answers look like.
+    pub fn variant(&self) -> Variant {
+        self.variant
     }
 
     /// The connected user; empty for an anonymous one.
@@ -219,7 +219,7 @@ impl Session {
 
     fn reply(&self, id: u32, reply: &Reply<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
-        encode_reply(self.format, id, reply, &mut out);
+        encode_reply(self.variant.format, id, reply, &mut out);
         out
     }
 

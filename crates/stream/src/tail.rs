@@ -5,19 +5,21 @@
 //! Such a reader gets [`Lagged`] at its next read, and the edge closes it with 3008. Memory: `frame_count_max` frames,
 //! `bytes_max` bytes.
 //!
-//! A frame holds the publication once for each [`Format`] that has readers at that moment. A reader begins at the end of
-//! the tail. So every frame that it reads was added while it was there, and has its format. The bytes of all formats of a
-//! frame are counted together, here and in [`Tail::read`].
+//! A frame holds the publication once for each [`Variant`] that has readers at that moment. A reader begins at the end of
+//! the tail. So every frame that it reads was added while it was there, and has its variant. The bytes of all variants of
+//! a frame are counted together, here and in [`Tail::read`].
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tidings_buffer::{Bounds, Lagged, Log};
-use tidings_types::{Format, JournalPosition};
+use tidings_types::{JournalPosition, Variant};
 
-/// One publication in its form on the wire, encoded once for each format and shared by all readers.
+/// One publication as it stands on the wire, encoded once for each variant and shared by all readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The bytes in each format, including the WebSocket header. Empty: nobody reads this format.
-    pub formats: [Bytes; Format::ALL.len()],
+    /// The bytes of each variant that has readers, in any order: a few at most, so a search from the front is quick.
+    variants: Arc<[(Variant, Bytes)]>,
     /// When it was published, in microseconds of the process's own clock; used only to measure latency.
     pub published_micros: u64,
     /// The event that wants a receipt from each connection to which the frame is written.
@@ -25,14 +27,24 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The bytes for a reader of this format.
-    pub fn bytes(&self, format: Format) -> &Bytes {
-        &self.formats[format as usize]
+    /// A publication of this moment, with the bytes for each variant that has readers.
+    pub fn new(
+        variants: impl IntoIterator<Item = (Variant, Bytes)>,
+        published_micros: u64,
+        receipt: Option<JournalPosition>,
+    ) -> Self {
+        Self { variants: variants.into_iter().collect(), published_micros, receipt }
     }
 
-    /// The bytes of all formats.
+    /// The bytes for a reader of this variant; empty if there was none when the frame was made.
+    pub fn bytes(&self, variant: Variant) -> &Bytes {
+        static NONE: Bytes = Bytes::new();
+        self.variants.iter().find(|(known, _)| *known == variant).map_or(&NONE, |(_, bytes)| bytes)
+    }
+
+    /// The bytes of all variants.
     fn len(&self) -> usize {
-        self.formats.iter().map(Bytes::len).sum()
+        self.variants.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 }
 
@@ -41,7 +53,7 @@ impl Frame {
 pub struct TailBounds {
     /// Frames.
     pub frame_count_max: usize,
-    /// Bytes of all frames, in all their formats; a single larger frame is kept alone.
+    /// Bytes of all frames, in all their variants; a single larger frame is kept alone.
     pub bytes_max: usize,
 }
 
@@ -101,12 +113,13 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tidings_types::Format;
 
     use super::*;
 
     fn frame(length: usize, index: u64) -> Frame {
-        let formats = [vec![0; length / 2].into(), vec![0; length - length / 2].into()];
-        Frame { formats, published_micros: index, receipt: None }
+        let variants = Format::ALL.map(Variant::websocket).into_iter().zip([length / 2, length - length / 2]);
+        Frame::new(variants.map(|(variant, length)| (variant, vec![0; length].into())), index, None)
     }
 
     proptest! {

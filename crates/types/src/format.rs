@@ -1,7 +1,7 @@
-//! The format in which a client and the server write their messages.
+//! How the server writes its messages: the format, and the transport that carries them.
 
 /// JSON or Protobuf. A client chooses its format when it connects, for the whole connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
     /// Lines of text.
     Json,
@@ -12,4 +12,60 @@ pub enum Format {
 impl Format {
     /// Every format, in the order of `format as usize`.
     pub const ALL: [Self; 2] = [Self::Json, Self::Protobuf];
+}
+
+/// What carries the messages of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Transport {
+    /// A WebSocket, in both directions.
+    WebSocket,
+    /// Server-sent events; the client's commands come as requests of their own.
+    Sse,
+    /// The endless body of an HTTP response; the client's commands come as requests of their own.
+    HttpStream,
+    /// A WebSocket on which the client says nothing after its first message.
+    UniWebSocket,
+    /// Server-sent events, and nothing from the client.
+    UniSse,
+    /// The endless body of an HTTP response, and nothing from the client.
+    UniHttpStream,
+}
+
+impl Transport {
+    /// Whether the client cannot answer: it gets pushes, and no replies.
+    pub const fn is_unidirectional(self) -> bool {
+        matches!(self, Self::UniWebSocket | Self::UniSse | Self::UniHttpStream)
+    }
+}
+
+/// What the messages of a connection look like, byte for byte: two connections of one variant can share them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Variant {
+    /// What carries the messages.
+    pub transport: Transport,
+    /// How the messages are written.
+    pub format: Format,
+}
+
+impl Variant {
+    /// Every variant that exists: server-sent events and unidirectional transports are in JSON only.
+    pub const ALL: [Self; 8] = [
+        Self::websocket(Format::Json),
+        Self::websocket(Format::Protobuf),
+        Self::json(Transport::Sse),
+        Self::json(Transport::HttpStream),
+        Self { transport: Transport::HttpStream, format: Format::Protobuf },
+        Self::json(Transport::UniWebSocket),
+        Self::json(Transport::UniSse),
+        Self::json(Transport::UniHttpStream),
+    ];
+
+    /// A WebSocket in both directions.
+    pub const fn websocket(format: Format) -> Self {
+        Self { transport: Transport::WebSocket, format }
+    }
+
+    const fn json(transport: Transport) -> Self {
+        Self { transport, format: Format::Json }
+    }
 }

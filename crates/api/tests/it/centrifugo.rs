@@ -6,7 +6,7 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use tidings_hub::Member;
 use tidings_protocol::{ClientId, ClientInfo};
-use tidings_types::{ChannelName, Format, Json};
+use tidings_types::{ChannelName, Format, Json, Variant};
 use tower::ServiceExt;
 
 use crate::support::{Cases, Server};
@@ -38,7 +38,7 @@ impl Server {
         self.hub
             .subscribe(
                 &ChannelName::new(channel).unwrap(),
-                &Member { loop_id, presence, device: None, format: Format::Json },
+                &Member { loop_id, presence, device: None, variant: Variant::websocket(Format::Json) },
                 None,
             )
             .unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tidings_protocol::{Publication, Tags, encode_publication_push, websocket};
 use tidings_server::command_error::{CommandError, failed_by};
-use tidings_types::{ChannelName, Format, Offset};
+use tidings_types::{ChannelName, Format, Offset, Variant};
 use tokio::net::TcpSocket;
 use tokio_tungstenite::tungstenite::accept;
 
@@ -53,8 +53,10 @@ fn perform(sockets: &Sockets, command: Command) -> Result<(), CommandError> {
         Command::Publish { channel, data, .. } => {
             let channel = ChannelName::new(&channel).map_err(|error| failed_by("channel", &error))?;
             let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt: None };
-            let frame =
-                websocket::message_frame(Format::Json, &encode_publication_push(Format::Json, &channel, &publication));
+            let frame = websocket::message_frame(
+                Format::Json,
+                &encode_publication_push(Variant::websocket(Format::Json), &channel, &publication),
+            );
             for mut socket in sockets.iter() {
                 let written = socket.write(&frame).map_err(|error| failed_by("the bare loop cannot write", &error))?;
                 if written != frame.len() {

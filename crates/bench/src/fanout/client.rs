@@ -147,7 +147,7 @@ fn frame(bytes: &[u8]) -> Option<(u8, Range<usize>)> {
 mod tests {
     use tidings_protocol::websocket::{close_frame, message_frame};
     use tidings_protocol::{Publication, Tags, encode_publication_push};
-    use tidings_types::{ChannelName, Json, Offset};
+    use tidings_types::{ChannelName, Json, Offset, Variant};
 
     use super::*;
 
@@ -164,7 +164,10 @@ mod tests {
             assert_eq!(data.bytes().len(), DATA_BYTES);
             let publication =
                 Publication { offset: Offset(number), data, info: None, tags: Tags::default(), receipt: None };
-            wire.extend(message_frame(format, &encode_publication_push(format, &channel, &publication)));
+            wire.extend(message_frame(
+                format,
+                &encode_publication_push(Variant::websocket(format), &channel, &publication),
+            ));
         }
         wire
     }

@@ -397,7 +397,7 @@ mod tests {
     use std::net::TcpListener;
 
     use tidings_protocol::{Publication, Tags, encode_publication_push};
-    use tidings_types::{ChannelName, Json, Offset};
+    use tidings_types::{ChannelName, Json, Offset, Variant};
     use tokio_tungstenite::tungstenite::{Message, accept};
 
     use super::super::client;
@@ -419,7 +419,11 @@ mod tests {
                 let data = Json::of(&client::data(number));
                 let publication =
                     Publication { offset: Offset(number), data, info: None, tags: Tags::default(), receipt: None };
-                let push = encode_publication_push(format, &ChannelName::new("bench").unwrap(), &publication);
+                let push = encode_publication_push(
+                    Variant::websocket(format),
+                    &ChannelName::new("bench").unwrap(),
+                    &publication,
+                );
                 socket
                     .send(match format {
                         Format::Json => Message::text(String::from_utf8(push).unwrap()),

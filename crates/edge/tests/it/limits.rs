@@ -5,10 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidings_hub::Member;
 use tidings_protocol::{ClientId, ClientInfo};
-use tidings_types::Format;
 
 use crate::client::{self, Client, Frame};
-use crate::server::{Options, Server, channel};
+use crate::server::{JSON, Options, Server, channel};
 
 fn disconnects(server: &Server, reason: &str) -> f64 {
     server.metric(&format!("tidings_edge_disconnects_total{{reason=\"{reason}\"}}"))
@@ -58,10 +57,7 @@ fn crowd(server: &Server, name: &str, count: u128) {
     for client in 0..count {
         let client = ClientId::from_random(client);
         let presence = Some(ClientInfo { user: "somebody".to_owned(), client, conn_info: None, chan_info: None });
-        server
-            .hub
-            .subscribe(&channel(name), &Member { loop_id, presence, device: None, format: Format::Json }, None)
-            .unwrap();
+        server.hub.subscribe(&channel(name), &Member { loop_id, presence, device: None, variant: JSON }, None).unwrap();
     }
 }
 

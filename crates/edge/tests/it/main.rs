@@ -37,7 +37,7 @@ use tidings_protocol::ClientId;
 use tidings_types::Format;
 
 use client::Client;
-use server::{Options, Server};
+use server::{JSON, Options, Server};
 
 in_both!(connect_and_subscribe_in_one_frame_then_publications_in_order);
 async fn connect_and_subscribe_in_one_frame_then_publications_in_order(format: Format) {
@@ -195,10 +195,10 @@ async fn what_every_reader_has_is_forgotten() {
     let mut quick = [Client::subscribed(&server, "room").await, Client::subscribed(&server, "room").await];
     let (loop_id, _) = server.hub.loops().next().unwrap();
     let holds_last = || {
-        let member = Member { loop_id, presence: None, device: None, format: Format::Json };
+        let member = Member { loop_id, presence: None, device: None, variant: JSON };
         let made = server.hub.subscribe(&server::channel("room"), &member, None).unwrap();
         let is_held = made.channel.fetch(made.next - 1, 1, &mut Vec::new()).is_ok();
-        server.hub.unsubscribe(&made.channel, loop_id, ClientId::from_random(1), None, Format::Json);
+        server.hub.unsubscribe(&made.channel, loop_id, ClientId::from_random(1), None, JSON);
         is_held
     };
     let block = "x".repeat(60_000);

@@ -21,7 +21,7 @@ use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
     ChannelName, DeviceNumber, Epoch, Format, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest,
-    ReceiptTerms, StreamPosition,
+    ReceiptTerms, StreamPosition, Variant,
 };
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -29,6 +29,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::tls;
+
+pub(crate) const JSON: Variant = Variant::websocket(Format::Json);
 
 pub(crate) struct Options {
     /// What clients speak unless a test says otherwise.

@@ -9,9 +9,11 @@ use std::time::Duration;
 use tidings_hub::{Hub, HubConfig, HubError, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_stream::{Frame, HistoryFilter, TailBounds};
-use tidings_types::{ChannelName, Epoch, Format, Json, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, Epoch, Format, Json, Offset, StreamPosition, Timestamp, Transport, Variant};
 
 const NOW: Timestamp = Timestamp(1_000_000);
+const JSON: Variant = Variant::websocket(Format::Json);
+const SSE: Variant = Variant { transport: Transport::Sse, format: Format::Json };
 
 fn hub(channel_count_max: usize) -> Hub {
     let kept =
@@ -51,12 +53,12 @@ fn loop_ids(hub: &Hub) -> Vec<LoopId> {
 }
 
 fn join(hub: &Hub, name: &str, resume: Option<ResumeFrom>) -> Subscribed {
-    let member = Member { loop_id: loop_ids(hub)[0], presence: None, device: None, format: Format::Json };
+    let member = Member { loop_id: loop_ids(hub)[0], presence: None, device: None, variant: JSON };
     hub.subscribe(&channel(name), &member, resume.as_ref()).unwrap()
 }
 
 fn texts(frames: &[Frame]) -> Vec<String> {
-    frames.iter().map(|frame| String::from_utf8_lossy(&frame.bytes(Format::Json)[2..]).into_owned()).collect()
+    frames.iter().map(|frame| String::from_utf8_lossy(&frame.bytes(JSON)[2..]).into_owned()).collect()
 }
 
 #[test]
@@ -100,14 +102,14 @@ fn presence_lists_who_is_there_until_they_leave() {
         chan_info: None,
     };
     let join = |client, user| {
-        let member = Member { loop_id, presence: Some(info(client, user)), device: None, format: Format::Json };
+        let member = Member { loop_id, presence: Some(info(client, user)), device: None, variant: JSON };
         hub.subscribe(&channel("here:1"), &member, None).unwrap()
     };
     let first = join(1, "ann");
     join(2, "ann");
     join(3, "bob");
     assert_eq!(hub.presence_stats(&channel("here:1")), (3, 2));
-    hub.unsubscribe(&first.channel, loop_id, ClientId::from_random(1), None, Format::Json);
+    hub.unsubscribe(&first.channel, loop_id, ClientId::from_random(1), None, JSON);
     let mut users: Vec<String> = hub.presence(&channel("here:1")).iter().map(|info| info.user.to_string()).collect();
     users.sort();
     assert_eq!(users, ["ann", "bob"]);
@@ -151,7 +153,7 @@ fn a_namespace_has_its_own_limit() {
     join(&hub, "few:2", None);
     let setting = "the namespace's channel_count_max";
     let refused = |name| HubError::ChannelLimit { channel: channel(name), limit: 2, setting };
-    let member = Member { loop_id: loop_ids(&hub)[0], presence: None, device: None, format: Format::Json };
+    let member = Member { loop_id: loop_ids(&hub)[0], presence: None, device: None, variant: JSON };
     assert_eq!(hub.subscribe(&channel("few:3"), &member, None).unwrap_err(), refused("few:3"));
     assert_eq!(hub.is_first(&channel("few:3")), Err(refused("few:3")));
     assert_eq!((hub.is_first(&channel("few:1")), hub.is_first(&channel("few:2"))), (Ok(false), Ok(true)));
@@ -167,46 +169,45 @@ fn a_namespace_has_its_own_limit() {
     join(&hub, "few:3", None);
 }
 
-/// A frame has the formats of those who read the channel when it was made, and no other.
+/// A frame has the variants of those that read the channel when it was made, and no other.
 #[test]
-fn a_publication_is_encoded_once_for_each_format_that_is_read() {
+fn a_publication_is_encoded_once_for_each_variant_that_is_read() {
     let hub = hub(10);
     let loop_id = loop_ids(&hub)[0];
-    let enter = |format| {
-        let member = Member { loop_id, presence: None, device: None, format };
+    let enter = |variant| {
+        let member = Member { loop_id, presence: None, device: None, variant };
         hub.subscribe(&channel("here:1"), &member, None).unwrap()
     };
-    let leave = |reader: &Subscribed, format| {
-        hub.unsubscribe(&reader.channel, loop_id, ClientId::from_random(1), None, format);
+    let leave = |reader: &Subscribed, variant| {
+        hub.unsubscribe(&reader.channel, loop_id, ClientId::from_random(1), None, variant);
     };
-    let first = enter(Format::Json);
+    let first = enter(JSON);
     publish(&hub, "here:1", 1);
-    let second = enter(Format::Protobuf);
-    let third = enter(Format::Protobuf);
+    let second = enter(SSE);
+    let third = enter(SSE);
     publish(&hub, "here:1", 2);
-    leave(&second, Format::Protobuf);
+    leave(&second, SSE);
     publish(&hub, "here:1", 3);
-    leave(&first, Format::Json);
+    leave(&first, JSON);
     publish(&hub, "here:1", 4);
-    enter(Format::Json);
-    leave(&third, Format::Protobuf);
+    enter(JSON);
+    leave(&third, SSE);
     publish(&hub, "here:1", 5);
 
     let mut frames = Vec::new();
     first.channel.fetch(first.next, usize::MAX, &mut frames).unwrap();
-    let has: Vec<_> = frames.iter().map(|frame| Format::ALL.map(|format| !frame.bytes(format).is_empty())).collect();
+    let has: Vec<_> = frames.iter().map(|frame| [JSON, SSE].map(|variant| !frame.bytes(variant).is_empty())).collect();
     assert_eq!(has, [[true, false], [true, true], [true, true], [false, true], [true, false]]);
-    assert_eq!(third.next, 1, "a reader begins behind the frames that lack its format");
-    assert_eq!(frames[1].bytes(Format::Json)[0], 0x81, "text");
-    assert_eq!(frames[1].bytes(Format::Protobuf)[0], 0x82, "binary");
+    assert_eq!(third.next, 1, "a reader begins behind the frames that lack its variant");
+    assert_eq!(frames[1].bytes(JSON)[0], 0x81, "text");
+    assert!(frames[1].bytes(SSE).starts_with(b"data: {"));
 }
 
 #[test]
 fn a_channel_that_was_only_read_goes_with_its_last_reader() {
     let hub = hub(1);
     let loop_id = loop_ids(&hub)[0];
-    let leave =
-        |reader: &Subscribed| hub.unsubscribe(&reader.channel, loop_id, ClientId::from_random(1), None, Format::Json);
+    let leave = |reader: &Subscribed| hub.unsubscribe(&reader.channel, loop_id, ClientId::from_random(1), None, JSON);
     for index in 0..100 {
         let name = format!("{}:{index}", ["kept", "durable", "here"][index % 3]);
         let (first, second) = (join(&hub, &name, None), join(&hub, &name, None));
@@ -256,7 +257,7 @@ fn who_is_present_is_told_only_within_the_bytes_of_an_answer() {
             conn_info: None,
             chan_info: None,
         };
-        let member = Member { loop_id: loop_ids(&hub)[0], presence: Some(info), device: None, format: Format::Json };
+        let member = Member { loop_id: loop_ids(&hub)[0], presence: Some(info), device: None, variant: JSON };
         hub.subscribe(&channel("here:1"), &member, None).unwrap();
     }
     assert_eq!(hub.presence_stats(&channel("here:1")), (20, 5));
@@ -264,7 +265,7 @@ fn who_is_present_is_told_only_within_the_bytes_of_an_answer() {
     assert_eq!(hub.presence_within(&channel("here:1"), 19_000), None);
     let reader = join(&hub, "here:1", None);
     for client in 0..20 {
-        hub.unsubscribe(&reader.channel, loop_ids(&hub)[0], ClientId::from_random(client), None, Format::Json);
+        hub.unsubscribe(&reader.channel, loop_ids(&hub)[0], ClientId::from_random(client), None, JSON);
     }
     assert_eq!(hub.presence_stats(&channel("here:1")), (0, 0));
     assert_eq!(hub.presence_within(&channel("here:1"), 0), Some(vec![]));
@@ -302,7 +303,7 @@ fn durable_channels_do_not_count_and_exist_unpublished_only_while_read() {
     for index in 0..5 {
         let name = format!("durable:{index}");
         let reader = join(&hub, &name, None);
-        hub.unsubscribe(&reader.channel, loop_id, ClientId::from_random(1), None, Format::Json);
+        hub.unsubscribe(&reader.channel, loop_id, ClientId::from_random(1), None, JSON);
         hub.history(&channel(&format!("durable:read-{index}")), HistoryFilter::default()).unwrap();
     }
     assert_eq!(hub.counts().channels, 1, "reading the history of an absent one creates nothing");
@@ -324,7 +325,7 @@ fn a_durable_channel_that_was_given_back_begins_behind_all_its_offsets() {
     let resume = |offset| {
         let from = ResumeFrom { offset: Offset(offset), epoch: None, limit: 10.into() };
         let reader = join(&hub, "durable:1", Some(from));
-        hub.unsubscribe(&reader.channel, loop_id, client, None, Format::Json);
+        hub.unsubscribe(&reader.channel, loop_id, client, None, JSON);
         (reader.top.offset.0, reader.recovery.unwrap())
     };
     let later = NOW.saturating_add(Duration::from_secs(24 * 3600));
@@ -345,7 +346,7 @@ fn a_durable_channel_that_was_given_back_begins_behind_all_its_offsets() {
 
     hub.sweep(later.saturating_add(Duration::from_secs(24 * 3600)));
     hub.give_back(&name, Offset(200));
-    hub.unsubscribe(&stayed.channel, loop_id, client, None, Format::Json);
+    hub.unsubscribe(&stayed.channel, loop_id, client, None, JSON);
     assert_eq!(hub.counts().channels, 0, "nobody reads it and the store has forgotten it");
     assert!(matches!(resume(101), (200, Recovery::Gap(_))));
     assert_eq!(hub.history(&name, HistoryFilter::default()).unwrap().1.offset, Offset(200));
@@ -363,7 +364,7 @@ fn what_the_store_says_of_a_channel_that_is_not_durable_costs_its_readers_nothin
     }
     hub.give_back(&name, Offset(100));
     let passing = join(&hub, "kept:1", None);
-    hub.unsubscribe(&passing.channel, loop_ids(&hub)[0], ClientId::from_random(1), None, Format::Json);
+    hub.unsubscribe(&passing.channel, loop_ids(&hub)[0], ClientId::from_random(1), None, JSON);
     hub.sweep(NOW);
     assert_eq!(hub.history(&name, HistoryFilter::default()).unwrap().0.len(), 3, "it does not go with its last reader");
     let reader = join(&hub, "kept:1", None);
@@ -371,7 +372,7 @@ fn what_the_store_says_of_a_channel_that_is_not_durable_costs_its_readers_nothin
     let mut frames = Vec::new();
     let _ = reader.channel.fetch(reader.next, 1 << 16, &mut frames).unwrap();
     assert_eq!(frames.len(), 1, "an offset of the store's would be an old one here");
-    hub.unsubscribe(&reader.channel, loop_ids(&hub)[0], ClientId::from_random(1), None, Format::Json);
+    hub.unsubscribe(&reader.channel, loop_ids(&hub)[0], ClientId::from_random(1), None, JSON);
     let (kept, top) = hub.history(&name, HistoryFilter::default()).unwrap();
     assert_eq!((kept.len(), top.offset), (4, Offset(4)), "it is not forgotten");
 }
@@ -404,7 +405,7 @@ fn no_gap_and_no_repeat_between_resume_and_live_while_writers_write() {
             let message: serde_json::Value = serde_json::from_str(&text).unwrap();
             got.push(message["push"]["pub"]["offset"].as_u64().unwrap());
         }
-        hub.unsubscribe(&reader.channel, loop_ids(&hub)[0], ClientId::from_random(9), None, Format::Json);
+        hub.unsubscribe(&reader.channel, loop_ids(&hub)[0], ClientId::from_random(9), None, JSON);
     }
     for writer in writers {
         writer.join().unwrap();

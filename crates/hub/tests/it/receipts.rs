@@ -10,10 +10,10 @@ use proptest::prelude::*;
 use tidings_hub::{EventReceipts, Hub, Member, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, Receipts, Recovery, ResumeFrom};
 use tidings_protocol::{ClientId, Publication};
 use tidings_types::{
-    DeviceNumber, Epoch, Format, JournalPosition, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Timestamp,
+    DeviceNumber, Epoch, JournalPosition, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Timestamp,
 };
 
-use crate::{NOW, channel, hub, loop_ids, publication};
+use crate::{JSON, NOW, channel, hub, loop_ids, publication};
 
 fn request(event: u64, policy: ReceiptPolicy) -> ReceiptRequest {
     let until = NOW.saturating_add(Duration::from_secs(2));
@@ -228,7 +228,7 @@ fn a_change_between_looking_and_waiting_is_not_missed() {
 
 fn enter(hub: &Hub, name: &str, device: u32) -> std::sync::Arc<tidings_hub::Channel> {
     let member =
-        Member { loop_id: loop_ids(hub)[0], presence: None, device: Some(DeviceNumber(device)), format: Format::Json };
+        Member { loop_id: loop_ids(hub)[0], presence: None, device: Some(DeviceNumber(device)), variant: JSON };
     hub.subscribe(&channel(name), &member, None).unwrap().channel
 }
 
@@ -248,7 +248,7 @@ fn an_event_knows_the_proven_devices_that_read_its_channels_when_it_was_publishe
     let loop_id = loop_ids(&hub)[0];
     let one = enter(&hub, "durable:1", 7);
     enter(&hub, "durable:1", 7);
-    let mut anonymous = Member { loop_id, presence: None, device: None, format: Format::Json };
+    let mut anonymous = Member { loop_id, presence: None, device: None, variant: JSON };
     hub.subscribe(&channel("durable:1"), &anonymous, None).unwrap();
     enter(&hub, "durable:2", 9);
     publish(&hub, "durable:1", 1, 1);
@@ -256,13 +256,13 @@ fn an_event_knows_the_proven_devices_that_read_its_channels_when_it_was_publishe
     publish(&hub, "durable:2", 1, 1);
     assert_eq!(readers(&hub, 1), [7, 9]);
 
-    hub.unsubscribe(&one, loop_id, client(1), Some(DeviceNumber(7)), Format::Json);
+    hub.unsubscribe(&one, loop_id, client(1), Some(DeviceNumber(7)), JSON);
     publish(&hub, "durable:1", 2, 2);
     assert_eq!(readers(&hub, 2), [7], "its other connection is still there");
     one.disown(DeviceNumber(7));
     publish(&hub, "durable:1", 3, 3);
     assert_eq!(readers(&hub, 3), [0; 0]);
-    hub.unsubscribe(&one, loop_id, client(2), None, Format::Json);
+    hub.unsubscribe(&one, loop_id, client(2), None, JSON);
     anonymous.device = Some(DeviceNumber(7));
     hub.subscribe(&channel("durable:1"), &anonymous, None).unwrap();
     publish(&hub, "durable:1", 4, 4);
@@ -292,8 +292,7 @@ fn what_is_restored_opens_no_receipts() {
         |offset| Publication { receipt: Some(request(offset, ReceiptPolicy::Any)), ..publication(offset) };
     hub.restore(&channel("durable:1"), Offset(2), vec![publication(1), publication(2)], NOW).unwrap();
     let from = ResumeFrom { offset: Offset(0), epoch: None, limit: 100.into() };
-    let member =
-        Member { loop_id: loop_ids(&hub)[0], presence: None, device: Some(DeviceNumber(7)), format: Format::Json };
+    let member = Member { loop_id: loop_ids(&hub)[0], presence: None, device: Some(DeviceNumber(7)), variant: JSON };
     for _ in 0..2 {
         let made = hub.subscribe(&channel("durable:1"), &member, Some(&from)).unwrap();
         assert!(matches!(&made.recovery, Some(Recovery::Recovered(publications)) if publications.len() == 2));
@@ -311,7 +310,7 @@ fn who_resumes_is_told_which_publications_still_collect_receipts() {
             epoch: Some(epoch.as_str().to_owned()),
             limit: 100.into(),
         });
-        let member = Member { loop_id: loop_ids(&hub)[0], presence: None, device: None, format: Format::Json };
+        let member = Member { loop_id: loop_ids(&hub)[0], presence: None, device: None, variant: JSON };
         let made = hub.subscribe(&channel("durable:1"), &member, from.as_ref()).unwrap();
         made.receipts.iter().map(|(offset, event)| (offset.0, event.event().0)).collect::<Vec<_>>()
     };

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use tidings_types::{Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms};
+use tidings_types::{Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Transport};
 
 use super::*;
 use crate::Tags;
 
+const JSON: Variant = Variant::websocket(Format::Json);
 const CLIENT: &str = "00000000-0000-4000-8000-000000000000";
 
 fn client() -> ClientId {
@@ -48,7 +49,7 @@ fn check(reply: Reply<'_>, expected: &str) {
 #[track_caller]
 fn check_push(push: Push<'_>, expected: &str) {
     let mut out = Vec::new();
-    encode_push(Format::Json, &channel(), &push, &mut out);
+    encode_push(JSON, &channel(), &push, &mut out);
     assert_eq!(String::from_utf8(out).unwrap(), format!(r#"{{"push":{{"channel":"c",{expected}}}}}"#));
 }
 
@@ -176,9 +177,13 @@ fn pushes_carry_channel_and_payload() {
         Push::Unsubscribe(&Unsubscribe::INSUFFICIENT_STATE),
         r#""unsubscribe":{"code":2500,"reason":"insufficient state"}"#,
     );
-    let mut out = Vec::new();
-    Disconnect::SHUTDOWN.encode_push(Format::Json, &mut out);
-    assert_eq!(out, br#"{"push":{"disconnect":{"code":3001,"reason":"shutdown"}}}"#);
+    let said = |transport| {
+        let mut out = Vec::new();
+        Disconnect::SHUTDOWN.encode_push(Variant { transport, format: Format::Json }, &mut out);
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(said(Transport::Sse), r#"{"push":{"disconnect":{"code":3001,"reason":"shutdown"}}}"#);
+    assert_eq!(said(Transport::UniSse), r#"{"disconnect":{"code":3001,"reason":"shutdown"}}"#);
 }
 
 proptest! {
@@ -199,7 +204,7 @@ proptest! {
             tags: tags.clone().into(),
             receipt: None,
         };
-        let line = encode_publication_push(Format::Json, &channel(), &publication);
+        let line = encode_publication_push(JSON, &channel(), &publication);
         prop_assert!(!line.contains(&b'\n'));
         let value: Value = serde_json::from_slice(&line).unwrap();
         let pushed = &value["push"]["pub"];

@@ -58,7 +58,7 @@ impl Session {
     pub fn end_subscription(&mut self, channel: &ChannelName, why: &Unsubscribe) -> Option<Vec<u8>> {
         self.subscriptions.swap_remove(self.position_of(channel.as_str())?);
         let mut push = Vec::new();
-        encode_push(self.format, channel, &Push::Unsubscribe(why), &mut push);
+        encode_push(self.variant, channel, &Push::Unsubscribe(why), &mut push);
         self.is_connected().then_some(push)
     }
 

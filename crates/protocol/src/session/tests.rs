@@ -3,7 +3,7 @@
 //! `check` takes a conversation as pairs of a command and what is said to it; the hub is a stand-in with fixed
 //! answers. In `model` random operations run beside a model of which channels should be there.
 
-use tidings_types::{Epoch, StreamPosition};
+use tidings_types::{Epoch, Format, StreamPosition};
 
 use super::*;
 use crate::token::{TokenSecret, sign_connection_token, sign_subscription_token};
@@ -89,7 +89,7 @@ fn config() -> SessionConfig {
 }
 
 fn new_session(config: SessionConfig) -> Session {
-    Session::new(Arc::new(config), ClientId::from_random(7), Format::Json)
+    Session::new(Arc::new(config), ClientId::from_random(7), Variant::websocket(Format::Json))
 }
 
 /// A connected session of `user`; "" without a token.

@@ -15,7 +15,7 @@ use tidings_protocol::{
     FrameError, ProtobufError, Publication, Push, Reply, Request, SubscribeResult, Unsubscribe, VisibleResult,
     encode_publication_push, encode_push, encode_reply, parse_frame, ping,
 };
-use tidings_types::{ChannelName, DeviceId, Epoch, Format, JSON_DEPTH_MAX, Json, Offset, StreamPosition};
+use tidings_types::{ChannelName, DeviceId, Epoch, Format, JSON_DEPTH_MAX, Json, Offset, StreamPosition, Variant};
 
 type Commands = Vec<Result<Command, FrameError>>;
 
@@ -395,15 +395,15 @@ proptest! {
             Push::Leave(&info),
             Push::Unsubscribe(&unsubscribe),
         ] {
-            let read = check(in_both(|format, out| encode_push(format, &channel, &push, out)));
+            let read = check(in_both(|format, out| encode_push(Variant::websocket(format), &channel, &push, out)));
             prop_assert_eq!(&*read.push.unwrap().channel, channel.as_str());
         }
-        let read = check(Format::ALL.map(|format| encode_publication_push(format, &channel, &publication)));
+        let read = check(Format::ALL.map(|format| encode_publication_push(Variant::websocket(format), &channel, &publication)));
         let pushed = read.push.unwrap().r#pub.unwrap();
         prop_assert_eq!(&pushed.data, publication.data.bytes());
         prop_assert_eq!(pushed.tags.len(), publication.tags.iter().count());
         let disconnect = Disconnect { code, reason: reason.into() };
-        check(in_both(|format, out| disconnect.encode_push(format, out)));
+        check(in_both(|format, out| disconnect.encode_push(Variant::websocket(format), out)));
     }
 
     /// A length of one to three bytes before each of the nested messages.
@@ -411,7 +411,7 @@ proptest! {
     fn payloads_of_any_length_are_written_whole(len in prop_oneof![0usize..300, 16_000usize..17_000]) {
         let data = Json::of(&"x".repeat(len));
         let publication = Publication { offset: Offset(1), data, info: None, tags: BTreeMap::new().into(), receipt: None };
-        check(Format::ALL.map(|format| encode_publication_push(format, &channel(), &publication)));
+        check(Format::ALL.map(|format| encode_publication_push(Variant::websocket(format), &channel(), &publication)));
     }
 }
 
