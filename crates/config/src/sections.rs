@@ -171,9 +171,16 @@ section! {
         /// example.com (not for example.com itself), or `*` for all. Scheme and port must be equal. Does not apply to
         /// apps outside browsers.
         allowed_origins: Vec<OriginPattern>;
+        /// Clients may connect without a WebSocket, by server-sent events (/connection/sse). Their commands come to
+        /// /emulation.
+        sse: bool = "false";
+        /// Clients may connect without a WebSocket, by an HTTP response that never ends (/connection/http_stream). Their
+        /// commands come to /emulation.
+        http_stream: bool = "false";
         /// Time between two pings, in whole seconds.
         ping_interval: Duration = "25s", from "1s" to "1h";
-        /// How long a pong may take before the connection is closed (3012).
+        /// How long a pong may take before a WebSocket is closed (3012). Other transports stay open: there a pong that is
+        /// late only gives no receipt.
         pong_timeout: Duration = "8s", from "500ms" to "1h";
         /// How long a new connection may take to send `connect` before it is closed (3502).
         stale_close_delay: Duration = "10s", from "100ms" to "5m";
@@ -184,7 +191,8 @@ section! {
         /// Channels with a history that one user may create by publishing, per minute and loop. Above that the client
         /// gets error 111 and should try again later. All clients without a user count as one user.
         channel_creations_per_minute: u32 = "60", from "1" to "1000000";
-        /// Largest message from a client; a larger one closes the connection (1009).
+        /// Largest message from a client; a larger one closes the connection (1009). Also the largest body of a request to
+        /// /emulation and to the transports without WebSocket; a larger one is refused with 413.
         frame_bytes_max: ByteSize = "64KiB", from "1KiB" to "16MiB";
         /// Connections at a time; a further one is refused with 503.
         connection_count_max: usize = "100000", from "1" to "10000000";

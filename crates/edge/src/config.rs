@@ -7,9 +7,11 @@ use tidings_types::OriginPattern;
 /// How connections are treated.
 #[derive(Debug, Clone)]
 pub struct EdgeConfig {
+    /// The name of this node, with which a client finds its session again.
+    pub node: Box<str>,
     /// Connections at one time; a further one is refused with 503.
     pub connection_count_max: usize,
-    /// The largest message of a client, in bytes.
+    /// The largest message of a client, in bytes; also the largest body of a request that carries commands.
     pub message_bytes_max: usize,
     /// The most bytes of publications that are written to one connection before the next connection is served.
     pub turn_bytes_max: usize,

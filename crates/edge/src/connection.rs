@@ -12,7 +12,8 @@
 //! takes no byte for `write_timeout` while bytes wait for it is cut off, whatever it has sent or proven before.
 //!
 //! Bounds: nothing more is read before the commands of the last read are handled. An unfinished message has at most
-//! `message_bytes_max`. `commands` bounds the bytes that wait for the peer.
+//! `message_bytes_max`. Commands in requests of their own are bounded by `take_emulated`. `commands` bounds the bytes that
+//! wait for the peer.
 
 use std::collections::VecDeque;
 use std::net::Shutdown;
@@ -22,14 +23,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use socket2::SockRef;
 use tidings_protocol::websocket::{self, Decoder, Event};
-use tidings_protocol::{ClientId, Command, Disconnect, Expired, FrameError, Session, frame, parse_frame, ping};
-use tidings_types::{Timestamp, Variant};
+use tidings_protocol::{
+    ClientId, Command, Disconnect, Expired, FRAME_COMMAND_COUNT_MAX, FrameError, Session, frame, parse_frame, ping,
+};
+use tidings_types::{Timestamp, Transport, Variant};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::output::{Held, Output};
-use crate::receipts::{Identity, Pings, Timing};
-use crate::shared::Shared;
+use crate::receipts::{Identity, Pings, Pongs, Timing};
+use crate::shared::{ConnectionPermit, Shared};
 use crate::stream::Stream;
 use crate::subscribers::Place;
 
@@ -58,6 +61,9 @@ pub(crate) struct Connection {
     closing: Option<Closing>,
     ended: bool,
     stall: Option<Stall>,
+    /// Bytes of the commands that came in requests of their own since `commands` was empty.
+    emulated_bytes: usize,
+    _permit: ConnectionPermit,
     /// The user of this connection is in [`Users`](crate::users::Users).
     is_counted: bool,
 }
@@ -91,7 +97,14 @@ pub(crate) enum Taken {
 
 impl Connection {
     /// A new connection of this variant. The memory of its replies is counted in `held`; its task waits for `wake`.
-    pub(crate) fn new(shared: &Shared, variant: Variant, held: Held, socket: Rc<Stream>, wake: Rc<Notify>) -> Self {
+    pub(crate) fn new(
+        shared: &Shared,
+        variant: Variant,
+        permit: ConnectionPermit,
+        held: Held,
+        socket: Rc<Stream>,
+        wake: Rc<Notify>,
+    ) -> Self {
         let config = &shared.config;
         Self {
             socket,
@@ -110,6 +123,8 @@ impl Connection {
             closing: None,
             ended: false,
             stall: None,
+            emulated_bytes: 0,
+            _permit: permit,
             is_counted: false,
         }
     }
@@ -118,9 +133,17 @@ impl Connection {
         self.session.client()
     }
 
+    pub(crate) fn is_websocket(&self) -> bool {
+        self.session.variant().transport == Transport::WebSocket
+    }
+
     /// Decodes bytes into commands. WebSocket pings are answered at once. If the connection begins to close here, it
-    /// has until `close_deadline`.
+    /// has until `close_deadline`. Without WebSocket the bytes are dropped: they could only be a request that is never
+    /// answered.
     pub(crate) fn take(&mut self, mut input: &mut [u8], close_deadline: Instant) -> Taken {
+        if !self.is_websocket() {
+            return Taken::All;
+        }
         while !input.is_empty() {
             let decoded = match self.decoder.decode(input) {
                 Ok(decoded) => decoded,
@@ -152,8 +175,22 @@ impl Connection {
     }
 
     /// Adds the commands of a frame. The connection's format decides how the frame is read, whether it is text or binary.
-    fn take_frame(&mut self, frame: &[u8]) {
+    pub(crate) fn take_frame(&mut self, frame: &[u8]) {
         self.commands.extend(parse_frame(self.session.variant().format, frame));
+    }
+
+    /// Adds the commands of a request of their own. `false`: too many wait already.
+    pub(crate) fn take_emulated(&mut self, frame: &[u8], bytes_max: usize) -> bool {
+        if self.is_closing() {
+            return true;
+        }
+        self.emulated_bytes += frame.len();
+        if self.commands.len() >= FRAME_COMMAND_COUNT_MAX || self.emulated_bytes > bytes_max {
+            return false;
+        }
+        self.take_frame(frame);
+        self.wake.notify_one();
+        true
     }
 
     /// The next command that has arrived.
@@ -165,6 +202,7 @@ impl Connection {
     pub(crate) fn free_commands(&mut self) {
         if self.commands.is_empty() {
             self.commands = VecDeque::new();
+            self.emulated_bytes = 0;
         }
     }
 
@@ -191,7 +229,8 @@ impl Connection {
         if let Some(timing) = timing {
             // The first ping comes after half to a whole interval, so that pings of clients that connected together
             // spread out.
-            self.pings.begin(timing, rand::random_range(0.5..1.0), now);
+            let part = rand::random_range(0.5..1.0);
+            self.pings.begin(timing, part, Pongs::over(self.session.variant().transport), now);
         }
     }
 
@@ -260,9 +299,21 @@ impl Connection {
     fn begin_close_with(&mut self, code: u16, reason: &str, deadline: Instant) {
         self.session.close();
         self.commands = VecDeque::new();
-        self.output.push_control(&websocket::close_frame(code, reason));
+        let farewell = self.farewell(code, reason);
+        self.output.push_control(&farewell);
         self.closing = Some(Closing { deadline, is_peer_closed: false, is_shut: false });
         self.wake.notify_one();
+    }
+
+    /// The last message: a close frame, or a push on transports that have none.
+    fn farewell(&self, code: u16, reason: &str) -> Bytes {
+        let variant = self.session.variant();
+        if self.is_websocket() {
+            return websocket::close_frame(code, reason);
+        }
+        let mut push = Vec::new();
+        Disconnect { code, reason: reason.to_owned().into() }.encode_push(variant, &mut push);
+        frame(variant, &push)
     }
 
     /// Shuts the socket down for writing after the last byte of a closing connection. Bytes from the peer are still

@@ -5,18 +5,18 @@
 //! connection.
 //!
 //! Bounds: replies that wait on the loop take at most `reply_budget_bytes` ([`EdgeLoop::flush_in`]). The handshake
-//! bounds the number of connections. There is one entry per connection that has proven, or is proving, to be a device.
+//! bounds the number of connections. There is one entry per connection that has proven, or is proving, to be a device, and
+//! one per session that has a name.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use slab::Slab;
 use tidings_hub::{Channel, LoopId};
-use tidings_protocol::{Disconnect, Expired};
+use tidings_protocol::{Disconnect, Expired, SessionId};
 use tidings_telemetry::{Counter, panics};
 use tidings_types::{DeviceNumber, Timestamp};
 use tokio::time::Instant;
@@ -27,11 +27,13 @@ use crate::fanout::{CaughtUp, Fanout, Leftover};
 use crate::output::Held;
 use crate::receipts::Timing;
 use crate::revocations::Revoked;
-use crate::shared::Shared;
+use crate::shared::{Emulated, Shared};
 use crate::subscribers::Key;
 
 /// How often deadlines (ping, pong, connect, token expiry, close) are checked.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
+/// Commands of one connection that came in requests of their own and wait, in messages of the largest size.
+const EMULATED_FRAME_COUNT_MAX: usize = 4;
 /// Bytes of one read.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
@@ -43,6 +45,8 @@ pub(crate) struct LoopState {
     pub(crate) devices: BTreeSet<(DeviceNumber, Key)>,
     /// Connections whose device is being proven, with the devices that were revoked since the proof began.
     pub(crate) proving: HashMap<Key, Revoked>,
+    /// The connections whose commands come in requests of their own, by the secret of their session.
+    sessions: HashMap<u128, Key>,
     /// Channels that clients of this loop create.
     pub(crate) creations: Creations,
     /// Buffer for reads of all connections. The bytes of an unfinished message move to the connection.
@@ -71,6 +75,7 @@ impl EdgeLoop {
             fanout: Fanout::new(loop_id, &shared, timing),
             devices: BTreeSet::new(),
             proving: HashMap::new(),
+            sessions: HashMap::new(),
             creations: Creations::new(Instant::now()),
             scratch: vec![0; SCRATCH_BYTES].into(),
         };
@@ -200,6 +205,8 @@ impl EdgeLoop {
                 self.cut_off_in(state, key, &self.shared.metrics.disconnects_stalled_total);
                 continue;
             }
+            let missed = state.connections[key].pings.drop_overdue(now);
+            self.shared.metrics.receipts_dropped_total.add(missed as u64);
             if let Some(disconnect) = state.connections[key].check_deadlines(self.timing, now) {
                 self.close_in(state, key, &disconnect);
             }
@@ -221,11 +228,24 @@ impl EdgeLoop {
         }
     }
 
-    /// Adds a connection whose handshake is done.
-    pub(crate) fn insert(&self, connection: Connection) -> Key {
+    /// Adds a connection whose handshake is done; `session` names it for requests with its commands.
+    pub(crate) fn insert(&self, connection: Connection, session: Option<SessionId>) -> Key {
         self.shared.metrics.connections.add(1);
         self.shared.metrics.connected_total.inc();
-        self.state().connections.insert(connection)
+        let state = &mut *self.state();
+        let key = state.connections.insert(connection);
+        state.sessions.extend(session.map(|session| (session.secret, key)));
+        key
+    }
+
+    /// Hands commands that came in a request of their own to their connection. Without such a session they are dropped.
+    pub(crate) fn emulate(&self, emulated: &Emulated) {
+        let state = &mut *self.state();
+        let Some(&key) = state.sessions.get(&emulated.session.secret) else { return };
+        let bytes_max = EMULATED_FRAME_COUNT_MAX * self.shared.config.message_bytes_max;
+        if !state.connections[key].take_emulated(&emulated.commands, bytes_max) {
+            self.close_in(state, key, &Disconnect::TOO_MANY_REQUESTS);
+        }
     }
 
     /// Removes a connection also from the hub and the fan-out.
@@ -234,11 +254,13 @@ impl EdgeLoop {
         self.leave_in(state, key);
         state.proving.remove(&key);
         let connection = state.connections.remove(key);
+        if let Some(session) = connection.session.id() {
+            state.sessions.remove(&session.secret);
+        }
         if let Some(user) = connection.counted_user() {
             self.shared.users.leave(user);
         }
         self.shared.metrics.connections.sub(1);
-        self.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The connection gets no more publications, stands for no device, and its pending receipts are dropped.

@@ -380,7 +380,8 @@ impl Fanout {
         let count = batches.len() - 1;
         let identity = connection.identity;
         let is_wanted = |batch: &Batch<'_>| turn.events.wanting(batch.frames, identity).next().is_some();
-        let is_asked = !turn.events.receipts.is_empty() && batches[..count].iter().any(is_wanted);
+        let may_answer = !turn.events.receipts.is_empty() && connection.pings.are_answered();
+        let is_asked = may_answer && batches[..count].iter().any(is_wanted);
         let asked_at = is_asked.then(Instant::now);
         let with_ping = asked_at.is_some_and(|now| connection.pings.may_ask(now));
         let result = connection.output.write(&connection.socket, &mut batches[..count + usize::from(with_ping)]);
@@ -454,7 +455,7 @@ impl Fanout {
         entry.subscribers.advance(place.index, batch.written);
         self.metrics.deliveries_total.add(batch.written as u64);
         let in_sync = entry.subscribers.next(place.index) == entry.next;
-        if self.timing.is_some() && frames.iter().any(|frame| frame.receipt.is_some()) {
+        if connection.pings.are_answered() && frames.iter().any(|frame| frame.receipt.is_some()) {
             let mut events = Events::default();
             events.add(&frames[..batch.written], &self.hub);
             remember(connection, &batch, &events, &self.metrics);

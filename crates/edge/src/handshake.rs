@@ -1,4 +1,5 @@
-//! From an HTTP request to a connection (RFC 6455, 4.2), and to the format that it speaks.
+//! From an HTTP request to a WebSocket (RFC 6455, 4.2), and to the format that it speaks. What every transport needs to
+//! begin: an origin that is admitted, and room on a loop.
 //!
 //! A client speaks Protobuf if it offers the subprotocol `centrifuge-protobuf`, or if the query of its address has
 //! `format=protobuf` or `cf_protocol=protobuf`. All others speak JSON. Of several subprotocols that we know the client's
@@ -11,12 +12,12 @@ use http::header::{
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
-use tidings_protocol::websocket;
-use tidings_types::{Format, Variant};
-use tokio::sync::mpsc::error::TrySendError;
+use tidings_protocol::{SessionId, websocket};
+use tidings_types::{Format, Transport, Variant};
+use tokio::sync::mpsc::OwnedPermit;
 
 use crate::Edge;
-use crate::shared::Handshake;
+use crate::shared::{ConnectionPermit, HandedOver, Handshake, Opening};
 
 /// Why a request does not become a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +36,12 @@ pub enum HandshakeError {
     /// The page's origin is not admitted.
     #[error("the Origin header names a site that is not in client.allowed_origins")]
     Origin,
+    /// A request for a stream without the client's first message.
+    #[error("the query has no cf_connect, with which the client connects")]
+    NoConnect,
+    /// The socket cannot be taken out of the HTTP server.
+    #[error("this connection cannot carry a stream")]
+    NotStreamable,
     /// There is no room for another connection.
     #[error("the server already has client.connection_count_max connections: try again later")]
     Full,
@@ -44,7 +51,8 @@ impl HandshakeError {
     /// The HTTP status of the answer.
     pub fn status(self) -> StatusCode {
         match self {
-            Self::NotWebSocket | Self::NoPings => StatusCode::BAD_REQUEST,
+            Self::NotWebSocket | Self::NoPings | Self::NoConnect => StatusCode::BAD_REQUEST,
+            Self::NotStreamable => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Version => StatusCode::UPGRADE_REQUIRED,
             Self::Origin => StatusCode::FORBIDDEN,
             Self::Full => StatusCode::SERVICE_UNAVAILABLE,
@@ -60,30 +68,14 @@ impl Edge {
     pub fn upgrade<B>(&self, request: &mut Request<B>) -> Result<Response<()>, HandshakeError> {
         let headers = request.headers();
         check_headers(headers)?;
-        let origin = headers.get(ORIGIN).map(|origin| String::from_utf8_lossy(origin.as_bytes()).into_owned());
-        if origin.is_some_and(|origin| !self.admits(&origin)) {
-            return Err(HandshakeError::Origin);
-        }
+        self.check_origin(headers)?;
         let key =
             headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).ok_or(HandshakeError::NotWebSocket)?;
         let accept = websocket::accept_key(key);
         let subprotocol = subprotocol(headers);
         let format = format(subprotocol, request.uri());
-        let shared = &self.shared;
-        if format == Format::Protobuf && shared.config.ping_interval.is_zero() {
-            return Err(HandshakeError::NoPings);
-        }
-        if shared.connection_count.fetch_add(1, Ordering::Relaxed) >= shared.config.connection_count_max {
-            shared.connection_count.fetch_sub(1, Ordering::Relaxed);
-            return Err(HandshakeError::Full);
-        }
-        let index = self.next_loop.fetch_add(1, Ordering::Relaxed) % self.loops.len();
-        if let Err(TrySendError::Full(_) | TrySendError::Closed(_)) = self.loops[index]
-            .try_send(Handshake { upgrade: hyper::upgrade::on(request), variant: Variant::websocket(format) })
-        {
-            shared.connection_count.fetch_sub(1, Ordering::Relaxed);
-            return Err(HandshakeError::Full);
-        }
+        let entrance = self.enter(Variant::websocket(format))?;
+        entrance.hand_over(HandedOver::Upgrade(hyper::upgrade::on(request)), Opening::default());
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         response.headers_mut().insert(CONNECTION, http::HeaderValue::from_static("Upgrade"));
@@ -96,8 +88,44 @@ impl Edge {
         Ok(response)
     }
 
-    fn admits(&self, origin: &str) -> bool {
-        self.shared.config.allowed_origins.iter().any(|pattern| pattern.admits(origin))
+    /// Requests without an `Origin` header do not come from a page.
+    pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), HandshakeError> {
+        let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
+        let origin = String::from_utf8_lossy(origin.as_bytes());
+        let is_admitted = self.shared.config.allowed_origins.iter().any(|pattern| pattern.admits(&origin));
+        if is_admitted { Ok(()) } else { Err(HandshakeError::Origin) }
+    }
+
+    /// Makes room for a connection on one of the loops.
+    pub(crate) fn enter(&self, variant: Variant) -> Result<Entrance, HandshakeError> {
+        let shared = &self.shared;
+        if variant.format == Format::Protobuf && shared.config.ping_interval.is_zero() {
+            return Err(HandshakeError::NoPings);
+        }
+        let permit = ConnectionPermit::new(shared).ok_or(HandshakeError::Full)?;
+        let loop_index = self.next_loop.fetch_add(1, Ordering::Relaxed) % self.loops.len();
+        let queue = self.loops[loop_index].handshakes.clone();
+        let place = queue.try_reserve_owned().map_err(|_| HandshakeError::Full)?;
+        Ok(Entrance { variant, permit, loop_index, place })
+    }
+}
+
+/// Room for a connection on one of the loops. Dropped, it is free again.
+pub(crate) struct Entrance {
+    variant: Variant,
+    permit: ConnectionPermit,
+    loop_index: usize,
+    place: OwnedPermit<Handshake>,
+}
+
+impl Entrance {
+    pub(crate) fn hand_over(self, socket: HandedOver, opening: Opening) {
+        let Self { variant, permit, loop_index, place } = self;
+        // Only a client whose transport goes in one direction needs a name for its session.
+        let is_emulated = matches!(variant.transport, Transport::Sse | Transport::HttpStream);
+        let loop_index = u16::try_from(loop_index).expect("there are at most 1024 loops");
+        let session = is_emulated.then(|| SessionId { loop_index, secret: rand::random() });
+        place.send(Handshake { socket, variant, session, opening, permit });
     }
 }
 

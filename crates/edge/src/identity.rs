@@ -28,15 +28,16 @@ use crate::subscribers::Key;
 pub(crate) const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl EdgeLoop {
-    /// Begins to prove what a client claims to be; then [`EdgeLoop::introduce`] is called. Without pings a device could
-    /// not answer, so nothing is proven.
+    /// Begins to prove what a client claims to be; then [`EdgeLoop::introduce`] is called. Without pings, or on a
+    /// unidirectional transport, a device could not answer, so nothing is proven.
     pub(crate) fn begin_proof(
         &self,
         state: &mut LoopState,
         key: Key,
         claim: Option<DeviceClaim>,
     ) -> Option<ProveFuture> {
-        let claim = claim.filter(|_| self.timing.is_some())?;
+        let is_answering = !state.connections[key].session.variant().transport.is_unidirectional();
+        let claim = claim.filter(|_| self.timing.is_some() && is_answering)?;
         state.proving.insert(key, Revoked::default());
         Some(self.shared.devices.prove(claim))
     }

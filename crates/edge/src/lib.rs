@@ -1,4 +1,5 @@
-//! Client connections: WebSocket, the Centrifugo client protocol in JSON or Protobuf.
+//! Client connections: the Centrifugo client protocol over WebSocket, server-sent events and HTTP streams, in JSON or
+//! Protobuf.
 //!
 //! ```text
 //!   HTTP server ── handshake ──► loop 0 … n-1 (one thread each, a current-thread runtime)
@@ -6,13 +7,15 @@
 //!                                  fan-out     ◄── mailbox ◄──────────── hub (publications)
 //! ```
 //!
-//! The HTTP server does only the handshake ([`Edge::upgrade`]). Then the socket, plain or with
-//! TLS, belongs to one loop until it is closed, and threads share nothing of a connection. The protocol (`tidings_protocol::Session`) makes the decisions,
-//! and the hub keeps order and history; this crate moves bytes. Its modules form a line: each imports only modules
-//! below it.
+//! The HTTP server does only the handshake ([`Edge::upgrade`], [`Edge::stream`]). Then the socket, plain or with TLS,
+//! belongs to one loop until it is closed, and threads share nothing of a connection. A client without a WebSocket sends
+//! its commands in requests of their own ([`Edge::emulate`]), which are handed to its loop. The protocol
+//! (`tidings_protocol::Session`) makes the decisions, and the hub keeps order and history; this crate moves bytes. Its
+//! modules form a line: each imports only modules below it.
 //!
 //! | Module | Holds |
 //! |---|---|
+//! | `streaming` | streams without WebSocket, and the requests with their commands |
 //! | `handshake` | from an HTTP request to a socket for a loop |
 //! | `worker` | the thread of a loop and its tasks |
 //! | `serve` | a connection's task: reading and waiting |
@@ -23,6 +26,7 @@
 //! | `connection` | one connection: bytes, frames and deadlines |
 //! | `output` | bytes that are still to be written to one connection |
 //! | `stream` | the socket, plain or with TLS |
+//! | `takeover` | the socket while the HTTP server has it |
 //! | `shared` | what all loops share, and what the edge asks of others |
 //! | `receipts` | pings, and what their pongs prove |
 //! | `revocations` | devices that lose their proof |
@@ -34,7 +38,8 @@
 //! | What | Then |
 //! |---|---|
 //! | connections | 503 |
-//! | bytes of a message from a client | closed with 1009 |
+//! | bytes of a message from a client | closed with 1009; in a request of its own: 413 |
+//! | commands in requests of their own that wait | of a connection: closed with 3013; of a loop: 503 |
 //! | replies that wait for a connection | the connection is not read |
 //! | replies that wait on a loop | the slowest connections are cut off |
 //! | time in which a client takes no byte | cut off |
@@ -61,7 +66,9 @@ mod revocations;
 mod serve;
 mod shared;
 mod stream;
+mod streaming;
 mod subscribers;
+mod takeover;
 mod users;
 mod worker;
 
@@ -78,10 +85,12 @@ use tokio::sync::{mpsc, watch};
 pub use config::EdgeConfig;
 pub use handshake::HandshakeError;
 pub use shared::{DeviceDirectory, DurablePublisher, ProveFuture, PublishFuture};
+pub use takeover::{LentSocket, Socket, Taker};
 
 use metrics::EdgeMetrics;
 use revocations::Revocations;
 use shared::{Handshake, Shared};
+use streaming::EmulatedSender;
 use users::Users;
 use worker::Worker;
 
@@ -91,11 +100,17 @@ const HANDSHAKE_COUNT_MAX: usize = 1024;
 /// The client side of the server. Dropping it without [`Edge::shutdown`] cuts all connections.
 pub struct Edge {
     shared: Arc<Shared>,
-    loops: Vec<mpsc::Sender<Handshake>>,
+    loops: Vec<LoopInputs>,
     revocations: Vec<Arc<Revocations>>,
     next_loop: AtomicUsize,
     stop: watch::Sender<bool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What a loop takes in.
+struct LoopInputs {
+    handshakes: mpsc::Sender<Handshake>,
+    emulated: EmulatedSender,
 }
 
 impl std::fmt::Debug for Edge {
@@ -131,14 +146,16 @@ impl Edge {
         let (stop, stopped) = watch::channel(false);
         let (mut loops, mut revocations, mut threads) = (Vec::new(), Vec::new(), Vec::new());
         for (index, (loop_id, mailbox)) in shared.hub.loops().enumerate() {
-            let (handshakes_tx, handshakes_rx) = mpsc::channel(HANDSHAKE_COUNT_MAX);
+            let (handshakes, handshakes_rx) = mpsc::channel(HANDSHAKE_COUNT_MAX);
+            let (emulated, emulated_rx) = EmulatedSender::new();
             let revoked = Arc::new(Revocations::default());
             revocations.push(revoked.clone());
             let (shared, stopped) = (shared.clone(), stopped.clone());
             let thread = std::thread::Builder::new().name(format!("edge-{index}"));
-            threads
-                .push(thread.spawn(move || Worker::run(shared, loop_id, &mailbox, &revoked, handshakes_rx, stopped))?);
-            loops.push(handshakes_tx);
+            threads.push(thread.spawn(move || {
+                Worker::run(shared, loop_id, &mailbox, &revoked, handshakes_rx, emulated_rx, stopped);
+            })?);
+            loops.push(LoopInputs { handshakes, emulated });
         }
         let threads = Mutex::new(threads);
         Ok(Self { shared, loops, revocations, next_loop: AtomicUsize::new(0), stop, threads })

@@ -11,6 +11,9 @@
 //! sweep) before that interval is over. Otherwise the ping comes with the first sweep after the pong. For [`QUIET`]
 //! after the answer to `connect` no receipt is asked for; then one ping asks for everything written in that time.
 //!
+//! A client without a WebSocket answers in a request of its own. If its pong is late, what it would have acknowledged
+//! counts as not received, and the connection goes on. A client of a unidirectional transport is never asked.
+//!
 //! Which receipts are useful depends on the event ([`Standing`]): those of a proven device while its app is visible,
 //! those of any proven device, or those of every client. When a connection ends or leaves a channel, its pending
 //! receipts there are dropped: not received.
@@ -22,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidings_hub::EventReceipts;
-use tidings_types::{DeviceNumber, JournalPosition, ReceiptPolicy, ReceiptTerms, Timestamp};
+use tidings_types::{DeviceNumber, JournalPosition, ReceiptPolicy, ReceiptTerms, Timestamp, Transport};
 use tokio::time::Instant;
 
 /// How long after the answer to `connect` no receipt is asked for: an earlier ping makes one SDK start a timer that it
@@ -44,6 +47,28 @@ impl Timing {
     /// much earlier, in order not to be late. `None`: there are no pings.
     pub(crate) fn new(interval: Duration, pong_timeout: Duration, sweep_interval: Duration) -> Option<Self> {
         (!interval.is_zero()).then(|| Self { regular_after: interval.saturating_sub(sweep_interval), pong_timeout })
+    }
+}
+
+/// What a client does when it gets a ping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Pongs {
+    /// It answers on its connection; without an answer the connection is dead.
+    #[default]
+    Required,
+    /// It answers in a request of its own, which may be late or get lost: without an answer, nothing was received.
+    Optional,
+    /// It cannot answer.
+    None,
+}
+
+impl Pongs {
+    pub(crate) fn over(transport: Transport) -> Self {
+        match transport {
+            Transport::WebSocket => Self::Required,
+            Transport::Sse | Transport::HttpStream => Self::Optional,
+            Transport::UniWebSocket | Transport::UniSse | Transport::UniHttpStream => Self::None,
+        }
     }
 }
 
@@ -102,6 +127,9 @@ impl Identity {
 pub(crate) struct Pings {
     /// When the next regular ping is due. `None`: there are no pings (yet), and the client would not answer.
     next_at: Option<Instant>,
+    pongs: Pongs,
+    /// Pings that were not answered in time. As many of the next pongs may be their answers, so they prove nothing.
+    missed: u16,
     /// Set while a ping is in flight: its pong must arrive by then.
     pong_deadline: Option<Instant>,
     quiet_until: Option<Instant>,
@@ -128,19 +156,37 @@ struct Written {
 
 impl Pings {
     /// The client has its answer to `connect`. The first regular ping comes after `part` (0 to 1) of the interval.
-    pub(crate) fn begin(&mut self, timing: Timing, part: f64, now: Instant) {
+    pub(crate) fn begin(&mut self, timing: Timing, part: f64, pongs: Pongs, now: Instant) {
+        self.pongs = pongs;
         self.next_at = Some(now + timing.regular_after.mul_f64(part));
         self.quiet_until = Some(now + QUIET);
     }
 
     /// Whether the client answers pings.
     pub(crate) fn are_answered(&self) -> bool {
-        self.next_at.is_some()
+        self.next_at.is_some() && self.pongs != Pongs::None
     }
 
     /// Whether the pong to the ping in flight is late.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         self.pong_deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Gives up a pong that is late, if the client need not answer: what it would have acknowledged was not received.
+    /// Returns how many publications that were.
+    pub(crate) fn drop_overdue(&mut self, now: Instant) -> usize {
+        if self.pongs != Pongs::Optional || !self.is_overdue(now) {
+            return 0;
+        }
+        self.pong_deadline = None;
+        self.missed = self.missed.saturating_add(1);
+        let Some(pending) = &mut self.pending else { return 0 };
+        let dropped = std::mem::take(&mut pending.asked);
+        pending.written.drain(..dropped);
+        if pending.written.is_empty() {
+            self.pending = None;
+        }
+        dropped
     }
 
     /// Whether a regular ping is to be written. One that is due while a ping is in flight waits for the pong.
@@ -185,7 +231,7 @@ impl Pings {
     /// A ping was written behind everything so far.
     pub(crate) fn on_sent(&mut self, timing: Timing, now: Instant) {
         debug_assert!(self.pong_deadline.is_none(), "one ping in flight");
-        self.pong_deadline = Some(now + timing.pong_timeout);
+        self.pong_deadline = (self.pongs != Pongs::None).then(|| now + timing.pong_timeout);
         self.next_at = Some(now + timing.regular_after);
         if let Some(pending) = &mut self.pending {
             pending.asked = pending.written.len();
@@ -195,6 +241,10 @@ impl Pings {
     /// The pong to the ping in flight. Calls `received` once for each event that it acknowledges. Returns how many
     /// publications were acknowledged.
     pub(crate) fn on_pong(&mut self, mut received: impl FnMut(&EventReceipts)) -> usize {
+        if self.missed > 0 {
+            self.missed -= 1;
+            return 0;
+        }
         self.pong_deadline = None;
         let Some(pending) = &mut self.pending else { return 0 };
         let rest = pending.written.split_off(std::mem::take(&mut pending.asked));

@@ -11,79 +11,59 @@
 //! A panic while a connection is served closes this connection. Shared state changes only in the hub and in the
 //! fan-out, where a panic ends the process.
 
-use std::net::TcpStream as StdTcpStream;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use hyper_util::server::conn::auto::upgrade;
-use tidings_protocol::Disconnect;
+use tidings_protocol::{Disconnect, SessionId};
 use tidings_telemetry::panics;
 use tidings_types::Variant;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
-use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use crate::commands::{Awaited, Client, Worked};
 use crate::connection::{Connection, Taken};
 use crate::edge_loop::{EdgeLoop, SCRATCH_BYTES};
 use crate::identity::PROOF_TIMEOUT;
-use crate::shared::Handshake;
+use crate::shared::{ConnectionPermit, HandedOver, Handshake, Opening};
 use crate::stream::Stream;
+use crate::takeover::LentSocket;
 
 /// How long the HTTP server may take to hand the socket over.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Takes a connection over from the HTTP server and serves it until it ends.
 pub(crate) async fn serve(edge_loop: Rc<EdgeLoop>, handshake: Handshake) {
-    match accept(handshake.upgrade).await {
-        Ok((socket, first)) => {
-            let served = Served::new(edge_loop, handshake.variant, Rc::new(socket));
+    let Handshake { socket, variant, session, opening, permit } = handshake;
+    match accept(socket).await {
+        Ok((socket, read)) => {
+            let served = Served::new(edge_loop, variant, session, permit, Rc::new(socket));
+            served.open(opening);
             let Client { edge_loop, key } = &served.client;
             if edge_loop.is_stopping() {
                 edge_loop.close(*key, &Disconnect::SHUTDOWN);
             }
             // After a panic the connection is dropped: nothing but the connection can be half changed.
-            let _counted = panics::catch_async(panics::Work::Connection, served.run(first)).await;
+            let _counted = panics::catch_async(panics::Work::Connection, served.run(read)).await;
         }
-        Err(cause) => {
-            edge_loop.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
-            debug!(cause, "Handshake was not completed");
-        }
+        Err(cause) => debug!(cause, "Handshake was not completed"),
     }
 }
 
-async fn accept(upgraded: OnUpgrade) -> Result<(Stream, Bytes), &'static str> {
-    let upgraded = tokio::time::timeout(UPGRADE_TIMEOUT, upgraded).await.map_err(|_| "upgrade timed out")?;
-    let upgraded = upgraded.map_err(|_| "connection was lost before the upgrade")?;
-    let upgraded = match upgraded.downcast::<TokioIo<TcpStream>>() {
-        Ok(parts) => return Ok((Stream::Plain(moved(parts.io.into_inner())?), parts.read_buf)),
-        Err(upgraded) => upgraded,
-    };
-    let upgraded = match upgraded.downcast::<TokioIo<TlsStream<TcpStream>>>() {
-        Ok(parts) => {
-            let (socket, session) = parts.io.into_inner().into_inner();
-            return Ok(Stream::tls(moved(socket)?, session, parts.read_buf));
+async fn accept(socket: HandedOver) -> Result<(Stream, Bytes), &'static str> {
+    let (socket, read) = match socket {
+        HandedOver::Socket(socket) => (socket, Bytes::new()),
+        HandedOver::Upgrade(upgraded) => {
+            let upgraded = timeout(UPGRADE_TIMEOUT, upgraded).await.map_err(|_| "upgrade timed out")?;
+            let upgraded = upgraded.map_err(|_| "connection was lost before the upgrade")?;
+            let parts = upgraded.downcast::<TokioIo<LentSocket>>().map_err(|_| "connection is no lent socket")?;
+            (parts.io.into_inner().into_inner().ok_or("socket was taken")?, parts.read_buf)
         }
-        Err(upgraded) => upgraded,
     };
-    // hyper-util's automatic server (axum's own) wraps the socket once more.
-    let parts = upgrade::downcast::<TokioIo<TcpStream>>(upgraded).map_err(|_| "connection is no socket")?;
-    Ok((Stream::Plain(moved(parts.io.into_inner())?), parts.read_buf))
-}
-
-/// The socket, moved from the HTTP server's runtime to this loop's.
-fn moved(socket: TcpStream) -> Result<TcpStream, &'static str> {
-    let socket: StdTcpStream = socket.into_std().map_err(|_| "socket cannot be moved")?;
-    let socket = TcpStream::from_std(socket).map_err(|_| "socket cannot be registered")?;
-    socket.set_nodelay(true).map_err(|_| "socket takes no options")?;
-    Ok(socket)
+    Stream::moved(socket, read).map_err(|_| "socket cannot be moved")
 }
 
 /// A connection in its loop; dropping this value (when the task ends or is aborted) removes the connection.
@@ -100,12 +80,31 @@ impl Drop for Served {
 }
 
 impl Served {
-    fn new(edge_loop: Rc<EdgeLoop>, variant: Variant, socket: Rc<Stream>) -> Self {
+    fn new(
+        edge_loop: Rc<EdgeLoop>,
+        variant: Variant,
+        session: Option<SessionId>,
+        permit: ConnectionPermit,
+        socket: Rc<Stream>,
+    ) -> Self {
         let wake = Rc::new(Notify::new());
         let held = edge_loop.held.clone();
-        let connection = Connection::new(&edge_loop.shared, variant, held, socket.clone(), wake.clone());
-        let key = edge_loop.insert(connection);
+        let mut connection = Connection::new(&edge_loop.shared, variant, permit, held, socket.clone(), wake.clone());
+        if let Some(id) = session {
+            connection.session.name(edge_loop.shared.config.node.clone(), id);
+        }
+        let key = edge_loop.insert(connection, session);
         Self { client: Client { edge_loop, key }, socket, wake }
+    }
+
+    /// Writes the head of a response, and takes what the client said in its request.
+    fn open(&self, opening: Opening) {
+        let Client { edge_loop, key } = &self.client;
+        let connection = &mut edge_loop.state().connections[*key];
+        if !connection.is_websocket() {
+            connection.output.push_control(&opening.head);
+            connection.take_frame(&opening.first);
+        }
     }
 
     async fn run(&self, first: Bytes) {

@@ -5,15 +5,18 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
 use tidings_hub::Hub;
-use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, SessionConfig};
+use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, SessionConfig, SessionId};
 use tidings_types::{ChannelName, DeviceNumber, Json, Variant};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::config::EdgeConfig;
 use crate::metrics::EdgeMetrics;
+use crate::takeover::Socket;
 use crate::users::Users;
 
 /// Where clients' publications into durable channels go.
@@ -37,11 +40,57 @@ pub trait DeviceDirectory: Send + Sync + 'static {
 /// See [`DeviceDirectory`]: the device's number. `None`: no such device, or a wrong credential.
 pub type ProveFuture = Pin<Box<dyn Future<Output = Option<DeviceNumber>> + Send>>;
 
-/// A client whose handshake is answered; its socket is about to be handed over.
-#[derive(Debug)]
+/// A client that a loop is about to serve.
 pub(crate) struct Handshake {
-    pub(crate) upgrade: OnUpgrade,
+    pub(crate) socket: HandedOver,
     pub(crate) variant: Variant,
+    /// The name of the session, if the client's commands come in requests of their own.
+    pub(crate) session: Option<SessionId>,
+    pub(crate) opening: Opening,
+    pub(crate) permit: ConnectionPermit,
+}
+
+/// How the HTTP server hands a socket over.
+pub(crate) enum HandedOver {
+    /// It writes a 101 first.
+    Upgrade(OnUpgrade),
+    /// It has done so. The loop writes the response.
+    Socket(Socket),
+}
+
+/// How a connection begins that is no WebSocket; empty for a WebSocket.
+#[derive(Default)]
+pub(crate) struct Opening {
+    /// The head of the response, to be written first.
+    pub(crate) head: Vec<u8>,
+    /// The client's first message.
+    pub(crate) first: Bytes,
+}
+
+/// One of the connections that may be open at a time.
+pub(crate) struct ConnectionPermit(Arc<Shared>);
+
+impl ConnectionPermit {
+    /// `None`: there are as many connections as there may be.
+    pub(crate) fn new(shared: &Arc<Shared>) -> Option<Self> {
+        let permit = Self(shared.clone());
+        let count = shared.connection_count.fetch_add(1, Ordering::Relaxed);
+        (count < shared.config.connection_count_max).then_some(permit)
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.0.connection_count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Commands for a session that came in a request of their own.
+pub(crate) struct Emulated {
+    pub(crate) session: SessionId,
+    pub(crate) commands: Vec<u8>,
+    /// Its room in the loop's queue.
+    pub(crate) _room: OwnedSemaphorePermit,
 }
 
 /// What all loops share.

@@ -18,6 +18,8 @@ use rustls::ServerConnection;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
+use crate::takeover::Socket;
+
 /// The most plaintext of a record (RFC 8446, 5.1), and so of one write.
 const RECORD_BYTES: usize = 16 << 10;
 
@@ -39,6 +41,23 @@ pub(crate) struct Tls {
 }
 
 impl Stream {
+    /// The socket, moved from the HTTP server's runtime to this loop's. `read` was read before; returned with what TLS
+    /// has decrypted since.
+    pub(crate) fn moved(socket: Socket, read: Bytes) -> io::Result<(Self, Bytes)> {
+        let moved = |socket: TcpStream| -> io::Result<TcpStream> {
+            let socket = TcpStream::from_std(socket.into_std()?)?;
+            socket.set_nodelay(true)?;
+            Ok(socket)
+        };
+        Ok(match socket {
+            Socket::Plain(socket) => (Self::Plain(moved(socket)?), read),
+            Socket::Tls(socket) => {
+                let (socket, session) = socket.into_inner();
+                Self::tls(moved(socket)?, session, read)
+            }
+        })
+    }
+
     /// A socket with TLS. `read` was decrypted before; returned with what the session has decrypted since.
     pub(crate) fn tls(tcp: TcpStream, mut session: ServerConnection, read: Bytes) -> (Self, Bytes) {
         let mut first = Vec::from(read);

@@ -1,7 +1,7 @@
 //! One edge loop's thread: a current-thread runtime with the tasks of the loop.
 //!
 //! Tasks, all on this thread and joined before it ends: one per connection ([`serve`]: reading, and writing when a full
-//! socket takes bytes again), and the loop itself. The loop waits for eight things at once, the arms of the `select!`
+//! socket takes bytes again), and the loop itself. The loop waits for nine things at once, the arms of the `select!`
 //! in [`Worker::drive`]:
 //!
 //! | It waits for | Then | One pass handles at most |
@@ -13,6 +13,7 @@
 //! | the end of a yield, while a turn is unfinished | makes the next step of the turn | 128 connections |
 //! | the sweep, twice a second | checks all deadlines, hands latencies to the registry | all connections of the loop |
 //! | a handshake | starts the task of a connection | one of 1024 queued handshakes |
+//! | commands in a request of their own | hands them to their connection | one of 1024 queued requests |
 //! | the end of a connection's task | passes a panic of the task on | one task |
 //!
 //! The order of the arms does not matter: `select!` polls them in a random order, so an arm that is always ready does
@@ -36,7 +37,7 @@ use tracing::error;
 use crate::edge_loop::{EdgeLoop, SWEEP_INTERVAL};
 use crate::revocations::Revocations;
 use crate::serve;
-use crate::shared::{Handshake, Shared};
+use crate::shared::{Emulated, Handshake, Shared};
 use crate::subscribers::Key;
 
 /// A loop with its tasks and its inputs.
@@ -58,6 +59,7 @@ impl Worker<'_> {
         mailbox: &Mailbox,
         revocations: &Revocations,
         handshakes: mpsc::Receiver<Handshake>,
+        emulated: mpsc::Receiver<Emulated>,
         stopped: watch::Receiver<bool>,
     ) {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
@@ -66,10 +68,15 @@ impl Worker<'_> {
         };
         let edge_loop = Rc::new(EdgeLoop::new(shared, loop_id));
         let worker = Worker { edge_loop, mailbox, revocations, tasks: JoinSet::new(), dirty: Vec::new() };
-        LocalSet::new().block_on(&runtime, worker.drive(handshakes, stopped));
+        LocalSet::new().block_on(&runtime, worker.drive(handshakes, emulated, stopped));
     }
 
-    async fn drive(mut self, mut handshakes: mpsc::Receiver<Handshake>, mut stopped: watch::Receiver<bool>) {
+    async fn drive(
+        mut self,
+        mut handshakes: mpsc::Receiver<Handshake>,
+        mut emulated: mpsc::Receiver<Emulated>,
+        mut stopped: watch::Receiver<bool>,
+    ) {
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             let (more, ask_at) = {
@@ -86,6 +93,7 @@ impl Worker<'_> {
                 Some(handshake) = handshakes.recv() => {
                     self.tasks.spawn_local(serve::serve(self.edge_loop.clone(), handshake));
                 }
+                Some(emulated) = emulated.recv() => self.edge_loop.emulate(&emulated),
                 Some(ended) = self.tasks.join_next() => Self::report(ended),
             }
         }

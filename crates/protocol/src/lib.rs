@@ -23,6 +23,7 @@
 mod client;
 mod code;
 mod command;
+mod emulation;
 mod fields;
 mod frame;
 mod framing;
@@ -40,6 +41,7 @@ pub use code::{Disconnect, ErrorCode, Unsubscribe};
 pub use command::{
     ClientPosition, Command, ConnectRequest, HistoryRequest, PublishRequest, Request, RpcRequest, SubscribeRequest,
 };
+pub use emulation::{EmulationError, EmulationRequest, NoSessionIdError, SessionId};
 pub use frame::{Commands, FRAME_COMMAND_COUNT_MAX, FrameError, parse_frame};
 pub use framing::frame;
 pub use introduction::{

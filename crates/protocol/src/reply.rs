@@ -10,7 +10,7 @@ use tidings_types::{ChannelName, DeviceId, Format, StreamPosition, Timestamp, Va
 
 use crate::code::{Disconnect, ErrorCode, Unsubscribe};
 use crate::fields::{Fields, message};
-use crate::{ClientId, ClientInfo, Publication};
+use crate::{ClientId, ClientInfo, Publication, SessionId};
 
 /// The server's ping: an empty reply. The client answers with an empty command.
 pub fn ping(format: Format) -> &'static [u8] {
@@ -48,6 +48,8 @@ pub struct ConnectResult<'a> {
     pub expiry: ExpiryResult,
     /// The interval of the server's pings, in whole seconds; zero: there are none.
     pub ping_interval: Duration,
+    /// The node and the id of the session, for a client whose commands come in requests of their own.
+    pub name: Option<(&'a str, SessionId)>,
 }
 
 /// The time until the client must refresh its token.
@@ -208,6 +210,10 @@ fn encode_connect(result: &ConnectResult<'_>, fields: &mut Fields<'_>) {
     encode_expiry(result.expiry, (3, 4), fields);
     fields.number(("ping", 7), ping_s);
     fields.flag(("pong", 8), ping_s > 0);
+    if let Some((node, session)) = result.name {
+        fields.text(("session", 9), &session.to_string());
+        fields.text(("node", 10), node);
+    }
 }
 
 /// Its data is JSON in both formats.

@@ -29,7 +29,7 @@ use crate::command::{Command, ConnectRequest, PublishRequest, Request, RpcReques
 use crate::introduction::{Introduction, RPC_VISIBLE, read_visible};
 use crate::reply::{ConnectResult, ExpiryResult, Reply, VisibleResult, encode_reply};
 use crate::token::{Token, TokenError, TokenVerifier};
-use crate::{ClientId, ClientInfo, Disconnect, ErrorCode, HistoryRequest, NamespaceOptions, Namespaces};
+use crate::{ClientId, ClientInfo, Disconnect, ErrorCode, HistoryRequest, NamespaceOptions, Namespaces, SessionId};
 
 mod effect;
 mod permission;
@@ -72,6 +72,8 @@ pub struct Session {
     config: Arc<SessionConfig>,
     client: ClientId,
     variant: Variant,
+    /// The node and the id with which the client names its session; `None`: it need not.
+    name: Option<Box<(Box<str>, SessionId)>>,
     user: Box<str>,
     /// Named in `connect`; the session does not know whether it was proven.
     device: Option<DeviceId>,
@@ -123,6 +125,7 @@ impl Session {
             config,
             client,
             variant,
+            name: None,
             user: Box::default(),
             device: None,
             conn_info: None,
@@ -132,6 +135,17 @@ impl Session {
             has_token: false,
             pongs_awaited: 0,
         }
+    }
+
+    /// Gives the session a name: the client learns it from the answer to `connect`, and uses it in each
+    /// [`EmulationRequest`](crate::EmulationRequest).
+    pub fn name(&mut self, node: Box<str>, id: SessionId) {
+        self.name = Some(Box::new((node, id)));
+    }
+
+    /// The id in its name, if it has one.
+    pub fn id(&self) -> Option<SessionId> {
+        self.name.as_ref().map(|name| name.1)
     }
 
     /// The connection's id.
@@ -274,6 +288,7 @@ impl Session {
             version: &self.config.version,
             expiry: ExpiryResult::until(self.expires_at, now),
             ping_interval: self.config.ping_interval,
+            name: self.name.as_ref().map(|name| (&*name.0, name.1)),
         };
         Ok(Effect::Connected { reply: self.reply(ticket.id, &Reply::Connect(&result)), introduction })
     }

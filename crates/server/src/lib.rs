@@ -11,6 +11,7 @@
 //! continues at the next start.
 
 pub mod command_error;
+mod connections;
 pub mod data_folder;
 mod error;
 mod journal;
@@ -34,10 +35,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
 use tidings_api::{Api, ApiConfig, Apps, ClientCounts, Node, Rate, Readiness, ReadyListener};
 use tidings_edge::{Edge, EdgeConfig};
 use tidings_hub::{Hub, HubConfig};
@@ -219,7 +216,8 @@ impl Server {
         let publisher = Arc::new(Journal::new(store.clone(), namespaces.clone()));
         let session = Arc::new(session_config(&config));
         let devices = Arc::new(Devices::new(store.clone()));
-        let edge = Edge::start(edge_config(&config), session, hub.clone(), publisher, devices, &registry);
+        let node_uid = uuid::Uuid::new_v4().to_string();
+        let edge = Edge::start(edge_config(&config, &node_uid), session, hub.clone(), publisher, devices, &registry);
         let edge = Arc::new(edge.map_err(ServeError::Thread)?);
         sink.revoke_at(&edge);
 
@@ -235,7 +233,7 @@ impl Server {
             jobs: Arc::new(Jobs(Arc::downgrade(&sender))),
             connections: Arc::new(Connections(Arc::downgrade(&edge))),
             registry: registry.clone(),
-            node: node(&edge),
+            node: node(node_uid, &edge),
         };
         let (stop_http, stopped) = watch::channel(false);
         let (listener, addr) = bind(config.http.listen)?;
@@ -252,10 +250,7 @@ impl Server {
         background.spawn(journal::release_later(store.clone()));
         let influx = Influxing::start(&config.influx, &registry);
 
-        let public = axum::Router::new()
-            .route("/connection/websocket", get(upgrade))
-            .with_state(edge.clone())
-            .merge(tidings_api::health_router());
+        let public = connections::router(edge.clone(), &config.client).merge(tidings_api::health_router());
         let routers = tidings_api::routers(api);
         let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(routers.servers);
         let (told, status) = (readiness.clone(), tidings_api::ready_router(store.clone(), false, readiness));
@@ -387,13 +382,6 @@ fn bind(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
     bound.map_err(|source| ServeError::Listen { addr, source })
 }
 
-async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
-    match edge.upgrade(&mut request) {
-        Ok(response) => response.map(|()| Body::empty()),
-        Err(error) => (error.status(), error.to_string()).into_response(),
-    }
-}
-
 /// Removes expired state of the hub, once a second.
 async fn sweep(hub: Arc<Hub>) {
     let mut interval = tokio::time::interval(Duration::from_secs(1));
@@ -468,9 +456,10 @@ fn hub_config(config: &Config, namespaces: Arc<tidings_protocol::Namespaces>, st
     }
 }
 
-fn edge_config(config: &Config) -> EdgeConfig {
+fn edge_config(config: &Config, node: &str) -> EdgeConfig {
     let client = &config.client;
     EdgeConfig {
+        node: node.into(),
         connection_count_max: client.connection_count_max,
         message_bytes_max: client.frame_bytes_max.as_usize(),
         turn_bytes_max: config.edge.turn_bytes_max.as_usize(),
@@ -539,11 +528,11 @@ fn api_config(config: &Config) -> ApiConfig {
     }
 }
 
-fn node(edge: &Arc<Edge>) -> Node {
+fn node(uid: String, edge: &Arc<Edge>) -> Node {
     let edge = Arc::downgrade(edge); // The router outlives the edge when the server stops.
     let count = |edge: Arc<Edge>| ClientCounts { connections: edge.connection_count(), users: edge.user_count() };
     Node {
-        uid: uuid::Uuid::new_v4().to_string(),
+        uid,
         name: "tidings".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         clients: Arc::new(move || edge.upgrade().map(count).unwrap_or_default()),

@@ -3,7 +3,7 @@
 //! # Limits
 //! | What | Limit | When it is reached |
 //! |---|---|---|
-//! | connections that are still HTTP (a WebSocket counts in the edge) | `connection_count_max` a listener | nothing is accepted, new ones wait in the system's queue |
+//! | connections that are still HTTP (a WebSocket or a stream counts in the edge) | `connection_count_max` a listener | nothing is accepted, new ones wait in the system's queue |
 //! | connections of one address (of IPv6: of one /64) that are still HTTP | `address_count_max`, and half of the open files for connections, of the public listener | closed at once |
 //! | open files | [`FILE_RESERVE`] are left to the store and the gateways; the internal listener may use half of these | closed at once, and nothing is accepted for [`ACCEPT_PAUSE`] |
 //! | the first byte of a connection; the head of a request, also of the next one | `head_timeout` each | closed |
@@ -40,10 +40,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 use socket2::SockRef;
+use tidings_edge::{LentSocket, Socket};
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{Counter, Registry, chain};
 use tidings_types::Timestamp;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -317,14 +318,14 @@ async fn attend(accepted: Accepted, router: Router, tls: Option<Arc<Tls>>, mut s
         debug!(peer.addr = %peer.addr, error = chain(&error), "A connection takes no time limit for writing");
     }
     match tls {
-        None => Box::pin(converse(socket, peer, router, stopped)).await,
+        None => Box::pin(converse(Socket::Plain(socket), peer, router, stopped)).await,
         Some(tls) => {
             let secured = tokio::select! {
                 secured = Box::pin(secure(socket, &peer, &tls, first[0])) => secured,
                 _ = stopped.wait_for(|stopped| *stopped) => None,
             };
             if let Some(socket) = secured {
-                Box::pin(converse(socket, peer, router, stopped)).await;
+                Box::pin(converse(Socket::Tls(Box::new(socket)), peer, router, stopped)).await;
             }
         }
     }
@@ -360,16 +361,17 @@ async fn refuse_plain(mut socket: TcpStream) {
     let _ = socket.shutdown().await;
 }
 
-/// One connection from its first request to its last, or to its upgrade. hyper itself rather than hyper-util's automatic
+/// One connection from its first request to its last, or until an edge loop takes its socket. hyper itself rather than hyper-util's automatic
 /// server: that one first waits, without a limit, for the bytes that tell HTTP/1 from HTTP/2.
-async fn converse<S>(socket: S, peer: Peer, router: Router, mut stopped: watch::Receiver<bool>)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn converse(socket: Socket, peer: Peer, router: Router, mut stopped: watch::Receiver<bool>) {
     let Peer { addr, lease, _permit } = peer;
     let limits = lease.admission.limits;
+    let socket = LentSocket::new(socket);
+    let taker = socket.taker().clone();
+    let given = taker.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(addr));
+        request.extensions_mut().insert(given.clone());
         answer(router.clone(), request)
     });
     let mut builder = http1::Builder::new();
@@ -386,7 +388,9 @@ where
             connection.await
         }
     };
-    if let Err(error) = ended {
+    if let Err(error) = ended
+        && !taker.has_taken()
+    {
         if is_stall(&error) {
             lease.admission.stalled.inc();
         }

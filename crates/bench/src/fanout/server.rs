@@ -9,7 +9,13 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, EdgeConfig, ProveFuture, PublishFuture};
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tidings_edge::{
+    DeviceDirectory, DurablePublisher, Edge, EdgeConfig, LentSocket, ProveFuture, PublishFuture, Socket,
+};
 use tidings_hub::{Hub, HubConfig, NewPublication};
 use tidings_protocol::{
     ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags,
@@ -21,6 +27,7 @@ use tidings_types::{
     ChannelName, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, StreamPosition,
     event_limits,
 };
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::command::{Command, Listening, Mark, PROOF_CHANNEL};
@@ -55,12 +62,26 @@ pub(in super::super) async fn serve() -> Result<(), CommandError> {
     let edge = Arc::new(edge);
     let listener = tidings_server::listen((Ipv4Addr::LOCALHOST, 0).into())?;
     let addr = listener.local_addr()?;
-    let router = axum::Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
+    let router = Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
     let mut tasks = JoinSet::new();
-    tasks.spawn(async move { axum::serve(listener, router).await });
+    tasks.spawn(listen(listener, router));
     peer::answer(Listening(addr))?;
     let followed = tokio::task::spawn_blocking(move || peer::follow(|command| perform(&hub, &edge, command))).await;
     followed.map_err(|error| failed_by("the benchmark's server", &error))?
+}
+
+async fn listen(listener: TcpListener, router: Router) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Ok((socket, _)) = listener.accept() => {
+                let socket = LentSocket::new(Socket::Plain(socket));
+                let service = TowerToHyperService::new(router.clone().layer(Extension(socket.taker().clone())));
+                connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service).with_upgrades());
+            }
+            Some(_ended) = connections.join_next() => {}
+        }
+    }
 }
 
 fn perform(hub: &Hub, edge: &Edge, command: Command) -> Result<(), CommandError> {
@@ -118,6 +139,7 @@ fn hub_config() -> HubConfig {
 
 fn edge_config() -> EdgeConfig {
     EdgeConfig {
+        node: "bench".into(),
         connection_count_max: 100_000,
         message_bytes_max: 64 << 10,
         turn_bytes_max: 256 << 10,

@@ -82,7 +82,7 @@ impl Rig {
         let now = Instant::now();
         let mut pings = Pings::default();
         assert!(!pings.are_answered());
-        pings.begin(timing, 1.0, now);
+        pings.begin(timing, 1.0, Pongs::Required, now);
         let identity = Identity { device: Some(DEVICE), visible_until: Timestamp(0) };
         Self {
             pings,
@@ -274,7 +274,7 @@ proptest! {
 #[test]
 fn a_connection_from_which_nothing_is_wanted_costs_a_pointer() {
     assert_eq!(size_of::<Option<Box<Pending>>>(), 8);
-    assert!(size_of::<Pings>() + size_of::<Identity>() <= 56 + 16, "{}", size_of::<Pings>());
+    assert!(size_of::<Pings>() + size_of::<Identity>() <= 64 + 16, "{}", size_of::<Pings>());
 }
 
 #[test]
@@ -284,4 +284,40 @@ fn what_comes_after_its_time_is_asked_of_nobody_unless_everybody_is_asked() {
     assert!(identity.is_wanted_by(&terms(false), Timestamp(START.0 - 1)));
     assert!(!identity.is_wanted_by(&terms(false), START));
     assert!(identity.is_wanted_by(&terms(true), START));
+}
+
+/// Pings of a client that answers as said, after its first second; one event is written and asked for.
+fn asked(pongs: Pongs, receipts: &Receipts) -> (Pings, Timing, Instant) {
+    let timing = Timing::new(INTERVAL, PONG_TIMEOUTS[0], SWEEP_INTERVAL).unwrap();
+    let (mut pings, now) = (Pings::default(), Instant::now());
+    pings.begin(timing, 1.0, pongs, now);
+    let now = now + QUIET;
+    pings.on_written(receipts.open(&ReceiptRequest { event: JournalPosition(1), terms: terms(2) }), 0);
+    pings.on_sent(timing, now);
+    (pings, timing, now + PONG_TIMEOUTS[0])
+}
+
+#[test]
+fn a_pong_that_need_not_come_and_is_late_proves_nothing_and_the_next_one_does() {
+    let receipts = Receipts::new(usize::MAX);
+    let (mut pings, timing, now) = asked(Pongs::Optional, &receipts);
+    assert_eq!((pings.drop_overdue(now - SWEEP_INTERVAL), pings.drop_overdue(now)), (0, 1));
+    assert!(!pings.is_overdue(now) && !pings.wants_receipts() && pings.may_ask(now));
+    let second = receipts.open(&ReceiptRequest { event: JournalPosition(2), terms: terms(2) });
+    pings.on_written(second, 0);
+    pings.on_sent(timing, now);
+    let mut received = Vec::new();
+    let mut pong = |pings: &mut Pings| pings.on_pong(|event| received.push(event.event()));
+    assert_eq!((pong(&mut pings), pong(&mut pings)), (0, 1), "the first may be the answer to the first ping");
+    assert_eq!(received, [JournalPosition(2)]);
+}
+
+#[test]
+fn a_pong_that_must_come_is_overdue_and_one_that_cannot_come_is_never_awaited() {
+    let receipts = Receipts::new(usize::MAX);
+    let (mut pings, _, now) = asked(Pongs::Required, &receipts);
+    assert_eq!((pings.drop_overdue(now), pings.is_overdue(now)), (0, true));
+    let (mut pings, _, now) = asked(Pongs::None, &receipts);
+    assert_eq!((pings.drop_overdue(now), pings.is_overdue(now)), (0, false));
+    assert!(!pings.are_answered() && !pings.may_ask(now) && pings.is_regular_due(now + INTERVAL));
 }

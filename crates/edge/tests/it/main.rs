@@ -27,6 +27,7 @@ mod receipts;
 mod schema;
 mod server;
 mod storm;
+mod streams;
 mod tls;
 
 use std::time::Duration;

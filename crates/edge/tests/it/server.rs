@@ -6,12 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
-use axum::routing::get;
-use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, EdgeConfig, ProveFuture, PublishFuture};
+use axum::routing::{any, get};
+use axum::{Extension, Router};
+use bytes::Bytes;
+use http::Request as HttpRequest;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tidings_edge::{
+    DeviceDirectory, DurablePublisher, Edge, EdgeConfig, LentSocket, ProveFuture, PublishFuture, Socket,
+};
 use tidings_hub::{EventReceipts, Hub, HubConfig, NewPublication};
 use tidings_protocol::token::{TokenSecret, TokenVerifier};
 use tidings_protocol::{
@@ -20,15 +27,20 @@ use tidings_protocol::{
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    ChannelName, DeviceNumber, Epoch, Format, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest,
-    ReceiptTerms, StreamPosition, Variant,
+    ChannelName, DeviceNumber, Epoch, Format, JournalPosition, Json, Offset, OriginPattern, ReceiptPolicy,
+    ReceiptRequest, ReceiptTerms, StreamPosition, Transport, Variant,
 };
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 
 use crate::tls;
+
+/// The node, and the one origin whose pages may connect.
+pub(crate) const NODE: &str = "node-1";
+pub(crate) const ORIGIN: &str = "https://app.example";
 
 pub(crate) const JSON: Variant = Variant::websocket(Format::Json);
 
@@ -212,6 +224,7 @@ impl Server {
             version: "test".to_owned(),
         };
         let config = EdgeConfig {
+            node: NODE.into(),
             connection_count_max: options.connection_count_max,
             message_bytes_max: 65_536,
             turn_bytes_max: options.turn_bytes_max,
@@ -225,7 +238,7 @@ impl Server {
             write_timeout: options.write_timeout,
             stale_timeout: options.stale_timeout,
             close_timeout: options.close_timeout,
-            allowed_origins: Vec::new(),
+            allowed_origins: vec![OriginPattern::new(ORIGIN).unwrap()],
         };
         let gate = Arc::new(AtomicU8::new(gate::OPEN));
         let journal = Arc::new(Journal { hub: hub.clone(), gate: gate.clone(), top: AtomicU64::new(0) });
@@ -234,13 +247,18 @@ impl Server {
         let edge = Arc::new(Edge::start(config, Arc::new(session), hub.clone(), journal, phones, &registry).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut addr = listener.local_addr().unwrap();
-        let router = Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
+        let router = Router::new()
+            .route("/connection/websocket", get(upgrade))
+            .route("/connection/sse", any(|edge, request| stream(Transport::Sse, edge, request)))
+            .route("/connection/http_stream", any(|edge, request| stream(Transport::HttpStream, edge, request)))
+            .route("/emulation", any(emulate))
+            .with_state(edge.clone());
         let mut tasks = JoinSet::new();
         let format = options.format;
         if options.tls {
             addr = tls::start(listener, router, &mut tasks).await;
         } else {
-            tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
+            tasks.spawn(serve(listener, router, None));
         }
         Self { addr, format, hub, gate, permits, edge, registry, tasks }
     }
@@ -295,5 +313,35 @@ async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Respons
     match edge.upgrade(&mut request) {
         Ok(response) => response.map(|()| Body::empty()),
         Err(error) => Response::builder().status(error.status()).body(Body::from(error.to_string())).unwrap(),
+    }
+}
+
+async fn stream(transport: Transport, State(edge): State<Arc<Edge>>, request: Request) -> Response {
+    edge.stream(transport, whole(request).await).await.map(Body::from)
+}
+
+async fn emulate(State(edge): State<Arc<Edge>>, request: Request) -> Response {
+    edge.emulate(&whole(request).await).map(Body::from)
+}
+
+async fn whole(request: Request) -> HttpRequest<Bytes> {
+    let (head, body) = request.into_parts();
+    HttpRequest::from_parts(head, to_bytes(body, usize::MAX).await.unwrap())
+}
+
+/// Serves HTTP, with TLS if there is an acceptor, and lends the sockets.
+pub(crate) async fn serve(listener: TcpListener, router: Router, acceptor: Option<TlsAcceptor>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        let (router, acceptor) = (router.clone(), acceptor.clone());
+        connections.spawn(async move {
+            let socket = LentSocket::new(match acceptor {
+                None => Socket::Plain(socket),
+                Some(acceptor) => Socket::Tls(Box::new(acceptor.accept(socket).await.unwrap())),
+            });
+            let service = TowerToHyperService::new(router.layer(Extension(socket.taker().clone())));
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(socket), service).with_upgrades().await;
+        });
     }
 }

@@ -5,9 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -18,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::client::Client;
-use crate::server::{Options, Server};
+use crate::server::{Options, Server, serve};
 
 /// Serves `router` with TLS. Returns the address of a bridge to it.
 pub(crate) async fn start(listener: TcpListener, router: Router, tasks: &mut JoinSet<()>) -> SocketAddr {
@@ -34,24 +31,11 @@ pub(crate) async fn start(listener: TcpListener, router: Router, tasks: &mut Joi
     let client = client.with_root_certificates(roots).with_no_client_auth();
 
     let addr = listener.local_addr().unwrap();
-    tasks.spawn(serve(listener, router, TlsAcceptor::from(Arc::new(config))));
+    tasks.spawn(serve(listener, router, Some(TlsAcceptor::from(Arc::new(config)))));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bridge_addr = listener.local_addr().unwrap();
     tasks.spawn(bridge(listener, addr, TlsConnector::from(Arc::new(client))));
     bridge_addr
-}
-
-async fn serve(listener: TcpListener, router: Router, acceptor: TlsAcceptor) {
-    let mut connections = JoinSet::new();
-    loop {
-        let (socket, _) = listener.accept().await.unwrap();
-        let (router, acceptor) = (router.clone(), acceptor.clone());
-        connections.spawn(async move {
-            let socket = TokioIo::new(acceptor.accept(socket).await.unwrap());
-            let service = TowerToHyperService::new(router);
-            let _ = http1::Builder::new().serve_connection(socket, service).with_upgrades().await;
-        });
-    }
 }
 
 async fn bridge(listener: TcpListener, addr: SocketAddr, connector: TlsConnector) {

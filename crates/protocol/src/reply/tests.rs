@@ -82,16 +82,21 @@ fn connect_leaves_out_what_does_not_apply() {
         version: "1",
         expiry: ExpiryResult::default(),
         ping_interval: Duration::ZERO,
+        name: None,
     };
     check(Reply::Connect(&forever), &format!(r#""connect":{{"client":"{CLIENT}","version":"1"}}"#));
     let full = ConnectResult {
         expiry: ExpiryResult::until(Some(Timestamp(61_500)), Timestamp(1_000)),
         ping_interval: Duration::from_secs(25),
+        name: Some(("n", SessionId { loop_index: 1, secret: 2 })),
         ..forever
     };
+    let session = "1-00000000000000000000000000000002";
     check(
         Reply::Connect(&full),
-        &format!(r#""connect":{{"client":"{CLIENT}","version":"1","expires":true,"ttl":61,"ping":25,"pong":true}}"#),
+        &format!(
+            r#""connect":{{"client":"{CLIENT}","version":"1","expires":true,"ttl":61,"ping":25,"pong":true,"session":"{session}","node":"n"}}"#
+        ),
     );
 }
 

@@ -12,8 +12,8 @@ use prost::Message as _;
 use tidings_protocol::token::Token;
 use tidings_protocol::{
     ClientId, ClientInfo, Command, ConnectResult, Disconnect, ErrorCode, ExpiryResult, FRAME_COMMAND_COUNT_MAX,
-    FrameError, ProtobufError, Publication, Push, Reply, Request, SubscribeResult, Unsubscribe, VisibleResult,
-    encode_publication_push, encode_push, encode_reply, parse_frame, ping,
+    FrameError, ProtobufError, Publication, Push, Reply, Request, SessionId, SubscribeResult, Unsubscribe,
+    VisibleResult, encode_publication_push, encode_push, encode_reply, parse_frame, ping,
 };
 use tidings_types::{ChannelName, DeviceId, Epoch, Format, JSON_DEPTH_MAX, Json, Offset, StreamPosition, Variant};
 
@@ -351,6 +351,7 @@ proptest! {
         clients.sort_by_key(|info| info.client.to_string());
         clients.dedup_by_key(|info| info.client);
         let client = ClientId::from_random(u128::from(offset));
+        let name = positioned.then_some(("node", SessionId { loop_index: 7, secret: u128::from(offset) }));
         let device = DeviceId::new("phone-1").unwrap();
         let visible = VisibleResult { device: recovered.then_some(&device), ttl: Duration::from_secs(count.into()) };
         let data = data.map(json);
@@ -365,7 +366,7 @@ proptest! {
             data: data.as_ref(),
         };
         for reply in [
-            Reply::Connect(&ConnectResult { client, version: "1", expiry, ping_interval }),
+            Reply::Connect(&ConnectResult { client, version: "1", expiry, ping_interval, name }),
             Reply::Subscribe(&subscribed),
             Reply::Subscribe(&SubscribeResult::default()),
             Reply::Unsubscribe,

@@ -1,0 +1,244 @@
+//! From an HTTP request to a connection whose messages are the endless body of the response: server-sent events and HTTP
+//! streams. And the requests that carry the commands of such a client ([`Edge::emulate`]).
+//!
+//! The client's first commands come with its request: in the query (`cf_connect`) or in the body. Then the socket is
+//! taken out of the HTTP server ([`Taker`]), and a loop writes the head and everything behind it. The body ends with the
+//! connection, so it needs no framing of its own, also over HTTP/1.0 (decision 0020).
+//!
+//! A page of another origin must be in `client.allowed_origins`, as for a WebSocket; then its requests are answered with
+//! the headers of CORS.
+//!
+//! | Status of a request with commands | When |
+//! |---|---|
+//! | 204 | its commands were handed to the loop; or there is no such session, which a stranger must not learn |
+//! | 400 | the body is not what it should be |
+//! | 403 | the page's origin is not admitted |
+//! | 404 | the session is of another node |
+//! | 405 | another method |
+//! | 503 | too many commands wait for the loop |
+//!
+//! Requests may overtake each other on their way here. From here on their order stays.
+//!
+//! # Limits
+//! The caller reads the bodies, at most [`Edge::body_bytes_max`] of each.
+//!
+//! | What | Limit | Then |
+//! |---|---|---|
+//! | connections, together with WebSockets | `connection_count_max` | 503 |
+//! | requests with commands that wait for a loop | [`EMULATED_COUNT_MAX`], and [`EMULATED_BYTES_MAX`] of commands | 503 |
+//! | commands of one connection that wait while it handles others | 1024, and 4 × `message_bytes_max` | closed with 3013 |
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW, CACHE_CONTROL,
+    CONNECTION, CONTENT_TYPE, ORIGIN, PRAGMA, VARY,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use tidings_protocol::{EmulationRequest, SessionId};
+use tidings_types::{Format, Transport, Variant};
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+use crate::Edge;
+use crate::handshake::HandshakeError;
+use crate::shared::{Emulated, HandedOver, Opening};
+use crate::takeover::Taker;
+
+/// Requests with commands that may wait for one loop.
+pub(crate) const EMULATED_COUNT_MAX: usize = 1024;
+/// Bytes of commands that may wait for one loop.
+pub(crate) const EMULATED_BYTES_MAX: usize = 4 << 20;
+
+/// How long a browser may remember that a page may send a request.
+const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("300");
+/// Nobody may keep or change what is for one client.
+const NO_CACHE: HeaderValue =
+    HeaderValue::from_static("private, no-cache, no-store, no-transform, must-revalidate, max-age=0");
+/// nginx passes each message on at once.
+const NO_BUFFER: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+
+/// The way of commands to a loop.
+#[derive(Clone)]
+pub(crate) struct EmulatedSender {
+    requests: mpsc::Sender<Emulated>,
+    room: Arc<Semaphore>,
+}
+
+impl EmulatedSender {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Emulated>) {
+        let (requests, received) = mpsc::channel(EMULATED_COUNT_MAX);
+        (Self { requests, room: Arc::new(Semaphore::new(EMULATED_BYTES_MAX)) }, received)
+    }
+
+    /// `false`: there is no room.
+    fn send(&self, session: SessionId, commands: Vec<u8>) -> bool {
+        let bytes = u32::try_from(commands.len()).unwrap_or(u32::MAX);
+        let Ok(room) = self.room.clone().try_acquire_many_owned(bytes) else { return false };
+        match self.requests.try_send(Emulated { session, commands, _room: room }) {
+            Ok(()) | Err(TrySendError::Closed(_)) => true, // A loop that has stopped has no sessions.
+            Err(TrySendError::Full(_)) => false,
+        }
+    }
+}
+
+impl Edge {
+    /// The largest body of a request to [`Edge::stream`] and [`Edge::emulate`]; a larger one is to be refused with 413.
+    pub fn body_bytes_max(&self) -> usize {
+        self.shared.config.message_bytes_max
+    }
+
+    /// Answers a request for a stream. If a stream begins, it takes the socket out of the HTTP server, and the answer
+    /// reaches nobody. The request needs the [`Taker`] of its connection among its extensions.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: the connection may be lost.
+    pub async fn stream(&self, transport: Transport, request: Request<Bytes>) -> Response<Bytes> {
+        let methods = match transport {
+            Transport::Sse | Transport::UniSse => "GET, POST, OPTIONS",
+            _ => "POST, OPTIONS",
+        };
+        let opened = match self.common(&request, methods) {
+            Some(response) => return response,
+            None => self.open(transport, &request).await,
+        };
+        let answer = match opened {
+            Ok(()) => Response::new(Bytes::new()),
+            Err(error) => refused(error),
+        };
+        self.with_cors(request.headers(), answer)
+    }
+
+    async fn open(&self, transport: Transport, request: &Request<Bytes>) -> Result<(), HandshakeError> {
+        let is_binary = transport == Transport::HttpStream && is_octets(request.headers());
+        let variant = Variant { transport, format: if is_binary { Format::Protobuf } else { Format::Json } };
+        let first = first_message(request).ok_or(HandshakeError::NoConnect)?;
+        let taker = request.extensions().get::<Taker>().ok_or(HandshakeError::NotStreamable)?.clone();
+        let entrance = self.enter(variant)?;
+        let head = head_bytes(&self.with_cors(request.headers(), stream_head(variant)));
+        let socket = taker.take().await.ok_or(HandshakeError::NotStreamable)?;
+        entrance.hand_over(HandedOver::Socket(socket), Opening { head, first });
+        Ok(())
+    }
+
+    /// Hands the commands in a request to the session that it names.
+    pub fn emulate(&self, request: &Request<Bytes>) -> Response<Bytes> {
+        if let Some(response) = self.common(request, "POST, OPTIONS") {
+            return response;
+        }
+        let format = if is_octets(request.headers()) { Format::Protobuf } else { Format::Json };
+        let answer = match EmulationRequest::parse(format, request.body()) {
+            Err(error) => text(StatusCode::BAD_REQUEST, &error.to_string()),
+            Ok(emulation) if *emulation.node != *self.shared.config.node => {
+                text(StatusCode::NOT_FOUND, "the session is of another node, or the server has restarted")
+            }
+            Ok(emulation) => match self.hand_on(emulation) {
+                true => text(StatusCode::NO_CONTENT, ""),
+                false => text(StatusCode::SERVICE_UNAVAILABLE, "too many commands wait: try again later"),
+            },
+        };
+        self.with_cors(request.headers(), answer)
+    }
+
+    /// `false`: there is no room. Commands for a session that does not exist are dropped.
+    fn hand_on(&self, emulation: EmulationRequest) -> bool {
+        let Ok(session) = emulation.session.parse::<SessionId>() else { return true };
+        match self.loops.get(usize::from(session.loop_index)) {
+            Some(inputs) => inputs.emulated.send(session, emulation.data),
+            None => true,
+        }
+    }
+
+    /// The answer to a page that is not admitted, to a preflight, and to a wrong method.
+    fn common(&self, request: &Request<Bytes>, methods: &'static str) -> Option<Response<Bytes>> {
+        if self.check_origin(request.headers()).is_err() {
+            return Some(refused(HandshakeError::Origin));
+        }
+        let method = request.method();
+        let (status, name) = match method {
+            &Method::OPTIONS => (StatusCode::NO_CONTENT, ACCESS_CONTROL_ALLOW_METHODS),
+            _ if methods.split(", ").any(|known| known == method.as_str()) => return None,
+            _ => (StatusCode::METHOD_NOT_ALLOWED, ALLOW),
+        };
+        let mut response = text(status, "");
+        response.headers_mut().insert(name, HeaderValue::from_static(methods));
+        if method == Method::OPTIONS {
+            response.headers_mut().insert(ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS);
+        }
+        Some(self.with_cors(request.headers(), response))
+    }
+
+    /// Lets the page read the response: its origin was checked before.
+    fn with_cors<B>(&self, asked: &HeaderMap, mut response: Response<B>) -> Response<B> {
+        let Some(origin) = asked.get(ORIGIN) else { return response };
+        let headers = response.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        headers.insert(VARY, HeaderValue::from_static("Origin"));
+        if let Some(names) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+            headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
+        }
+        response
+    }
+}
+
+fn is_octets(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(OCTETS.as_bytes()))
+}
+
+/// The client's first message: the body of a POST, or `cf_connect` of the query.
+fn first_message(request: &Request<Bytes>) -> Option<Bytes> {
+    if request.method() == Method::POST {
+        return Some(request.body().clone());
+    }
+    let mut pairs = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
+    let (_, message) = pairs.find(|(name, _)| name == "cf_connect")?;
+    Some(message.into_owned().into())
+}
+
+/// The head of the response, and what the body begins with.
+fn stream_head(variant: Variant) -> Response<&'static [u8]> {
+    let is_sse = matches!(variant.transport, Transport::Sse | Transport::UniSse);
+    let kind = match variant.format {
+        Format::Protobuf => OCTETS,
+        Format::Json if is_sse => HeaderValue::from_static("text/event-stream; charset=utf-8"),
+        Format::Json => HeaderValue::from_static("application/json; charset=utf-8"),
+    };
+    let mut response = Response::new(if is_sse { &b"\r\n"[..] } else { b"" });
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, kind);
+    headers.insert(CACHE_CONTROL, NO_CACHE);
+    headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
+    headers.insert(NO_BUFFER.0, NO_BUFFER.1);
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+fn head_bytes(response: &Response<&[u8]>) -> Vec<u8> {
+    let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
+    for (name, value) in response.headers() {
+        for piece in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            head.extend_from_slice(piece);
+        }
+    }
+    head.extend_from_slice(b"\r\n");
+    head.extend_from_slice(response.body());
+    head
+}
+
+fn refused(error: HandshakeError) -> Response<Bytes> {
+    text(error.status(), &error.to_string())
+}
+
+fn text(status: StatusCode, text: &str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::copy_from_slice(text.as_bytes()));
+    *response.status_mut() = status;
+    if !text.is_empty() {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    }
+    response
+}

@@ -1,0 +1,71 @@
+//! Where clients connect: the routes of each transport, and of the commands that come in requests of their own.
+//!
+//! Only a WebSocket is always there; `client.sse` and `client.http_stream` add the others. The edge answers. Here the
+//! bodies are read, which are small.
+//!
+//! | What | Limit | Then |
+//! |---|---|---|
+//! | a body | `client.frame_bytes_max` | 413 |
+//! | the time for a body | [`BODY_TIMEOUT`] | 408 |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{any, get};
+use tidings_edge::Edge;
+use tidings_types::Transport;
+use tokio::time::timeout;
+
+/// How long the body of a request may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) fn router(edge: Arc<Edge>, client: &tidings_config::Client) -> Router {
+    let mut router = Router::new().route("/connection/websocket", get(upgrade));
+    let streams = [
+        (client.sse, "/connection/sse", Transport::Sse),
+        (client.http_stream, "/connection/http_stream", Transport::HttpStream),
+    ];
+    for (_, path, transport) in streams.into_iter().filter(|(is_on, ..)| *is_on) {
+        router = router.route(path, any(move |edge, request| stream(transport, edge, request)));
+    }
+    if client.sse || client.http_stream {
+        router = router.route("/emulation", any(emulate));
+    }
+    router.with_state(edge)
+}
+
+async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
+    match edge.upgrade(&mut request) {
+        Ok(response) => response.map(|()| Body::empty()),
+        Err(error) => (error.status(), error.to_string()).into_response(),
+    }
+}
+
+async fn stream(transport: Transport, State(edge): State<Arc<Edge>>, request: Request) -> Response {
+    match read(request, edge.body_bytes_max()).await {
+        Ok(request) => edge.stream(transport, request).await.map(Body::from),
+        Err(status) => status.into_response(),
+    }
+}
+
+async fn emulate(State(edge): State<Arc<Edge>>, request: Request) -> Response {
+    match read(request, edge.body_bytes_max()).await {
+        Ok(request) => edge.emulate(&request).map(Body::from),
+        Err(status) => status.into_response(),
+    }
+}
+
+/// The request with its whole body.
+async fn read(request: Request, bytes_max: usize) -> Result<http::Request<Bytes>, StatusCode> {
+    let (head, body) = request.into_parts();
+    let body = timeout(BODY_TIMEOUT, to_bytes(body, bytes_max)).await.map_err(|_| StatusCode::REQUEST_TIMEOUT)?;
+    // A body that broke off is answered to nobody, so the only other error is a body that is too large.
+    let body = body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+    Ok(http::Request::from_parts(head, body))
+}
