@@ -3,7 +3,7 @@
 //!
 //! An app sends one or both of
 //! - the *credential* of its device, in `X-Device-Credential`: it proves the device that the path names;
-//! - the *user token* with which it also connects (same secret, same check: [`TokenVerifier`]), in
+//! - the *user token* with which it also connects (same keys, same check: [`TokenVerifier`]), in
 //!   `Authorization: Bearer`: it proves the user by `sub`, and the device if it has the claim `device`.
 //!
 //! An app reaches only the routes that are open to apps, and only the device that it has proven, or a device of the
@@ -31,7 +31,7 @@ use axum::extract::{ConnectInfo, Request};
 use axum::http::HeaderMap;
 use axum::http::header::HeaderName;
 use tidings_audience::USER_KIND;
-use tidings_protocol::token::{Token, TokenVerifier};
+use tidings_protocol::token::{Token, TokenError, TokenVerifier};
 use tidings_store::Store;
 use tidings_telemetry::{Counter, Registry, unix_now};
 use tidings_types::{Device, DeviceId, NameError, OriginPattern, Subject, UserId};
@@ -221,8 +221,10 @@ impl Gate {
     fn claims(&self, token: &str) -> Result<(Option<UserId>, Option<DeviceId>), Problem> {
         let Some(verifier) = &self.apps.verifier else { return Ok((None, None)) };
         let now = unix_now();
-        let claims =
-            verifier.verify_connection(&Token::from(token), now).map_err(|error| refused(&error.to_string()))?;
+        let claims = verifier.verify_connection(&Token::from(token), now).map_err(|error| match error {
+            TokenError::KeyPending => Problem::new(Kind::Overloaded, error.to_string()), // The app should try again.
+            _ => refused(&error.to_string()),
+        })?;
         if claims.expires_at.is_some_and(|at| at <= now) {
             return Err(refused("token has expired or is not valid yet"));
         }

@@ -29,6 +29,7 @@ mod frame;
 mod framing;
 mod introduction;
 mod namespace;
+mod pattern;
 mod protobuf;
 mod publication;
 mod reply;
@@ -48,6 +49,7 @@ pub use introduction::{
     CREDENTIAL_BYTES_MAX, DeviceClaim, DeviceCredential, Introduction, RPC_VISIBLE, VISIBLE_TTL_MAX,
 };
 pub use namespace::{NamespaceOptions, Namespaces};
+pub use pattern::{PatternError, TextPattern};
 pub use protobuf::ProtobufError;
 pub use publication::{Publication, Tags};
 pub use reply::{

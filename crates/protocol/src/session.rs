@@ -296,10 +296,11 @@ impl Session {
     /// Stores the token's claims; returns the device that the token names.
     fn authenticate(&mut self, token: &Token, now: Timestamp) -> Result<Option<DeviceId>, Refusal> {
         let invalid = |cause| Refusal::Disconnect(Disconnect::INVALID_TOKEN, cause);
-        let verifier = self.config.token_verifier.as_ref().ok_or(invalid("no token secret is configured"))?;
+        let verifier = self.config.token_verifier.as_ref().ok_or(invalid("no key for tokens is configured"))?;
         let claims = verifier.verify_connection(token, now).map_err(|error| match error {
             TokenError::Invalid(cause) => invalid(cause),
             TokenError::Expired => ErrorCode::TokenExpired.into(),
+            TokenError::KeyPending => ErrorCode::Internal.into(), // Temporary: SDKs come back.
         })?;
         if claims.expires_at.is_some_and(|at| at <= now) {
             return Err(ErrorCode::Expired.into());
@@ -323,6 +324,7 @@ impl Session {
         let claims = verifier.verify_connection(token, now).map_err(|error| match error {
             TokenError::Invalid(cause) => Refusal::Disconnect(Disconnect::INVALID_TOKEN, cause),
             TokenError::Expired => Refusal::Disconnect(Disconnect::EXPIRED, "refresh with an expired token"),
+            TokenError::KeyPending => ErrorCode::Internal.into(),
         })?;
         if *claims.user != *self.user {
             return Err(Refusal::Disconnect(Disconnect::INVALID_TOKEN, "refresh with another user's token"));

@@ -1,25 +1,38 @@
-//! Connection and subscription tokens: JSON Web Tokens signed with a shared secret.
+//! Connection and subscription tokens: JSON Web Tokens (RFC 7519), signed by the application.
 //!
-//! HS256, HS384 and HS512 (RFC 7518, 3.2). Other algorithms are refused, whatever the token's header says. Tokens with
-//! critical extensions are refused too, because this server knows none (RFC 7515, 4.1.11). While a secret is being
-//! replaced, tokens signed with the previous secret are also valid. Times are checked here against `now`, without
-//! leeway.
+//! [`TokenVerifier`] checks the signature with the configured keys (`key` says which algorithms) and with those of JWKS
+//! endpoints (`remote`), then the times against `now`, the audience and the issuer. A key that the header of a token
+//! names or contains (`jku`, `jwk`, `x5u`, `x5c`) is never used, and nothing in a token ever becomes part of an address.
+//! Tokens with critical extensions are refused, because this server knows none (RFC 7515, 4.1.11).
 //!
 //! The claim `device` in a connection token is our own. It proves on which device the client runs.
 //!
-//! Not here: public-key algorithms and JWKS, audience and issuer, server-side subscriptions (the claims tell that a
-//! connection token asks for them, and the session refuses it), and the overrides for join and leave.
+//! Bounds: a token is as long as the frame or header in which it came. It is checked with the configured keys and the
+//! keys that have its id, of its algorithm only.
+//!
+//! Not here: server-side subscriptions (the claims tell that a connection token asks for them, and the session refuses
+//! it). The overrides for join and leave are in the claims and have no effect yet.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use jsonwebtoken::{Algorithm, AlgorithmFamily, EncodingKey, Header};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use tidings_types::{ChannelName, DeviceId, Json, Timestamp, check_json_depth};
+
+use crate::TextPattern;
+
+mod key;
+mod remote;
+
+pub use key::{JWKS_KEY_COUNT_MAX, JwksError, PublicKeyError, TokenKey, read_jwks};
+pub use remote::RemoteKeys;
 
 /// A token as the client sent it. It lets its holder connect, so it never shows in `Debug`.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
@@ -84,6 +97,9 @@ pub enum TokenError {
     /// It has expired, or is not valid yet.
     #[error("token has expired or is not valid yet")]
     Expired,
+    /// It names a key that is not known yet, but may be known soon.
+    #[error("token is signed with a key that is not known yet")]
+    KeyPending,
 }
 
 /// The claims of a valid connection token.
@@ -122,32 +138,75 @@ pub struct SubscriptionClaims {
     pub force_positioning: Option<bool>,
     /// Overrides `presence` of the channel.
     pub presence: Option<bool>,
+    /// Overrides `join_leave` of the channel.
+    pub join_leave: Option<bool>,
+    /// Overrides `force_push_join_leave` of the channel.
+    pub force_push_join_leave: Option<bool>,
 }
 
-/// Checks tokens.
-pub struct TokenVerifier {
-    keys: Vec<DecodingKey>,
-    validation: Validation,
+/// What tokens must say besides a good signature. The default asks for nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TokenRules {
+    /// One of the token's audiences.
+    pub audience: Option<Box<str>>,
+    /// A pattern for one of the token's audiences.
+    pub audience_pattern: Option<TextPattern>,
+    /// The token's issuer.
+    pub issuer: Option<Box<str>>,
+    /// A pattern for the token's issuer.
+    pub issuer_pattern: Option<TextPattern>,
+    /// The claim that names the user; `None`: `sub`, and a token without it is for an anonymous user.
+    pub user_claim: Option<Box<str>>,
+    /// How far the clock of the application may be wrong.
+    pub leeway: Duration,
+}
+
+/// How one kind of token is checked.
+#[derive(Clone, Default)]
+pub struct TokenChecks {
+    /// The configured keys.
+    pub keys: Vec<TokenKey>,
+    /// The keys of an endpoint.
+    pub remote: Option<RemoteKeys>,
+    /// The other conditions.
+    pub rules: TokenRules,
+}
+
+/// Checks tokens. Clones share their keys.
+#[derive(Clone)]
+pub struct TokenVerifier(Arc<RwLock<Arc<BothChecks>>>);
+
+struct BothChecks {
+    connection: TokenChecks,
+    /// `None`: those of connection tokens.
+    subscription: Option<TokenChecks>,
 }
 
 impl fmt::Debug for TokenVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TokenVerifier({} secrets)", self.keys.len())
+        f.write_str("TokenVerifier")
     }
 }
 
 impl TokenVerifier {
     /// Accepts tokens signed with `current`, or with `previous` while the application changes over.
     pub fn new(current: &TokenSecret, previous: Option<&TokenSecret>) -> Self {
-        let mut validation = Validation::new(Algorithm::HS256);
-        validation.algorithms = vec![Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
-        // The library would read the machine's clock; a core gets the time as an argument.
-        validation.required_spec_claims.clear();
-        validation.validate_exp = false;
-        validation.validate_nbf = false;
-        validation.validate_aud = false;
-        let keys = [Some(current), previous].into_iter().flatten().map(|secret| DecodingKey::from_secret(&secret.0));
-        Self { keys: keys.collect(), validation }
+        let keys = [Some(current), previous].into_iter().flatten().map(TokenKey::secret).collect();
+        Self::with(TokenChecks { keys, ..TokenChecks::default() }, None)
+    }
+
+    /// Checks connection tokens with `connection`, and subscription tokens with `subscription`, if it is given.
+    pub fn with(connection: TokenChecks, subscription: Option<TokenChecks>) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(BothChecks { connection, subscription }))))
+    }
+
+    /// Takes other keys and rules, in all clones. Connections that were let in stay.
+    pub fn replace(&self, connection: TokenChecks, subscription: Option<TokenChecks>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(BothChecks { connection, subscription });
+    }
+
+    fn checks(&self) -> Arc<BothChecks> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Reads a connection token.
@@ -155,8 +214,8 @@ impl TokenVerifier {
     /// # Errors
     /// If the token is not valid, or not valid now.
     pub fn verify_connection(&self, token: &Token, now: Timestamp) -> Result<ConnectionClaims, TokenError> {
-        let claims = self.claims(token, now)?;
-        let expires_at = claims.lifetime();
+        let checks = self.checks();
+        let Checked { user, claims, expires_at } = checks.connection.check(token, now)?;
         if claims.channel.is_some_and(|channel| !channel.is_empty()) {
             return Err(TokenError::Invalid("a subscription token cannot connect"));
         }
@@ -164,7 +223,7 @@ impl TokenVerifier {
             expires_at,
             device: claims.device.as_ref().map(device).transpose()?,
             info: json(claims.info, claims.b64info)?,
-            user: claims.sub.unwrap_or_default(),
+            user,
             has_server_subscriptions: claims.channels.is_some_and(|channels| !channels.is_empty())
                 || claims.subs.is_some_and(|subs| !subs.is_empty()),
         })
@@ -175,47 +234,126 @@ impl TokenVerifier {
     /// # Errors
     /// If the token is not valid, or not valid now.
     pub fn verify_subscription(&self, token: &Token, now: Timestamp) -> Result<SubscriptionClaims, TokenError> {
-        let claims = self.claims(token, now)?;
-        let expires_at = claims.lifetime();
+        let checks = self.checks();
+        let checks = checks.subscription.as_ref().unwrap_or(&checks.connection);
+        let Checked { user, claims, expires_at } = checks.check(token, now)?;
         let overrides = claims.overrides.unwrap_or_default();
         Ok(SubscriptionClaims {
             expires_at,
             info: json(claims.info, claims.b64info)?,
             data: json(claims.data, claims.b64data)?,
-            user: claims.sub.unwrap_or_default(),
+            user,
             channel: claims
                 .channel
                 .filter(|channel| !channel.is_empty())
                 .ok_or(TokenError::Invalid("claim channel is missing"))?,
             client: claims.client.filter(|client| !client.is_empty()),
-            force_recovery: overrides.force_recovery.map(|flag| flag.value),
-            force_positioning: overrides.force_positioning.map(|flag| flag.value),
-            presence: overrides.presence.map(|flag| flag.value),
+            force_recovery: overrides.force_recovery.map(Flag::value),
+            force_positioning: overrides.force_positioning.map(Flag::value),
+            presence: overrides.presence.map(Flag::value),
+            join_leave: overrides.join_leave.map(Flag::value),
+            force_push_join_leave: overrides.force_push_join_leave.map(Flag::value),
         })
-    }
-
-    fn claims(&self, token: &Token, now: Timestamp) -> Result<WireClaims, TokenError> {
-        let mut refusal = TokenError::Invalid(UNSIGNED);
-        for key in &self.keys {
-            match jsonwebtoken::decode::<WireClaims>(token.as_str(), key, &self.validation) {
-                Ok(token) if token.header.crit.is_some() => {
-                    return Err(TokenError::Invalid("it has critical extensions, and this server knows none"));
-                }
-                Ok(token) => return token.claims.check_time(now).map(|()| token.claims),
-                Err(error) => refusal = TokenError::Invalid(fault(error.kind())), // The next secret may fit.
-            }
-        }
-        Err(refusal)
     }
 }
 
-const UNSIGNED: &str = "its signature fits no configured secret";
+/// A token that is good now.
+struct Checked {
+    user: String,
+    claims: WireClaims,
+    expires_at: Option<Timestamp>,
+}
+
+impl TokenChecks {
+    fn check(&self, token: &Token, now: Timestamp) -> Result<Checked, TokenError> {
+        let json = self.open(token, now)?;
+        let claims: WireClaims = parsed(&json)?;
+        claims.check_time(now, self.rules.leeway)?;
+        self.rules.check(&claims)?;
+        let user = match &self.rules.user_claim {
+            None => claims.sub.clone().unwrap_or_default(),
+            Some(name) => user(&json, name)?,
+        };
+        Ok(Checked { user, expires_at: claims.lifetime(self.rules.leeway), claims })
+    }
+
+    /// The claims of a token that one of the keys has signed.
+    fn open(&self, token: &Token, now: Timestamp) -> Result<Json, TokenError> {
+        let Header { alg, kid, crit, .. } = jsonwebtoken::decode_header(token.as_str())
+            .map_err(|_| TokenError::Invalid("it is not a JSON Web Token with an algorithm that we know"))?;
+        if crit.is_some() {
+            return Err(TokenError::Invalid("it has critical extensions, and this server knows none"));
+        }
+        let remote = self.remote.as_ref().filter(|_| alg.family() != AlgorithmFamily::Hmac);
+        let fetched = remote.map(RemoteKeys::keys).unwrap_or_default();
+        let named = || fetched.iter().filter(|key| key.has_id(kid.as_deref()));
+        let mut refusal = TokenError::Invalid("no configured key is for its algorithm");
+        for key in self.keys.iter().chain(named()).filter(|key| key.verifies(alg, now)) {
+            match key.open(token) {
+                Ok(claims) => return Ok(claims),
+                Err(error) => refusal = TokenError::Invalid(fault(error.kind())), // The next key may fit.
+            }
+        }
+        match remote {
+            // A token that names no key is not for one that comes later, unless there was never any.
+            Some(remote) if named().next().is_none() && (kid.is_some() || fetched.is_empty()) => Err(remote.miss(now)),
+            _ => Err(refusal),
+        }
+    }
+}
+
+impl TokenRules {
+    fn check(&self, claims: &WireClaims) -> Result<(), TokenError> {
+        if !fits(&self.audience, &self.audience_pattern, || texts(claims.aud.as_ref())) {
+            return Err(TokenError::Invalid("it is for another audience"));
+        }
+        if !fits(&self.issuer, &self.issuer_pattern, || text(claims.iss.as_ref()).into_iter().collect()) {
+            return Err(TokenError::Invalid("it is from another issuer"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether one of the texts is the expected one, and one has the expected form.
+fn fits(exact: &Option<Box<str>>, pattern: &Option<TextPattern>, found: impl FnOnce() -> Vec<String>) -> bool {
+    if exact.is_none() && pattern.is_none() {
+        return true;
+    }
+    let found = found();
+    exact.as_ref().is_none_or(|exact| found.iter().any(|found| **found == **exact))
+        && pattern.as_ref().is_none_or(|pattern| found.iter().any(|found| pattern.matches(found)))
+}
+
+fn text(claim: Option<&Json>) -> Option<String> {
+    serde_json::from_str(claim?.as_str()).ok()
+}
+
+/// A text, or several (RFC 7519, 4.1.3).
+fn texts(claim: Option<&Json>) -> Vec<String> {
+    match text(claim) {
+        Some(text) => vec![text],
+        None => claim.and_then(|claim| serde_json::from_str(claim.as_str()).ok()).unwrap_or_default(),
+    }
+}
+
+/// The user that the claim `name` names.
+fn user(claims: &Json, name: &str) -> Result<String, TokenError> {
+    let mut claims: BTreeMap<String, Json> = parsed(claims)?;
+    let claim = claims.remove(name).ok_or(TokenError::Invalid("the claim that names the user is missing"))?;
+    text(Some(&claim)).ok_or(TokenError::Invalid("the claim that names the user is not a text"))
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(claims: &Json) -> Result<T, TokenError> {
+    serde_json::from_str(claims.as_str()).map_err(|_| TokenError::Invalid(NOT_OUR_CLAIMS))
+}
+
+const UNSIGNED: &str = "its signature fits no configured key";
+const NOT_OUR_CLAIMS: &str = "its claims are not the expected JSON";
 
 fn fault(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::InvalidSignature => UNSIGNED,
-        ErrorKind::InvalidAlgorithm => "its algorithm is not HS256, HS384 or HS512",
-        ErrorKind::Json(_) => "its header or claims are not the expected JSON",
+        ErrorKind::Json(_) => NOT_OUR_CLAIMS,
         _ => "it is not a JSON Web Token",
     }
 }
@@ -238,6 +376,9 @@ struct WireClaims {
     exp: Option<NumericDate>,
     nbf: Option<NumericDate>,
     expire_at: Option<NumericDate>,
+    /// Any values: they are read only if there is a rule.
+    aud: Option<Json>,
+    iss: Option<Json>,
     /// Any value: it has no meaning in a subscription token.
     device: Option<Json>,
     info: Option<Json>,
@@ -253,22 +394,27 @@ struct WireClaims {
 }
 
 impl WireClaims {
-    fn check_time(&self, now: Timestamp) -> Result<(), TokenError> {
-        let ended = self.exp.is_some_and(|exp| exp.timestamp() <= now);
-        let not_begun = self.nbf.is_some_and(|nbf| nbf.timestamp() > now);
+    fn check_time(&self, now: Timestamp, leeway: Duration) -> Result<(), TokenError> {
+        let ended = self.exp.is_some_and(|exp| exp.timestamp().saturating_add(leeway) <= now);
+        let not_begun = self.nbf.is_some_and(|nbf| nbf.timestamp() > now.saturating_add(leeway));
         if ended || not_begun { Err(TokenError::Expired) } else { Ok(()) }
     }
 
-    /// `expire_at` wins over `exp`; an `expire_at` of 0 means for ever.
-    fn lifetime(&self) -> Option<Timestamp> {
-        let date = self.expire_at.or(self.exp)?;
-        (self.expire_at.is_none() || date.0 != 0.0).then(|| date.timestamp())
+    /// `expire_at` wins over `exp`; an `expire_at` of 0 means for ever. A token that is good until `leeway` after `exp`
+    /// lets its holder in until then.
+    fn lifetime(&self, leeway: Duration) -> Option<Timestamp> {
+        match self.expire_at {
+            Some(date) => (date.0 != 0.0).then(|| date.timestamp()),
+            None => self.exp.map(|exp| exp.timestamp().saturating_add(leeway)),
+        }
     }
 }
 
 #[derive(Default, Deserialize)]
 struct Overrides {
     presence: Option<Flag>,
+    join_leave: Option<Flag>,
+    force_push_join_leave: Option<Flag>,
     force_positioning: Option<Flag>,
     force_recovery: Option<Flag>,
 }
@@ -277,6 +423,12 @@ struct Overrides {
 struct Flag {
     #[serde(default)]
     value: bool,
+}
+
+impl Flag {
+    fn value(self) -> bool {
+        self.value
+    }
 }
 
 fn device(claim: &Json) -> Result<DeviceId, TokenError> {

@@ -152,13 +152,13 @@ async fn what_proves_nothing_is_refused_and_tells_nothing() {
             "a forged token",
             vec![("authorization", forged.clone())],
             401,
-            "token is not valid: its signature fits no configured secret",
+            "token is not valid: its signature fits no configured key",
         ),
         (
             "a forged token with a credential",
             vec![("authorization", forged), ("x-device-credential", credential.clone())],
             401,
-            "token is not valid: its signature fits no configured secret",
+            "token is not valid: its signature fits no configured key",
         ),
         (
             "a channel's token",

@@ -188,6 +188,7 @@ impl Session {
         let claims = verifier.verify_subscription(token, now).map_err(|error| match error {
             TokenError::Invalid(_) => if_invalid,
             TokenError::Expired => ErrorCode::TokenExpired.into(),
+            TokenError::KeyPending => ErrorCode::Internal.into(),
         })?;
         let is_ours = *claims.user == *self.user
             && claims.channel == channel.as_str()

@@ -6,7 +6,7 @@
 use tidings_types::{Epoch, Format, StreamPosition};
 
 use super::*;
-use crate::token::{TokenSecret, sign_connection_token, sign_subscription_token};
+use crate::token::{RemoteKeys, TokenChecks, TokenKey, TokenSecret, sign_connection_token, sign_subscription_token};
 use crate::{Publication, Tags, Unsubscribe, parse_frame};
 
 mod device;
@@ -203,6 +203,36 @@ fn connect_is_refused() {
     }
     let open = SessionConfig { insecure: true, ..strict() };
     assert!(run(&mut new_session(open), r#"{"id":1,"connect":{}}"#).contains("client"));
+}
+
+#[test]
+fn a_key_that_may_still_come_is_a_temporary_error() {
+    let checks = TokenChecks {
+        keys: vec![TokenKey::secret(&secret())],
+        remote: Some(RemoteKeys::new(|| {})), // Nothing is fetched yet.
+        ..TokenChecks::default()
+    };
+    let config = SessionConfig { token_verifier: Some(TokenVerifier::with(checks, None)), ..config() };
+    let config = Arc::new(config);
+    let session = || Session::new(config.clone(), ClientId::from_random(7), Format::Json);
+    let unknown = "eyJhbGciOiJFUzI1NiIsImtpZCI6Im5ldyJ9.e30.AAAA"; // {"alg":"ES256","kid":"new"}
+    let is_temporary = |answer: &str| answer.contains(r#""code":100"#) && answer.contains(r#""temporary":true"#);
+
+    let mut refused = session();
+    assert!(is_temporary(&run(&mut refused, &format!(r#"{{"id":1,"connect":{{"token":"{unknown}"}}}}"#))));
+    assert!(!refused.is_connected());
+
+    let mut connected = session();
+    run(&mut connected, &format!(r#"{{"id":1,"connect":{{"token":"{}"}}}}"#, connection_token("42", None)));
+    run(
+        &mut connected,
+        &format!(r#"{{"id":2,"subscribe":{{"channel":"$a","token":"{}"}}}}"#, subscription_token("42", "$a", None)),
+    );
+    for command in [r#""refresh":{"#, r#""subscribe":{"channel":"$b","#, r#""sub_refresh":{"channel":"$a","#] {
+        let answer = run(&mut connected, &format!(r#"{{"id":3,{command}"token":"{unknown}"}}}}"#));
+        assert!(is_temporary(&answer), "{command}: {answer}");
+        assert!(connected.is_connected());
+    }
 }
 
 #[test]

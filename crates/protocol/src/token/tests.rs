@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod keys;
+mod rules;
+
 const NOW: Timestamp = Timestamp(1_000_000);
 
 fn secret(text: &str) -> TokenSecret {
@@ -150,6 +153,7 @@ fn server_side_subscriptions_and_overrides_are_noticed() {
         "override": {"presence": {"value": false}, "force_recovery": {"value": true}, "join_leave": {"value": true}},
     }))
     .unwrap();
+    assert_eq!((claims.join_leave, claims.force_push_join_leave), (Some(true), None));
     assert_eq!((claims.presence, claims.force_recovery, claims.force_positioning), (Some(false), Some(true), None));
     assert_eq!((claims.client.as_deref(), claims.data), (Some("x"), Some(Json::of(&[1]))));
 }
