@@ -13,7 +13,7 @@ import { TOKEN_SECRET, seconds, token } from "./harness.mjs";
 const clients = ({ interval, timeout } = { interval: "25s", timeout: "8s" }) => `
 [client]
 allow_anonymous = true
-token_hmac_secret = "${TOKEN_SECRET}"
+token.hmac_secret = "${TOKEN_SECRET}"
 ping_interval = "${interval}"
 pong_timeout = "${timeout}"
 `;

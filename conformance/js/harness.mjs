@@ -29,7 +29,7 @@ const RECOVERABLE = `history_ttl = "10m"\nforce_recovery = true\n${OPEN}`;
 const configuration = (port, folder) => `${base.configurationHead(port, folder)}
 [client]
 allow_anonymous = true
-token_hmac_secret = "${TOKEN_SECRET}"
+token.hmac_secret = "${TOKEN_SECRET}"
 ping_interval = "2s"
 pong_timeout = "1900ms"
 recovery_count_max = 1000

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tidings_gateway::{Certificate, CertificateError, ClientCertificate};
 use tidings_gettext::{Plural, Template, TemplateError};
 use tidings_protocol::NamespaceOptions;
+use tidings_protocol::token::TokenKey;
 use tidings_push::apns::check_app;
 use tidings_push::fcm::oauth::ServiceAccount;
 use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
@@ -23,10 +24,10 @@ use tracing_subscriber::EnvFilter;
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
-    Api, ApiKey, Apns, Apps, Client, Config, Fcm, Http, Influx, Namespace, Shadow, Tls, Topic, WebPush, Webhook,
+    Api, ApiKey, Apns, Apps, Client, Config, Fcm, Http, Influx, Namespace, Shadow, Tls, Token, Topic, WebPush, Webhook,
 };
 use super::tree::{Origin, Problem};
-use super::value::{Secret, Sha256};
+use super::value::{Moment, Secret, Sha256};
 use crate::WebhookKey;
 
 /// The shortest API key: a key is a random string, not a password.
@@ -237,37 +238,73 @@ impl Check<'_> {
         if client.pong_timeout >= client.ping_interval {
             self.problem("client.pong_timeout", "must be shorter than `client.ping_interval`");
         }
-        let pairs = [
-            (&mut client.token_hmac_secret, &client.token_hmac_secret_file, "client.token_hmac_secret"),
-            (
-                &mut client.token_hmac_previous_secret,
-                &client.token_hmac_previous_secret_file,
-                "client.token_hmac_previous_secret",
-            ),
-        ];
-        for (secret, file, path) in pairs {
-            match (&secret, file) {
-                (Some(_), Some(_)) => self.problem(path, &format!("give it or `{path}_file`, not both")),
-                (None, Some(file)) => *secret = self.secret_file(&format!("{path}_file"), file),
-                _ => {}
-            }
-            let length = secret.as_ref().map(|secret| secret.expose().len());
-            if length.is_some_and(|length| length < TOKEN_SECRET_BYTES) {
-                self.warn(path, &format!("is shorter than {TOKEN_SECRET_BYTES} bytes and can be guessed"));
-            }
-        }
-        if client.token_hmac_previous_secret.is_some() && client.token_hmac_secret.is_none() {
-            self.problem("client.token_hmac_previous_secret", "needs `client.token_hmac_secret`");
+        self.token("client.token", &mut client.token);
+        self.token("client.subscription_token", &mut client.subscription_token);
+        if !client.subscription_token.has_keys() && client.subscription_token.has_rules() {
+            self.problem("client.subscription_token", "has rules, and needs a key for them");
         }
         let is_open = |address: SocketAddr| !address.ip().is_loopback();
         if client.insecure && (is_open(http.listen) || http.tls.listen.is_some_and(is_open)) {
             self.warn("client.insecure", "everybody who reaches this server may read and publish everything");
         }
-        if client.insecure || client.allow_anonymous || client.token_hmac_secret.is_some() {
+        if client.insecure || client.allow_anonymous || client.token.has_keys() {
             return;
         }
-        let message = "is not set and `client.allow_anonymous` is off, so no client can connect";
-        self.warn("client.token_hmac_secret", message);
+        let message = "has no key and `client.allow_anonymous` is off, so no client can connect";
+        self.warn("client.token", message);
+    }
+
+    fn token(&mut self, path: &str, token: &mut Token) {
+        let pairs = [
+            (&mut token.hmac_secret, &token.hmac_secret_file, "hmac_secret"),
+            (&mut token.hmac_previous_secret, &token.hmac_previous_secret_file, "hmac_previous_secret"),
+        ];
+        for (secret, file, name) in pairs {
+            let path = format!("{path}.{name}");
+            match (&secret, file) {
+                (Some(_), Some(_)) => self.problem(&path, &format!("give it or `{path}_file`, not both")),
+                (None, Some(file)) => *secret = self.secret_file(&format!("{path}_file"), file),
+                _ => {}
+            }
+            let length = secret.as_ref().map(|secret| secret.expose().len());
+            if length.is_some_and(|length| length < TOKEN_SECRET_BYTES) {
+                self.warn(&path, &format!("is shorter than {TOKEN_SECRET_BYTES} bytes and can be guessed"));
+            }
+        }
+        if token.hmac_previous_secret.is_some() && token.hmac_secret.is_none() {
+            self.problem(&format!("{path}.hmac_previous_secret"), &format!("needs `{path}.hmac_secret`"));
+        }
+        self.previous_secret_end(path, token);
+        for (index, file) in token.public_key_files.iter().enumerate() {
+            let path = format!("{path}.public_key_files[{index}]");
+            if let Some(Err(error)) = self.file(&path, file).map(|text| TokenKey::public_pem(&text)) {
+                self.problem(&path, &format!("{} is {error}", file.display()));
+            }
+        }
+        self.jwks(path, token);
+    }
+
+    fn previous_secret_end(&mut self, path: &str, token: &Token) {
+        let Some(Moment(end)) = token.hmac_previous_secret_until else { return };
+        let path = format!("{path}.hmac_previous_secret_until");
+        if token.hmac_previous_secret.is_none() {
+            self.warn(&path, "has no effect without a previous secret");
+        } else if end <= unix_now() {
+            self.warn(&path, "is over: the previous secret can be removed");
+        }
+    }
+
+    fn jwks(&mut self, path: &str, token: &Token) {
+        if token.jwks_url.as_ref().is_some_and(|url| !url.origin.is_tls()) && !token.jwks_allow_http {
+            self.problem(&format!("{path}.jwks_url"), &format!("must be https, or set `{path}.jwks_allow_http`"));
+        }
+        if token.jwks_fetch_interval_min > token.jwks_refresh_interval {
+            let message = format!("must not be longer than `{path}.jwks_refresh_interval`");
+            self.problem(&format!("{path}.jwks_fetch_interval_min"), &message);
+        }
+        if let Some(file) = &token.jwks_ca_file {
+            self.pem(&format!("{path}.jwks_ca_file"), file, "CERTIFICATE");
+        }
     }
 
     /// A secret in a file: its text without the line break at the end.
@@ -583,6 +620,20 @@ impl Http {
     /// Whether `listen` speaks TLS, and nothing else.
     pub fn is_tls_only(&self) -> bool {
         self.tls.certificate_file.is_some() && self.tls.listen.is_none()
+    }
+}
+
+impl Token {
+    /// Whether any token can be good.
+    pub fn has_keys(&self) -> bool {
+        self.hmac_secret.is_some() || !self.public_key_files.is_empty() || self.jwks_url.is_some()
+    }
+
+    /// Whether it says anything about tokens besides their keys.
+    fn has_rules(&self) -> bool {
+        let rules = [&self.audience, &self.issuer, &self.user_id_claim];
+        let patterns = [&self.audience_regex, &self.issuer_regex];
+        rules.iter().any(|rule| rule.is_some()) || patterns.iter().any(|rule| rule.is_some()) || !self.leeway.is_zero()
     }
 }
 

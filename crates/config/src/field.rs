@@ -15,12 +15,15 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use tidings_api::SubjectPattern;
+use tidings_protocol::TextPattern;
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern};
 
 use super::tree::{
     Node, Origin, Problem, Table, VARIABLE_PREFIX, VARIABLE_SEPARATOR, Value, parse_value, variable_name,
 };
-use super::value::{AppleId, ByteSize, HostPort, Leaf, LogFormat, Ramp, Scope, Secret, Sha256, Spelling, Tag, WebUrl};
+use super::value::{
+    AppleId, ByteSize, HostPort, Leaf, LogFormat, Moment, Ramp, Scope, Secret, Sha256, Spelling, Tag, WebUrl,
+};
 
 /// The declaration of one setting.
 pub(crate) struct Item {
@@ -324,7 +327,7 @@ macro_rules! leaf {
 
 leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
 leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, EventChannels, HeaderName, HostPort, LogFormat, Ramp, Scope);
-leaf!(OriginPattern, Secret, Sha256, SubjectPattern, Tag, WebUrl);
+leaf!(Moment, OriginPattern, Secret, Sha256, SubjectPattern, Tag, TextPattern, WebUrl);
 
 impl<T: Field> Field for Option<T> {
     const SHAPE: Shape = Shape::Optional(&T::SHAPE);

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use tidings_api::SubjectPattern;
+use tidings_protocol::TextPattern;
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, TopicName};
 
 use super::field::section;
-use super::value::{AppleId, ByteSize, HostPort, LogFormat, Ramp, Scope, Secret, Sha256, Tag, WebUrl};
+use super::value::{AppleId, ByteSize, HostPort, LogFormat, Moment, Ramp, Scope, Secret, Sha256, Tag, WebUrl};
 
 section! {
     /// The server.
@@ -118,7 +119,7 @@ section! {
     }
 
     /// Apps that call the API, each for its own device (docs/apps.md). An app proves itself by its device's credential,
-    /// or by the token with which it connects, if `client.token_hmac_secret` is set. Apps call `http.listen`.
+    /// or by the token with which it connects, if `client.token` has a key. Apps call `http.listen`.
     Apps {
         /// Whether apps may call the API.
         enabled: bool = "false";
@@ -158,15 +159,6 @@ section! {
         insecure: bool = "false";
         /// Clients without a token may connect; they have no user.
         allow_anonymous: bool = "false";
-        /// The secret with which connection and subscription tokens are signed (JWT; HS256, HS384, HS512).
-        token_hmac_secret: Option<Secret>, like "change-me-change-me-change-me-32";
-        /// A file that contains `token_hmac_secret`.
-        token_hmac_secret_file: Option<PathBuf>, like "/run/secrets/tidings-token-secret";
-        /// The previous secret, which is still accepted. With it you can change the secret without disconnecting
-        /// anybody.
-        token_hmac_previous_secret: Option<Secret>, like "change-me-change-me-change-me-31";
-        /// A file that contains `token_hmac_previous_secret`.
-        token_hmac_previous_secret_file: Option<PathBuf>, like "/run/secrets/tidings-token-secret-before";
         /// Web sites whose pages may connect: `https://example.com`, `https://*.example.com` for all hosts below
         /// example.com (not for example.com itself), or `*` for all. Scheme and port must be equal. Does not apply to
         /// apps outside browsers.
@@ -206,6 +198,57 @@ section! {
         write_timeout: Duration = "30s", from "1s" to "5m";
         /// When the server stops: how long its connections may take to be closed.
         shutdown_timeout: Duration = "10s", from "0s" to "10m";
+        /// Who signs connection tokens, and what they must say.
+        token: Token;
+        /// The same for subscription tokens.
+        subscription_token: Token;
+    }
+
+    /// Keys of tokens (JSON Web Tokens), and what tokens must say. A key is only used for the algorithms beside it here.
+    /// `client.token` is for connection tokens. Without a key in `client.subscription_token`, it is for subscription tokens,
+    /// too. On SIGHUP all of this is read again, except `jwks_…`.
+    Token {
+        /// The secret with which your back end signs tokens: HS256, HS384, HS512.
+        hmac_secret: Option<Secret>, like "change-me-change-me-change-me-32";
+        /// A file that contains `hmac_secret`.
+        hmac_secret_file: Option<PathBuf>, like "/run/secrets/tidings-token-secret";
+        /// The previous secret, which is still accepted. With it you can change the secret without disconnecting
+        /// anybody.
+        hmac_previous_secret: Option<Secret>, like "change-me-change-me-change-me-31";
+        /// A file that contains `hmac_previous_secret`.
+        hmac_previous_secret_file: Option<PathBuf>, like "/run/secrets/tidings-token-secret-before";
+        /// When the previous secret ends. If not set, it holds as long as it is configured.
+        hmac_previous_secret_until: Option<Moment>, like "2026-12-31T00:00:00Z";
+        /// Public keys in PEM, one in each file: RSA from 2048 bits (RS256, RS384, RS512), ECDSA (P-256: ES256, P-384:
+        /// ES384), Ed25519 (EdDSA).
+        public_key_files: Vec<PathBuf>, like "[\"/etc/tidings/tokens.pem\"]";
+        /// Where the public keys of an identity provider are (JWKS): a JSON document with `keys`, at most 64 and 256
+        /// KiB. A token names its key by `kid`. Redirects are not followed.
+        jwks_url: Option<WebUrl>, like "https://id.example.com/.well-known/jwks.json";
+        /// Allows an http address: whoever controls the network path to it can sign tokens.
+        jwks_allow_http: bool = "false";
+        /// Certificates (PEM) to trust for `jwks_url` instead of those of the system.
+        jwks_ca_file: Option<PathBuf>, like "id-ca.pem";
+        /// The keys are fetched again this often. While that fails, the old keys hold.
+        jwks_refresh_interval: Duration = "10m", from "1s" to "1d";
+        /// A token with an unknown `kid` makes the server fetch the keys, but never sooner than this after the last
+        /// time. After a failure the server waits this long, too.
+        jwks_fetch_interval_min: Duration = "10s", from "100ms" to "10m";
+        /// How long one fetch may take. When the server starts, it waits that long for the keys, then starts without.
+        jwks_timeout: Duration = "5s", from "100ms" to "1m";
+        /// The token must name this audience (`aud`).
+        audience: Option<String>, like "tidings";
+        /// The token must name an audience that this regular expression matches as a whole.
+        audience_regex: Option<TextPattern>, like "tidings-(eu|us)";
+        /// The token must name this issuer (`iss`).
+        issuer: Option<String>, like "https://id.example.com/";
+        /// The token must name an issuer that this regular expression matches as a whole.
+        issuer_regex: Option<TextPattern>, like "https://[a-z]+\\.example\\.com/";
+        /// The claim that contains the user. Tokens without it are refused. If not set, it is `sub`, and a token
+        /// without `sub` is for a client without a user.
+        user_id_claim: Option<String>, like "uid";
+        /// How far the clock of the issuer may be wrong (`exp`, `nbf`).
+        leeway: Duration = "0s", from "0s" to "5m";
     }
 
     /// How publications are written to connections.

@@ -139,19 +139,19 @@ fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
 
 #[test]
 fn a_secret_is_never_repeated() {
-    let text = "[client]\ntoken_hmac_secret = \"hunter2\\u0007\"\n[[api.keys]]\nname = \"a\"\nkey = \"hunter2\"\n";
-    let found = mistakes(text, &[("TIDINGS_CLIENT__TOKEN_HMAC_PREVIOUS_SECRET", "")]);
+    let text = "[client]\ntoken.hmac_secret = \"hunter2\\u0007\"\n[[api.keys]]\nname = \"a\"\nkey = \"hunter2\"\n";
+    let found = mistakes(text, &[("TIDINGS_CLIENT__TOKEN__HMAC_PREVIOUS_SECRET", "")]);
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(!format!("{found:?}").contains("hunter2"));
 
     let text = format!(
-        "[client]\ntoken_hmac_secret = \"{0}\"\n[[api.keys]]\nname = \"a\"\nkey = \"{0}\"\n",
+        "[client]\ntoken.hmac_secret = \"{0}\"\n[[api.keys]]\nname = \"a\"\nkey = \"{0}\"\n",
         "hunter2-".repeat(4)
     );
     let loaded = loaded(&text);
     assert!(!format!("{loaded:?}").contains("hunter2"), "in Debug");
     let shown = effective(&loaded.effective);
-    assert!(!shown.contains("hunter2") && shown.contains("token_hmac_secret = \"***\""), "{shown}");
+    assert!(!shown.contains("hunter2") && shown.contains("hmac_secret = \"***\""), "{shown}");
 }
 
 #[test]
@@ -188,8 +188,8 @@ fn relations_between_settings_hold() {
         &["t.toml:2:17: `client.ping_interval`: must be whole seconds: the protocol tells clients no fractions"],
     );
     check(
-        "[client]\ntoken_hmac_previous_secret = \"x\"",
-        &["t.toml:2:30: `client.token_hmac_previous_secret`: needs `client.token_hmac_secret`"],
+        "[client]\ntoken.hmac_previous_secret = \"x\"",
+        &["t.toml:2:30: `client.token.hmac_previous_secret`: needs `client.token.hmac_secret`"],
     );
     check(
         "[topics.t]\ntitle = \"a\"\nbody = \"b\"\nbody_plural = \"c\"",
@@ -276,14 +276,57 @@ fn secrets_come_from_files_without_their_line_break() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("secret");
     fs::write(&file, "s3cret\r\n").unwrap();
-    let text = format!("[client]\ntoken_hmac_secret_file = {:?}", file.display().to_string());
-    assert_eq!(loaded(&text).config.client.token_hmac_secret.unwrap().expose(), "s3cret");
-    let both = format!("{text}\ntoken_hmac_secret = \"x\"");
-    check(&both, &["t.toml:3:21: `client.token_hmac_secret`: give it or `client.token_hmac_secret_file`, not both"]);
+    let text = format!("[client]\ntoken.hmac_secret_file = {:?}", file.display().to_string());
+    assert_eq!(loaded(&text).config.client.token.hmac_secret.unwrap().expose(), "s3cret");
+    let both = format!("{text}\ntoken.hmac_secret = \"x\"");
+    check(&both, &["t.toml:3:21: `client.token.hmac_secret`: give it or `client.token.hmac_secret_file`, not both"]);
     fs::write(&file, "\n").unwrap();
     assert_eq!(mistakes(&text, &[]).len(), 1);
     fs::remove_file(&file).unwrap();
-    assert!(mistakes(&text, &[])[0].starts_with("t.toml:2:26: `client.token_hmac_secret_file`: cannot read "));
+    assert!(mistakes(&text, &[])[0].starts_with("t.toml:2:26: `client.token.hmac_secret_file`: cannot read "));
+}
+
+#[test]
+fn keys_of_tokens_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("key.pem");
+    let text = format!("[client.token]\npublic_key_files = [{:?}]", file.display().to_string());
+    assert!(mistakes(&text, &[])[0].contains("`client.token.public_key_files[0]`: cannot read "));
+    let pem =
+        |label: &str| fs::write(&file, format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n")).unwrap();
+    pem("PRIVATE KEY");
+    assert!(mistakes(&text, &[])[0].ends_with("is a private key; give the public key that belongs to it"));
+    pem("PUBLIC KEY");
+    assert!(mistakes(&text, &[])[0].contains("is not an RSA (2048 to 8192 bits), ECDSA (P-256, P-384) or Ed25519"));
+    fs::write(&file, "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END PUBLIC KEY-----\n").unwrap();
+    assert!(loaded(&text).warnings.is_empty(), "RFC 8037, A.2");
+
+    check(
+        "[client.token]\njwks_url = \"http://127.0.0.1/keys\"\njwks_fetch_interval_min = \"5m\"\n\
+         jwks_refresh_interval = \"1m\"",
+        &[
+            "t.toml:2:12: `client.token.jwks_url`: must be https, or set `client.token.jwks_allow_http`",
+            "t.toml:3:27: `client.token.jwks_fetch_interval_min`: must not be longer than \
+             `client.token.jwks_refresh_interval`",
+        ],
+    );
+    check(
+        "[client.token]\naudience_regex = \"(\"",
+        &["t.toml:2:18: `client.token.audience_regex` must be a regular expression, got \"(\""],
+    );
+    check(
+        "[client.subscription_token]\nissuer = \"us\"",
+        &["t.toml:2:10: `client.subscription_token`: has rules, and needs a key for them"],
+    );
+    let text = "[client.token]\nhmac_secret = \"change-me-change-me-change-me-32\"\nhmac_previous_secret = \
+                \"change-me-change-me-change-me-31\"\nhmac_previous_secret_until = \"2001-09-09T01:46:40Z\"";
+    let loaded = loaded(text);
+    assert_eq!(loaded.config.client.token.hmac_previous_secret_until, Some(Moment(Timestamp(1_000_000_000_000))));
+    let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        ["t.toml:4:30: `client.token.hmac_previous_secret_until`: is over: the previous secret can be removed"]
+    );
 }
 
 struct Credentials {
@@ -733,10 +776,10 @@ fn a_webhook_is_checked() {
 #[test]
 fn unwise_settings_are_warned_about() {
     let warnings = |text: &str| -> Vec<String> { loaded(text).warnings.iter().map(ToString::to_string).collect() };
-    let text = "[client]\ntoken_hmac_secret = \"short\"";
+    let text = "[client]\ntoken.hmac_secret = \"short\"";
     assert_eq!(
         warnings(text),
-        ["t.toml:2:21: `client.token_hmac_secret`: is shorter than 32 bytes and can be guessed"]
+        ["t.toml:2:21: `client.token.hmac_secret`: is shorter than 32 bytes and can be guessed"]
     );
     assert!(warnings("")[0].ends_with("no client can connect"));
     assert_eq!(warnings("[client]\nallow_anonymous = true"), [""; 0]);

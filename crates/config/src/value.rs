@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
-use tidings_api::SubjectPattern;
+use tidings_api::{Rfc3339, SubjectPattern};
 use tidings_http1::Origin;
-use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern};
+use tidings_protocol::TextPattern;
+use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, Timestamp};
 
 /// How a value is spelt in TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,6 +254,34 @@ impl Leaf for WebUrl {
             Some((path, _)) => format!("{}{path}?***", self.origin),
             None => format!("{}{}", self.origin, self.target),
         }
+    }
+}
+
+/// A moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment(pub Timestamp);
+
+impl Leaf for Moment {
+    const EXPECTED: &'static str = "a moment with its offset from UTC (RFC 3339), such as \"2026-12-31T00:00:00Z\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse::<Rfc3339>().ok().map(|moment| Self(moment.0))
+    }
+
+    fn show(&self) -> String {
+        Rfc3339(self.0).to_string()
+    }
+}
+
+impl Leaf for TextPattern {
+    const EXPECTED: &'static str = "a regular expression";
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::new(text).ok()
+    }
+
+    fn show(&self) -> String {
+        self.as_str().to_owned()
     }
 }
 

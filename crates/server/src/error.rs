@@ -9,6 +9,7 @@ use crate::keys::KeyError;
 use crate::providers::{CredentialError, ProviderError};
 use crate::seed::SeedError;
 use crate::text::TextError;
+use crate::tokens::TokensError;
 use crate::webhook::WebhookError;
 
 /// The server could not start.
@@ -51,6 +52,9 @@ pub enum ServeError {
     /// The certificate of the listener cannot be used.
     #[error("cannot start TLS")]
     Tls(#[from] CredentialError),
+    /// The keys of tokens cannot be used.
+    #[error("cannot check tokens")]
+    Tokens(#[from] TokensError),
     /// The webhook cannot be set up.
     #[error("cannot start the webhook")]
     Webhook(#[from] WebhookError),

@@ -27,6 +27,7 @@ mod report;
 mod seed;
 mod text;
 mod tls;
+mod tokens;
 mod webhook;
 
 use std::collections::BTreeSet;
@@ -38,8 +39,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use tidings_api::{Api, ApiConfig, Apps, ClientCounts, Node, Rate, Readiness, ReadyListener};
 use tidings_edge::{Edge, EdgeConfig};
 use tidings_hub::{Hub, HubConfig};
+use tidings_protocol::SessionConfig;
 use tidings_protocol::token::TokenVerifier;
-use tidings_protocol::{SessionConfig, token::TokenSecret};
 use tidings_sender::{Sender, SenderConfig, Shadow, Topics};
 use tidings_store::{QueueLimit, Store, StoreConfig};
 use tidings_stream::TailBounds;
@@ -50,7 +51,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use self::data_folder::Exposed;
 use self::journal::{Devices, Journal, Sink};
@@ -59,6 +60,7 @@ use self::metrics::influx::Influxing;
 use self::providers::{Providers, Section};
 use self::report::{Connections, Jobs};
 use self::tls::Tls;
+use self::tokens::Tokens;
 use self::webhook::Webhook;
 use tidings_config::{Config, PushSection};
 
@@ -68,6 +70,7 @@ pub use self::listener::{FILE_RESERVE, listen};
 pub use self::providers::{CredentialError, ProviderError};
 pub use self::seed::SeedError;
 pub use self::text::{TextError, topics};
+pub use self::tokens::TokensError;
 pub use self::webhook::WebhookError;
 
 /// Names of a list that are logged at the start.
@@ -141,6 +144,7 @@ pub struct Server {
     tls_addr: Option<SocketAddr>,
     internal_addr: Option<SocketAddr>,
     tls: Option<Arc<Tls>>,
+    tokens: Option<Tokens>,
     api_key: Option<String>,
     shutdown_timeout: Duration,
     store: Store,
@@ -214,7 +218,9 @@ impl Server {
         let webhook = Webhook::start(&config.webhook, config.sender.report_count_max, sender.clone(), &registry)?;
 
         let publisher = Arc::new(Journal::new(store.clone(), namespaces.clone()));
-        let session = Arc::new(session_config(&config));
+        let tokens = Tokens::start(&config.client, &registry).await?;
+        let verifier = tokens.as_ref().map(Tokens::verifier);
+        let session = Arc::new(session_config(&config, verifier.clone()));
         let devices = Arc::new(Devices::new(store.clone()));
         let node_uid = uuid::Uuid::new_v4().to_string();
         let edge = Edge::start(edge_config(&config, &node_uid), session, hub.clone(), publisher, devices, &registry);
@@ -227,7 +233,7 @@ impl Server {
             hub: hub.clone(),
             store: store.clone(),
             keys: keys.clone(),
-            apps: apps(&config),
+            apps: apps(&config, verifier),
             check: door.clone(),
             configured: door,
             jobs: Arc::new(Jobs(Arc::downgrade(&sender))),
@@ -285,6 +291,7 @@ impl Server {
             tls_addr,
             internal_addr,
             tls,
+            tokens,
             api_key,
             shutdown_timeout,
             store,
@@ -329,11 +336,16 @@ impl Server {
         &self.sender
     }
 
-    /// Takes over the listener's certificate, the push credentials and the webhook secrets of this configuration. The log has
-    /// the result.
+    /// Takes over the listener's certificate, the keys of tokens, the push credentials and the webhook secrets of this
+    /// configuration. The log has the result.
     pub fn reload(&self, config: &Config) {
         if let Some(tls) = &self.tls {
             tls.reload(&config.http.tls);
+        }
+        match &self.tokens {
+            Some(tokens) => tokens.reload(&config.client),
+            None if config.client.token.has_keys() => error!("`client.token` has keys now, they hold after a restart"),
+            None => {}
         }
         self.providers.reload(config);
         if let Some(webhook) = &self.webhook {
@@ -477,11 +489,11 @@ fn edge_config(config: &Config, node: &str) -> EdgeConfig {
     }
 }
 
-fn session_config(config: &Config) -> SessionConfig {
+fn session_config(config: &Config, token_verifier: Option<TokenVerifier>) -> SessionConfig {
     let client = &config.client;
     SessionConfig {
         namespaces: config.namespaces(),
-        token_verifier: token_verifier(config),
+        token_verifier,
         allow_anonymous: client.allow_anonymous,
         insecure: client.insecure,
         channel_count_max: client.channel_count_max,
@@ -490,19 +502,10 @@ fn session_config(config: &Config) -> SessionConfig {
     }
 }
 
-fn token_verifier(config: &Config) -> Option<TokenVerifier> {
-    let client = &config.client;
-    let secret = |secret: &tidings_config::Secret| {
-        TokenSecret::new(secret.expose().as_bytes()).expect("the configuration has no empty secret")
-    };
-    let previous = client.token_hmac_previous_secret.as_ref().map(secret);
-    client.token_hmac_secret.as_ref().map(|current| TokenVerifier::new(&secret(current), previous.as_ref()))
-}
-
-fn apps(config: &Config) -> Option<Apps> {
+fn apps(config: &Config, verifier: Option<TokenVerifier>) -> Option<Apps> {
     let (apps, limits) = (&config.apps, &config.limits);
     apps.enabled.then(|| Apps {
-        verifier: token_verifier(config),
+        verifier,
         subjects: apps.subjects.clone(),
         allowed_origins: apps.allowed_origins.clone(),
         user_device_count_max: apps.user_device_count_max,

@@ -215,7 +215,8 @@ pub(crate) struct SubscribeArgs {
   tidings token --user 42 --expires-in 10m --info '{\"name\": \"Ada\"}'
   tidings token --user 42 --channel '$chat:private'
 
-It is signed (HS256) with client.token_hmac_secret of the configuration.")]
+It is signed (HS256) with client.token.hmac_secret of the configuration, or, for a channel, with
+client.subscription_token.hmac_secret if client.subscription_token has a key.")]
 pub(crate) struct TokenArgs {
     /// The user who connects; empty for an anonymous user.
     #[arg(long)]

@@ -32,7 +32,7 @@ impl Drop for Server {
 
 fn start(dir: &std::path::Path, inside: SocketAddr, apps: &str) -> Server {
     let config = format!(
-        "data_dir = {:?}\n[http]\nlisten = \"127.0.0.1:0\"\ninternal_listen = \"{inside}\"\n[client]\ntoken_hmac_secret = \
+        "data_dir = {:?}\n[http]\nlisten = \"127.0.0.1:0\"\ninternal_listen = \"{inside}\"\n[client]\ntoken.hmac_secret = \
          \"{SECRET}\"\n[[api.keys]]\nname = \"backend\"\nkey = \"{KEY}\"\n{apps}",
         dir.join("data")
     );

@@ -122,7 +122,7 @@ fn a_check_reads_topics_and_translations_and_tells_what_is_missing() {
 #[test]
 fn a_token_is_signed_with_the_configured_secret_and_the_secret_is_never_shown() {
     let dir = tempfile::tempdir().unwrap();
-    let secret = ("TIDINGS_CLIENT__TOKEN_HMAC_SECRET", "hunter2hunter2hunter2hunter2hunter2");
+    let secret = ("TIDINGS_CLIENT__TOKEN__HMAC_SECRET", "hunter2hunter2hunter2hunter2hunter2");
     let output = tidings("token --user 42 --json", dir.path()).env(secret.0, secret.1).output().unwrap();
     let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(made["token"].as_str().unwrap().split('.').count(), 3);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidings_config::read_file;
 use tidings_gateway::CertificateError;
 use tidings_http1::OriginError;
+use tidings_protocol::token::PublicKeyError;
 use tidings_push::apns::KeyError;
 use tidings_push::fcm::oauth::ServiceAccountError;
 use tidings_push::web_push::vapid::VapidError;
@@ -75,6 +76,14 @@ pub enum CredentialError {
         path: String,
         /// Why.
         source: VapidError,
+    },
+    /// A public key that tokens are checked with.
+    #[error("{path} cannot be used")]
+    PublicKey {
+        /// The file.
+        path: String,
+        /// Why.
+        source: PublicKeyError,
     },
     /// A certificate for other apps: the provider would reject every notification.
     #[error("{path} is not for {app}: its topics are {topics}")]

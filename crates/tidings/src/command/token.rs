@@ -18,10 +18,18 @@ struct Made<'a> {
 
 pub(crate) async fn run(args: TokenArgs) -> Result<(), CommandError> {
     let loaded = load(&args.file)?;
-    let Some(secret) = &loaded.config.client.token_hmac_secret else {
-        let message = "client.token_hmac_secret is not set: set it in the configuration file, or \
-                       TIDINGS_CLIENT__TOKEN_HMAC_SECRET in the environment";
-        return Err(CommandError::Usage(message.to_owned()));
+    let client = &loaded.config.client;
+    let (keys, name) = match &args.channel {
+        Some(_) if client.subscription_token.has_keys() => (&client.subscription_token, "subscription_token"),
+        _ => (&client.token, "token"),
+    };
+    let Some(secret) = &keys.hmac_secret else {
+        let message = format!(
+            "client.{name}.hmac_secret is not set: set it in the configuration file, or TIDINGS_CLIENT__{}__HMAC_SECRET in \
+             the environment",
+            name.to_uppercase()
+        );
+        return Err(CommandError::Usage(message));
     };
     let secret =
         TokenSecret::new(secret.expose().as_bytes()).map_err(|error| CommandError::Usage(error.to_string()))?;

@@ -98,7 +98,7 @@ scopes = ["publish", "read", "devices", "metrics", "operate", "backup"]
 
 [client]
 allow_anonymous = true
-token_hmac_secret = "{TOKEN_SECRET}"
+token.hmac_secret = "{TOKEN_SECRET}"
 
 [apps]
 enabled = true

@@ -216,7 +216,7 @@ key = "{SMALL_KEY}"
 audience_max = 10
 
 [client]
-token_hmac_secret = "{TOKEN_SECRET}"
+token.hmac_secret = "{TOKEN_SECRET}"
 connection_count_max = 64
 
 [edge]
