@@ -1,18 +1,22 @@
-//! Keeping what is filled in from turning the text around it: Unicode isolates (UAX #9).
+//! Unicode isolates (UAX #9), which keep a filled-in value from reordering the text around it.
 //!
-//! A name in Arabic letters inside an English sentence, or an English name inside an Arabic one, reorders its
-//! neighbours on screen. The rule: a filled-in *text* is put between U+2068 (first strong isolate) and U+2069 (pop
-//! isolate) when the sentence's locale is written right to left, or when the text has a right-to-left character or a
-//! bidi control; a *number* only when it is negative and the locale is right to left, where its minus would otherwise
-//! change sides. Everything else is filled in as it is. Isolates inside the text are balanced, so that it cannot end
-//! ours.
+//! A name in Arabic letters inside an English sentence, or an English name inside an Arabic sentence, reorders its
+//! neighbours on screen. The rule:
+//!
+//! - A *text* is put between U+2068 (first strong isolate) and U+2069 (pop isolate) if the sentence's locale is written
+//!   right to left, or if the text has a right-to-left character or a bidi control.
+//! - A *number* is isolated only if it is negative and the locale is written right to left. Otherwise its minus would
+//!   change sides.
+//! - Everything else is filled in as it is.
+//!
+//! Isolates inside a text are balanced, so that the text cannot end the isolate around it.
 
 use tidings_types::ParamValue;
 
 const ISOLATE: char = '\u{2068}';
 const POP: char = '\u{2069}';
 
-/// Whether a locale is written right to left: by its script if it names one, else by its language.
+/// Whether a locale is written right to left. Its script decides, or without a script its language.
 pub(crate) fn is_right_to_left(locale: &str) -> bool {
     let mut parts = locale.split('-');
     let language = parts.next().unwrap_or_default();
@@ -20,7 +24,7 @@ pub(crate) fn is_right_to_left(locale: &str) -> bool {
         Some(script) => {
             matches!(script, "Arab" | "Hebr" | "Syrc" | "Thaa" | "Nkoo" | "Adlm" | "Rohg" | "Mand" | "Samr")
         }
-        // The languages whose usual script is one of these (CLDR, likely subtags).
+        // The languages that usually use one of these scripts (CLDR, likely subtags).
         None => matches!(
             language,
             "ar" | "ckb"
@@ -46,7 +50,7 @@ pub(crate) fn is_right_to_left(locale: &str) -> bool {
     }
 }
 
-/// Appends the value by the rule above.
+/// Appends the value, with isolates where the rule above requires them.
 pub(crate) fn fill(out: &mut String, value: &ParamValue, right_to_left: bool) {
     match value {
         ParamValue::Text(text) if right_to_left || text.chars().any(disturbs) => isolate(out, text),
@@ -63,7 +67,7 @@ fn isolate(out: &mut String, text: &str) {
     for character in text.chars() {
         match character {
             '\u{2066}'..=ISOLATE => open += 1,
-            POP if open == 0 => continue, // It would end ours.
+            POP if open == 0 => continue, // It would end the outer isolate.
             POP => open -= 1,
             _ => {}
         }
@@ -72,7 +76,7 @@ fn isolate(out: &mut String, text: &str) {
     out.extend(std::iter::repeat_n(POP, open + 1));
 }
 
-/// Characters of bidi class R or AL, by the blocks that default to them, and the explicit controls.
+/// Whether a character reorders text: the blocks that default to the bidi classes R or AL, and the explicit controls.
 fn disturbs(character: char) -> bool {
     matches!(
         character,
@@ -97,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_isolated_where_one_of_the_two_is_right_to_left() {
+    fn text_is_isolated_if_the_text_or_the_locale_is_right_to_left() {
         assert_eq!(filled(text("Vega"), "en"), "Vega");
         assert_eq!(filled(text("Vega"), "ar-EG"), "\u{2068}Vega\u{2069}");
         assert_eq!(filled(text("الأهلي"), "en"), "\u{2068}الأهلي\u{2069}");
@@ -106,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn a_script_decides_over_the_language() {
+    fn the_script_takes_precedence_over_the_language() {
         assert!(is_right_to_left("az-Arab") && is_right_to_left("he") && is_right_to_left("ur-PK"));
         assert!(!is_right_to_left("ks-Deva") && !is_right_to_left("pt-BR") && !is_right_to_left("es-419"));
     }
 
     #[test]
-    fn numbers_stay_bare_unless_their_minus_would_move() {
+    fn a_number_is_isolated_only_if_its_minus_would_move() {
         assert_eq!(filled(ParamValue::Integer(3), "ar"), "3");
         assert_eq!(filled(ParamValue::Integer(-3), "en"), "-3");
         assert_eq!(filled(ParamValue::Integer(-3), "ar"), "\u{2068}-3\u{2069}");
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_cannot_end_its_isolate_nor_leave_one_open() {
+    fn a_text_cannot_end_its_isolate_or_leave_one_open() {
         for hostile in ["a\u{2069}b", "\u{2066}a", "\u{2069}\u{2069}", "\u{2067}\u{2069}\u{2069}\u{2068}", ""] {
             let filled = filled(text(hostile), "ar");
             let mut depth = 0i32;

@@ -1,6 +1,6 @@
-//! Why a file, a rule, a template or a rendering is refused.
+//! Why a file, a plural rule, a template or a rendering is refused.
 //!
-//! Texts of catalogues and names of parameters appear here, values of parameters never.
+//! Errors show texts of catalogues and names of parameters, but never values of parameters.
 
 use tidings_types::event_limits;
 
@@ -10,37 +10,37 @@ use crate::limits;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct PoError {
-    /// Where, counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The mistake.
     pub problem: PoProblem,
 }
 
-/// What is wrong with a line of a PO file.
+/// A mistake in a PO file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoProblem {
     /// More bytes than one file may have.
     #[error("the file has {bytes} bytes, the limit is {}", limits::FILE_BYTES_MAX)]
     FileTooLarge {
-        /// Its size.
+        /// The size of the file.
         bytes: usize,
     },
     /// More messages than one file may have.
     #[error("the file has more than {} entries", limits::ENTRY_COUNT_MAX)]
     TooManyEntries,
-    /// Another encoding, or a broken one.
+    /// Another encoding, or invalid UTF-8.
     #[error("not UTF-8")]
     NotUtf8,
     /// A byte order mark, which gettext refuses as well.
     #[error("the file begins with a byte order mark")]
     ByteOrderMark,
-    /// Neither comment, keyword nor string.
+    /// Not a comment, a keyword or a string.
     #[error("expected a comment, a keyword or a quoted string, found {found:?}")]
     Unexpected {
-        /// The beginning of it.
+        /// The beginning of the text.
         found: String,
     },
-    /// A keyword that may not stand here: twice, or in the wrong order.
+    /// A keyword that is there twice, or in the wrong order.
     #[error("{keyword} is out of order")]
     OutOfOrder {
         /// The keyword.
@@ -52,22 +52,22 @@ pub enum PoProblem {
     /// No closing quotation mark.
     #[error("the string does not end on its line")]
     StringUnterminated,
-    /// A backslash before something it has no meaning for, or a code that is not ASCII.
+    /// A backslash before an unknown character, or a code that is not ASCII.
     #[error("unknown escape sequence \\{found}")]
     Escape {
-        /// What follows the backslash.
+        /// The text after the backslash.
         found: String,
     },
-    /// A NUL character: the compiled form ends strings with it.
-    #[error("a string holds a NUL character")]
+    /// A NUL character. It ends a string in the compiled form.
+    #[error("a string has a NUL character")]
     Nul,
     /// A comment between the parts of a message.
-    #[error("a comment stands inside a message")]
+    #[error("a comment is inside a message")]
     CommentInside,
-    /// A comment with a backslash at its end, which joins it with the next line.
+    /// A comment with a backslash at its end, which would join it with the next line.
     #[error("a comment ends in a backslash")]
     CommentContinued,
-    /// A message of which only a part is marked `#~`.
+    /// Only a part of the message is marked `#~`.
     #[error("only a part of the message is obsolete")]
     PartlyObsolete,
     /// A message without its msgid.
@@ -76,7 +76,7 @@ pub enum PoProblem {
     /// A message without its msgstr.
     #[error("msgstr is missing")]
     MsgstrMissing,
-    /// `msgstr` where `msgstr[n]` is due, or the other way round.
+    /// `msgstr` instead of `msgstr[n]`, or the other way round.
     #[error("msgstr[n] belongs to msgid_plural, msgstr to msgid alone")]
     MsgstrKind,
     /// Plural forms not numbered 0, 1, 2 …
@@ -84,7 +84,7 @@ pub enum PoProblem {
     FormIndex {
         /// The next number.
         expected: usize,
-        /// The keyword as it is written.
+        /// The keyword in the file.
         found: String,
     },
     /// More plural forms than a rule may have.
@@ -93,16 +93,16 @@ pub enum PoProblem {
     /// The same text and context twice.
     #[error("the message is already defined in line {first}")]
     Duplicate {
-        /// Where it was first.
+        /// The line of the first definition.
         first: usize,
     },
     /// No entry with the empty msgid.
     #[error("the header entry (msgid \"\") is missing")]
     HeaderMissing,
-    /// Another charset than UTF-8, or none stated.
+    /// A charset other than UTF-8, or no charset.
     #[error("the header must state charset=UTF-8, it states {found:?}")]
     Charset {
-        /// What it states.
+        /// The charset in the header.
         found: String,
     },
     /// A plural rule that cannot be read.
@@ -113,34 +113,34 @@ pub enum PoProblem {
 /// A `Plural-Forms` value that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PluralRuleError {
-    /// A rule longer than any language needs.
+    /// The rule is longer than any language needs.
     #[error("the rule has {bytes} bytes, the limit is {}", limits::PLURAL_RULE_BYTES_MAX)]
     TooLong {
-        /// Its length.
+        /// The length of the text.
         bytes: usize,
     },
     /// Not of the form `nplurals=…; plural=…;`.
     #[error("the rule must be nplurals=NUMBER; plural=EXPRESSION;")]
     Shape,
-    /// No forms, or more than any language has.
+    /// `nplurals` is not a number in the allowed range.
     #[error("nplurals must be 1 to {}, got {found}", limits::PLURAL_FORM_COUNT_MAX)]
     FormCount {
         /// The value.
         found: String,
     },
-    /// Something the C expression does not allow, or its end, where it stands.
+    /// A syntax error in the C expression, or its end is missing.
     #[error("the plural expression is wrong at byte {at}")]
     Syntax {
         /// Counted from the expression's first byte.
         at: usize,
     },
-    /// A number beyond 64 bits.
+    /// A number that does not fit 64 bits.
     #[error("the number at byte {at} of the plural expression does not fit 64 bits")]
     Number {
         /// Counted from the expression's first byte.
         at: usize,
     },
-    /// Too many brackets or operators in each other.
+    /// Too many nested brackets or operators.
     #[error("the plural expression nests deeper than {}", limits::PLURAL_DEPTH_MAX)]
     TooDeep,
 }
@@ -156,48 +156,48 @@ pub struct PlaceholderError {
     pub at: usize,
 }
 
-/// A source text that cannot be a template.
+/// An invalid source text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// No text: gettext keeps the empty one for the header.
+    /// The text is empty: in gettext this is the msgid of the header.
     #[error("the text is empty")]
     Empty,
     /// Longer than a notification can be.
     #[error("the text has {bytes} bytes, the limit is {}", limits::TEXT_BYTES_MAX)]
     TooLong {
-        /// Its length.
+        /// The length of the text.
         bytes: usize,
     },
     /// A control character other than newline and tab.
-    #[error("the text holds the control character {character:?}")]
+    #[error("the text has the control character {character:?}")]
     Control {
         /// The character.
         character: char,
     },
-    /// A `%` that means nothing.
+    /// A `%` without meaning.
     #[error(transparent)]
     Placeholder(#[from] PlaceholderError),
     /// More placeholders than an event has parameters.
     #[error("the text has {count} placeholders, the limit is {}", event_limits::PARAM_COUNT_MAX)]
     TooManyPlaceholders {
-        /// How many different ones.
+        /// How many different placeholders.
         count: usize,
     },
-    /// The name of the count cannot be a parameter's.
-    #[error("the count {name:?} is not a placeholder's name")]
+    /// The name of the count cannot be the name of a parameter.
+    #[error("the count {name:?} is not a valid parameter name")]
     CountName {
         /// The name.
         name: String,
     },
-    /// Singular and plural must show the same, save that the singular may leave out the count.
+    /// Singular and plural must have the same placeholders, except that the singular may leave out the count.
     #[error("the placeholder %{{{name}}} is in the {} text only", if *.plural { "plural" } else { "singular" })]
     OneSided {
         /// The placeholder.
         name: String,
-        /// Whether the plural has it (else the singular).
+        /// Whether it is in the plural text (else in the singular).
         plural: bool,
     },
-    /// One of the texts begins or ends with a newline, the other does not.
+    /// One of the texts begins or ends with a newline, and the other text does not.
     #[error("only one of singular and plural text begins or ends with a newline")]
     Newline,
 }
@@ -219,64 +219,65 @@ pub enum RenderError {
     },
 }
 
-/// What is wrong with a catalogue or a translation that could be read.
+/// A mistake in a catalogue or a translation whose syntax is correct.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
-    /// Two catalogues for one locale; only the first is used.
+    /// There are two catalogues for one locale; only the first is used.
     #[error("there is another catalogue for this locale")]
     DuplicateLocale,
-    /// The header's `Language` is not the locale the catalogue is given for.
+    /// The header's `Language` is not the locale of the catalogue.
     #[error("the header states Language: {stated}")]
     Language {
-        /// What it states.
+        /// The language in the header.
         stated: String,
     },
     /// The file has plural forms, but no `Plural-Forms` header.
     #[error("the header lacks Plural-Forms")]
     PluralFormsMissing,
-    /// The plural expression chooses no form for this number: its value is not below `nplurals`, or it divides by zero.
+    /// The plural expression gives no existing form for this number: its value is not below `nplurals`, or it divides by
+    /// zero.
     #[error("the plural expression chooses no form for n = {n}")]
     PluralRange {
         /// The first such number.
         n: u64,
     },
-    /// Not one msgstr for each plural form.
+    /// The number of msgstr is not the number of plural forms.
     #[error("{found} plural forms, the header says {expected}")]
     FormCount {
-        /// As the header says.
+        /// The number in the header.
         expected: usize,
-        /// As there are.
+        /// The number of msgstr.
         found: usize,
     },
-    /// Some plural forms are translated, this one is not.
+    /// This plural form is not translated, while others are.
     #[error("msgstr[{form}] is empty while other forms are not")]
     FormEmpty {
-        /// Its index.
+        /// The index of the form.
         form: usize,
     },
     /// The translation is longer than a notification can be.
     #[error("msgstr[{form}] has {bytes} bytes, the limit is {}", limits::TEXT_BYTES_MAX)]
     TooLong {
-        /// Which form; 0 without plural.
+        /// The form; 0 without plural.
         form: usize,
-        /// Its length.
+        /// The length of the text.
         bytes: usize,
     },
-    /// The msgid carries the ruby-format flag or a placeholder, but no template can be made of it.
-    #[error("the source text is no template: {0}")]
+    /// The msgid has the ruby-format flag or a placeholder, but is not a valid template.
+    #[error("the source text is not a template: {0}")]
     Source(TemplateError),
-    /// A `%` of the translation means nothing.
+    /// A `%` without meaning in the translation.
     #[error("msgstr[{form}]: {problem}")]
     Placeholder {
-        /// Which form; 0 without plural.
+        /// The form; 0 without plural.
         form: usize,
-        /// What is wrong.
+        /// The mistake.
         problem: PlaceholderError,
     },
     /// A placeholder of the source text is not in the translation.
     #[error("msgstr[{form}] lacks %{{{name}}}")]
     MissingPlaceholder {
-        /// Which form; 0 without plural.
+        /// The form; 0 without plural.
         form: usize,
         /// The placeholder.
         name: String,
@@ -284,18 +285,18 @@ pub enum Flaw {
     /// A placeholder of the translation is not in the source text.
     #[error("msgstr[{form}] has %{{{name}}}, the source text does not")]
     UnknownPlaceholder {
-        /// Which form; 0 without plural.
+        /// The form; 0 without plural.
         form: usize,
         /// The placeholder.
         name: String,
     },
-    /// The source text begins or ends with a newline and the translation does not, or the other way round.
-    #[error("msgstr[{form}] and source text do not begin and end with a newline alike")]
+    /// Only one of source text and translation begins or ends with a newline.
+    #[error("only one of msgstr[{form}] and the source text begins or ends with a newline")]
     Newline {
-        /// Which form; 0 without plural.
+        /// The form; 0 without plural.
         form: usize,
     },
-    /// The catalogue's entry has another msgid_plural than the template, or only one of them has any.
-    #[error("msgid_plural is not that of the template")]
+    /// The entry and the template have different msgid_plural, or only one of them has any.
+    #[error("msgid_plural differs from the template's")]
     PluralDiffers,
 }

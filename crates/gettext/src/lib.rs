@@ -1,20 +1,18 @@
-//! What is said to people, in their own language: GNU gettext catalogues, plural rules, named placeholders, fallback.
+//! Translated texts: GNU gettext catalogues, plural rules, named placeholders, and fallback between locales.
 //!
 //! A [`Template`] is the source text of one message, with placeholders such as `%{team}`. A [`Catalogue`] is one PO
-//! file, the translations into one language. [`Translations`] holds the catalogues of one domain, checks them against
-//! the templates and renders a template for a locale: the translation, else that of the more general locale (`pt-BR`,
-//! then `pt`), else the source text. [`pot`] writes the file translators start from.
+//! file: the translations into one language. [`Translations`] holds the catalogues of one domain. It checks them against
+//! the templates, and renders a template for a locale: with the translation, else with that of the more general locale
+//! (`pt-BR`, then `pt`), else with the source text. [`pot`] writes the file from which translators start.
 //!
-//! Whatever [`Translations::check`] finds wrong with a message is never sent: rendering passes over that translation as
-//! if it did not exist. So, once [`Template::check_params`] accepts the parameters, rendering cannot fail.
+//! Rendering ignores a translation in which [`Translations::check`] finds a mistake. So rendering cannot fail once
+//! [`Template::check_params`] accepts the parameters.
 //!
-//! No file is read or written here and nothing waits. Everything is immutable after construction; a reload builds a
-//! new [`Translations`] and swaps it in. Rendering is meant once per job and locale, not per device; it costs a hash
-//! look-up per fallback step and one pass over the text.
+//! This crate reads and writes no files, and nothing waits. Everything is immutable after construction: a reload builds
+//! a new [`Translations`] and swaps it in. Render once per job and locale, not per device. Rendering costs a hash look-up
+//! per fallback step and one pass over the text. [`limits`] has all limits.
 //!
-//! Limits, all refusals naming value and limit: see [`limits`].
-//!
-//! Source: the GNU gettext manual (PO files, plural forms, ruby-format); UAX #9 for the isolates.
+//! Sources: the GNU gettext manual (PO files, plural forms, ruby-format); UAX #9 for the isolates.
 
 mod bidi;
 mod error;
@@ -32,20 +30,20 @@ pub use pot::{TemplateConflict, pot};
 pub use template::{Plural, Template};
 pub use translations::{Problem, Translations};
 
-/// What files, texts and plural rules are checked against.
+/// The limits of files, texts and plural rules.
 pub mod limits {
     /// Bytes of a PO file.
     pub const FILE_BYTES_MAX: usize = 8 * 1024 * 1024;
     /// Entries of a PO file, obsolete ones and the header included.
     pub const ENTRY_COUNT_MAX: usize = 65_536;
-    /// Bytes of a text with placeholders, source or translation: no notification carries more.
+    /// Bytes of a text with placeholders, in the source language or translated. No notification carries more.
     pub const TEXT_BYTES_MAX: usize = 4096;
-    /// Forms a plural rule may have; Arabic, with six, has the most of the languages in use.
+    /// Forms of a plural rule. Arabic has the most among the languages in use: six.
     pub const PLURAL_FORM_COUNT_MAX: usize = 16;
-    /// Problems one check reports; the rest shows when these are mended.
+    /// Problems that one check reports.
     pub const PROBLEM_COUNT_MAX: usize = 1000;
     /// Bytes of a `Plural-Forms` header.
     pub const PLURAL_RULE_BYTES_MAX: usize = 2048;
-    /// Nesting of a plural expression: of its brackets, and of its operators.
+    /// Nesting of brackets and operators in a plural expression.
     pub const PLURAL_DEPTH_MAX: usize = 64;
 }

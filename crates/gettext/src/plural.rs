@@ -1,29 +1,29 @@
-//! Which plural form a number takes: the `Plural-Forms` header of a PO file.
+//! Plural rules: the `Plural-Forms` header of a PO file says which plural form a number takes.
 //!
-//! The rule is a C expression in `n` over unsigned 64-bit numbers with wrapping arithmetic, as GNU gettext evaluates it
-//! (plural.y): `?:`, `||`, `&&`, `==`, `!=`, `<`, `>`, `<=`, `>=`, `+`, `-`, `*`, `/`, `%`, `!`, brackets, decimal
-//! numbers. It is parsed once into a flat list of nodes; evaluation allocates nothing and never fails: where the
-//! expression divides by zero or yields no existing form, the form is the first, as in libintl's `plural_lookup`.
+//! A rule is a C expression in `n` over unsigned 64-bit numbers with wrapping arithmetic, as in GNU gettext (plural.y):
+//! `?:`, `||`, `&&`, `==`, `!=`, `<`, `>`, `<=`, `>=`, `+`, `-`, `*`, `/`, `%`, `!`, brackets, decimal numbers. It is
+//! parsed once into a flat list of nodes. Evaluation allocates nothing and never fails: if the expression divides by zero
+//! or gives a form that does not exist, the first form is taken, as in libintl's `plural_lookup`.
 //!
-//! Bounded by length and nesting (see [`limits`](crate::limits)), so a hostile rule costs a few microseconds.
+//! Length and nesting are [limited](crate::limits), so a hostile rule costs a few microseconds.
 
 use crate::error::PluralRuleError;
 use crate::limits::{PLURAL_DEPTH_MAX, PLURAL_FORM_COUNT_MAX, PLURAL_RULE_BYTES_MAX};
 
-/// Numbers a rule is tried with when it is read, as many as `msgfmt -c` tries.
+/// A rule is tried with the numbers from 0 to this when it is read, as `msgfmt -c` does.
 const TRIAL_MAX: u64 = 1000;
 
-/// How a language counts: which of its forms a number takes.
+/// Which plural form of a language a number takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluralRule {
     nodes: Vec<Node>,
-    /// The only number of the trial that takes this form, for each form; `None` if several or none do.
+    /// For each form, the only tried number that takes it; `None` if several numbers or none take it.
     only: Vec<Option<u64>>,
-    /// The first number of the trial for which the expression chooses no form.
+    /// The first tried number for which the expression gives no existing form.
     outlier: Option<u64>,
 }
 
-/// A node's children stand before it; the last node is the root.
+/// The children of a node are before it in the list. The last node is the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Node {
     N,
@@ -50,7 +50,7 @@ enum Operator {
     Remainder,
 }
 
-/// Operators by how tightly they bind, loosest first; longer spellings before their prefixes.
+/// The operators with their precedence, lowest first. A longer spelling is before its prefix.
 const OPERATORS: [(&str, Operator, u8); 13] = [
     ("||", Operator::Or, 1),
     ("&&", Operator::And, 2),
@@ -68,10 +68,10 @@ const OPERATORS: [(&str, Operator, u8); 13] = [
 ];
 
 impl PluralRule {
-    /// Reads the value of the header, for example `nplurals=2; plural=n != 1;`.
+    /// Parses the value of the header, for example `nplurals=2; plural=n != 1;`.
     ///
     /// # Errors
-    /// When it is not of that form, or beyond a limit.
+    /// When the value does not have this form, or is over a limit.
     pub fn parse(text: &str) -> Result<Self, PluralRuleError> {
         if text.len() > PLURAL_RULE_BYTES_MAX {
             return Err(PluralRuleError::TooLong { bytes: text.len() });
@@ -105,22 +105,23 @@ impl PluralRule {
         rule
     }
 
-    /// How many forms there are, at least one.
+    /// The number of forms, at least one.
     pub fn form_count(&self) -> usize {
         self.only.len()
     }
 
-    /// The form of a number, below [`form_count`](Self::form_count); the first where the expression chooses none.
+    /// The form of a number, below [`form_count`](Self::form_count). It is the first form if the expression gives none.
     pub fn index(&self, n: u64) -> usize {
         self.checked_index(n).unwrap_or(0)
     }
 
-    /// The first number up to 1000 for which the expression chooses no form; `None` for a sound rule.
+    /// The first number up to 1000 for which the expression gives no existing form. `None` for a correct rule.
     pub fn outlier(&self) -> Option<u64> {
         self.outlier
     }
 
-    /// The number, if there is only one up to 1000 that takes this form: such a form need not show the number.
+    /// The number that takes this form, if it is the only one up to 1000. The text of such a form need not show the
+    /// number.
     pub fn only(&self, form: usize) -> Option<u64> {
         self.only.get(form).copied().flatten()
     }
@@ -139,41 +140,32 @@ impl PluralRule {
             Node::Choice(condition, yes, no) => self.value(if self.value(condition, n)? != 0 { yes } else { no }, n)?,
             Node::Binary(operator, left, right) => {
                 let left = self.value(left, n)?;
+                let right = || self.value(right, n);
                 match operator {
-                    Operator::Or => u64::from(left != 0 || self.value(right, n)? != 0),
-                    Operator::And => u64::from(left != 0 && self.value(right, n)? != 0),
-                    _ => operator.apply(left, self.value(right, n)?)?,
+                    Operator::Or => u64::from(left != 0 || right()? != 0),
+                    Operator::And => u64::from(left != 0 && right()? != 0),
+                    Operator::Equal => u64::from(left == right()?),
+                    Operator::NotEqual => u64::from(left != right()?),
+                    Operator::LessOrEqual => u64::from(left <= right()?),
+                    Operator::GreaterOrEqual => u64::from(left >= right()?),
+                    Operator::Less => u64::from(left < right()?),
+                    Operator::Greater => u64::from(left > right()?),
+                    Operator::Add => left.wrapping_add(right()?),
+                    Operator::Subtract => left.wrapping_sub(right()?),
+                    Operator::Multiply => left.wrapping_mul(right()?),
+                    Operator::Divide => left.checked_div(right()?)?,
+                    Operator::Remainder => left.checked_rem(right()?)?,
                 }
             }
         })
     }
 }
 
-/// English and most of its relatives: the rule of the source text, and of a file that states none.
+/// The rule of English and many other languages: for the source text, and for a file without a rule.
 impl Default for PluralRule {
     fn default() -> Self {
         let nodes = vec![Node::N, Node::Number(1), Node::Binary(Operator::NotEqual, 0, 1)];
         Self::tried(nodes, 2)
-    }
-}
-
-impl Operator {
-    fn apply(self, left: u64, right: u64) -> Option<u64> {
-        Some(match self {
-            Self::Or => u64::from(left != 0 || right != 0),
-            Self::And => u64::from(left != 0 && right != 0),
-            Self::Equal => u64::from(left == right),
-            Self::NotEqual => u64::from(left != right),
-            Self::LessOrEqual => u64::from(left <= right),
-            Self::GreaterOrEqual => u64::from(left >= right),
-            Self::Less => u64::from(left < right),
-            Self::Greater => u64::from(left > right),
-            Self::Add => left.wrapping_add(right),
-            Self::Subtract => left.wrapping_sub(right),
-            Self::Multiply => left.wrapping_mul(right),
-            Self::Divide => left.checked_div(right)?,
-            Self::Remainder => left.checked_rem(right)?,
-        })
     }
 }
 
@@ -209,7 +201,7 @@ impl<'a> Parser<'a> {
         self.push(Node::Choice(condition, yes, no), &[condition, yes, no])
     }
 
-    /// A chain of operators that bind more tightly than `level`; all associate to the left.
+    /// Parses a chain of operators with a precedence above `level`. All operators are left-associative.
     fn binary(&mut self, level: u8, depth: usize) -> Result<usize, PluralRuleError> {
         let mut left = self.operand(depth)?;
         while let Some((spelling, operator, binding)) = self.operator().filter(|(.., binding)| *binding > level) {
@@ -310,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_reached_is_not_evaluated() {
+    fn unused_operands_are_not_evaluated() {
         assert_eq!(value("n==0 || 1/n", 0), Some(1));
         assert_eq!(value("n!=0 && 1/n", 0), Some(0));
         assert_eq!(value("n==0 ? 3 : 1/n", 0), Some(3));
@@ -318,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_expression_chooses_no_form_the_first_is_taken_and_the_number_reported() {
+    fn without_an_existing_form_the_first_is_taken_and_the_number_is_reported() {
         for (rule, outlier) in
             [("nplurals=2; plural=n%0;", 0), ("nplurals=2; plural=n/(n-5);", 5), ("nplurals=3; plural=n;", 3)]
         {
@@ -329,12 +321,12 @@ mod tests {
     }
 
     #[test]
-    fn a_form_of_a_single_number_is_known_as_such() {
+    fn a_form_that_only_one_number_takes_is_known() {
         let polish = "nplurals=3; plural=(n==1 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2);";
         let polish = PluralRule::parse(polish).unwrap();
         assert_eq!([polish.only(0), polish.only(1), polish.only(2), polish.only(3)], [Some(1), None, None, None]);
         let french = PluralRule::parse("nplurals=2; plural=n > 1").unwrap();
-        assert_eq!(french.only(0), None, "0 and 1 share it");
+        assert_eq!(french.only(0), None, "0 and 1 take this form");
         assert_eq!(PluralRule::default(), PluralRule::parse("nplurals=2; plural=n != 1;").unwrap());
     }
 
@@ -384,7 +376,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_refused_or_chooses_an_existing_form(
+        fn any_rule_is_refused_or_gives_an_existing_form(
             forms in 1usize..=16,
             expression in "[n0-9()!?:|&=<>+*/% -]{0,40}",
             n: u64,

@@ -1,12 +1,11 @@
-//! One PO file: the translations into one language, with everything translators and tools keep beside them.
+//! PO files. A [`Catalogue`] is one file: the translations into one language, with comments, flags and the header.
 //!
-//! [`Catalogue::parse`] reads what GNU gettext 0.21 reads, save: `domain` directives, two keywords on one line, code
-//! escapes beyond ASCII, and any charset but UTF-8. Comments that follow the last message are dropped, as GNU's tools
-//! do. [`Catalogue::to_po`] writes the canonical form: one string per line of text, never wrapped, `ruby-format` on
-//! every message with a placeholder, entries in the order of the file; parsing it gives the same catalogue.
+//! [`Catalogue::parse`] reads what GNU gettext 0.21 reads, except `domain` directives, two keywords on one line, numeric
+//! escapes beyond ASCII, and charsets other than UTF-8. Comments after the last message are dropped, as GNU's tools do.
+//! [`Catalogue::to_po`] writes the canonical form: one string per line of text, no wrapping, `ruby-format` on every
+//! message with a placeholder, entries in the order of the file. Parsing the canonical form gives the same catalogue.
 //!
-//! What the messages mean, and whether a translation is sound, is decided in
-//! [`Translations`](crate::Translations).
+//! [`Translations`](crate::Translations) decides whether a translation is correct.
 //!
 //! Source: GNU gettext manual, "The Format of PO Files".
 
@@ -20,7 +19,7 @@ use crate::plural::PluralRule;
 pub use entry::{Entry, Previous};
 pub(crate) use write::entries as to_text;
 
-/// A PO file that could be read. It has a header that states UTF-8, and no message twice.
+/// A PO file. It has a header with the charset UTF-8, and no message twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Catalogue {
     entries: Vec<Entry>,
@@ -32,8 +31,8 @@ impl Catalogue {
     /// Reads a PO file.
     ///
     /// # Errors
-    /// At the first line that is not PO; when the file is over a [limit](crate::limits), has a message twice, or its
-    /// header is missing, states another charset than UTF-8 or a plural rule that cannot be read.
+    /// The first mistake: a line that is not PO, a file over a [limit](crate::limits), a message that is there twice, a
+    /// missing header, a charset other than UTF-8, or a plural rule that cannot be read.
     pub fn parse(text: &[u8]) -> Result<Self, PoError> {
         let entries = parse::entries(text)?;
         let header_index =
@@ -57,7 +56,7 @@ impl Catalogue {
         to_text(&self.entries)
     }
 
-    /// All entries in the order of the file, header and obsolete ones included.
+    /// All entries in the order of the file, including the header and obsolete entries.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -67,7 +66,7 @@ impl Catalogue {
         field(self.header_entry(), name)
     }
 
-    /// How the language counts: `Plural-Forms`, or two forms (one, and all other numbers) if the header has none.
+    /// The rule in `Plural-Forms`. A header without it means two forms: one, and all other numbers.
     pub fn plural_rule(&self) -> &PluralRule {
         &self.rule
     }

@@ -1,7 +1,7 @@
-//! The file translators start from: every template once, untranslated (a POT file).
+//! The POT file, from which translators start: every template once, untranslated.
 //!
-//! `msginit` makes a language's first PO file of it, `msgmerge` brings a changed one up to date. It names the rule of
-//! the source language, so that it is itself a file `msgfmt -c` accepts, and no date: the same templates give the same
+//! `msginit` makes a language's first PO file from it, and `msgmerge` updates a PO file after a change. Its header has the
+//! plural rule of the source language, so `msgfmt -c` accepts it. It has no date, so the same templates give the same
 //! bytes.
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ const HEADER: &str = "Project-Id-Version: \n\
     Content-Transfer-Encoding: 8bit\n\
     Plural-Forms: nplurals=2; plural=n != 1;\n";
 
-/// Two templates share text and context, and with them their translation, but not plural text and count.
+/// Two templates have the same text and context, and thus the same translation, but differ in plural text or count.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("two templates have the text {msgid:?} and the same context, but not the same plural; give one a context")]
 pub struct TemplateConflict {
@@ -28,10 +28,10 @@ pub struct TemplateConflict {
     pub msgid: String,
 }
 
-/// Writes the POT file of these templates, in their order; templates that are alike become one entry.
+/// Writes the POT file of these templates, in their order. Equal templates become one entry.
 ///
 /// # Errors
-/// When two templates would need one entry with different contents.
+/// When two templates have the same text and context, but different plurals.
 pub fn pot<'a>(templates: impl IntoIterator<Item = &'a Template>) -> Result<String, TemplateConflict> {
     let mut entries = vec![Entry { msgstr: vec![HEADER.to_owned()], ..Entry::default() }];
     let mut seen = HashMap::new();
@@ -67,7 +67,7 @@ mod tests {
     use crate::template::Plural;
 
     #[test]
-    fn templates_alike_become_one_entry_and_templates_at_odds_are_named() {
+    fn equal_templates_become_one_entry_and_a_conflict_is_named() {
         let plain = Template::new(None, "Goal for %{team}!", None).unwrap();
         let other = Template::new(Some("rugby"), "Goal for %{team}!", None).unwrap();
         let text = pot([&plain, &other, &plain]).unwrap();

@@ -1,7 +1,7 @@
 //! The source text of one message.
 //!
-//! A template is what the configuration writes and what translators see; its msgid, together with its context, is the
-//! key under which a catalogue holds the translation. It knows which parameters an event must bring.
+//! The configuration has the templates, and translators see them. The msgid and the context are the key of the translation
+//! in a catalogue. A template knows which parameters an event must have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,32 +12,32 @@ use crate::error::{RenderError, TemplateError};
 use crate::limits::TEXT_BYTES_MAX;
 use crate::text::{Text, is_name};
 
-/// What a catalogue is searched for: the context, if any, and the source text.
+/// The key of a message in a catalogue: the context, if any, and the source text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) msgctxt: Option<String>,
     pub(crate) msgid: String,
 }
 
-/// The source text for numbers other than one, and the parameter that decides.
+/// The source text for numbers other than one, and the parameter that chooses the form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plural<'a> {
     /// The text.
     pub msgid_plural: &'a str,
-    /// The name of the parameter that is counted; it need not be shown.
+    /// The name of the parameter that is counted. The texts need not show it.
     pub count: &'a str,
 }
 
 /// The source text of one message, in the source language (English), with placeholders such as `%{team}`.
 ///
-/// Invariant: texts are within [`limits`](crate::limits) and well formed; singular and plural have the same
-/// placeholders, save that the singular may leave out the count.
+/// Invariant: texts are within [`limits`](crate::limits) and well formed. Singular and plural have the same placeholders,
+/// except that the singular may leave out the count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     key: Key,
     singular: Text,
     plural: Option<PluralText>,
-    /// What an event must bring: the placeholders and the count.
+    /// The parameters that an event must have: the placeholders and the count.
     required: BTreeSet<String>,
 }
 
@@ -49,11 +49,11 @@ struct PluralText {
 }
 
 impl Template {
-    /// Checks the texts. `msgctxt` tells apart two messages that read alike in the source language; none otherwise.
+    /// Checks the texts. `msgctxt` distinguishes two messages with the same source text; other messages have none.
     ///
     /// # Errors
-    /// When a text is empty, too long, holds a control character (newline and tab are allowed) or a `%` that means
-    /// nothing, or when singular and plural do not fit together.
+    /// When a text is empty or too long, has a control character (newline and tab are allowed) or a `%` without meaning,
+    /// or when singular and plural do not fit together.
     pub fn new(msgctxt: Option<&str>, msgid: &str, plural: Option<Plural<'_>>) -> Result<Self, TemplateError> {
         if let Some(context) = msgctxt {
             check_characters(context)?;
@@ -80,12 +80,12 @@ impl Template {
         self.key.msgctxt.as_deref()
     }
 
-    /// The source text, for one where there is a plural.
+    /// The source text. With a plural, the text for the number one.
     pub fn msgid(&self) -> &str {
         &self.key.msgid
     }
 
-    /// The source text for other numbers than one.
+    /// The source text for numbers other than one.
     pub fn msgid_plural(&self) -> Option<&str> {
         self.plural.as_ref().map(|plural| plural.msgid_plural.as_str())
     }
@@ -95,18 +95,18 @@ impl Template {
         self.plural.as_ref().map(|plural| plural.count.as_str())
     }
 
-    /// The parameters an event must bring, in alphabetical order: every placeholder, and the count even where no text
+    /// The parameters that an event must have, in alphabetical order: every placeholder, and the count even if no text
     /// shows it.
     pub fn placeholders(&self) -> impl Iterator<Item = &str> {
         self.required.iter().map(String::as_str)
     }
 
-    /// The parameters that are not there; for an API that names all of them at once.
+    /// The parameters that are missing.
     pub fn missing<'a>(&'a self, params: &'a BTreeMap<String, ParamValue>) -> impl Iterator<Item = &'a str> {
         self.placeholders().filter(|name| !params.contains_key(*name))
     }
 
-    /// Whether the parameters fit; afterwards rendering in any locale cannot fail. Parameters beyond those needed are
+    /// Checks that the parameters fit the template. Then rendering in any locale cannot fail. Further parameters are
     /// allowed.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Template {
         self.counted(params).map(|_| ())
     }
 
-    /// The number that chooses the plural form: the count without its sign, as CLDR does; 1 without plural.
+    /// The number that chooses the plural form: the absolute value of the count, as in CLDR, or 1 without plural.
     pub(crate) fn counted(&self, params: &BTreeMap<String, ParamValue>) -> Result<u64, RenderError> {
         let Some(name) = self.count() else { return Ok(1) };
         match params.get(name) {
@@ -178,7 +178,7 @@ fn check_characters(text: &str) -> Result<(), TemplateError> {
     }
 }
 
-/// Whether a text begins and ends with a newline: source text and translation must agree in both.
+/// Whether a text begins and whether it ends with a newline. Source text and translation must agree in both.
 pub(crate) fn edges(text: &str) -> (bool, bool) {
     (text.starts_with('\n'), text.ends_with('\n'))
 }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_checked_at_the_door() {
+    fn missing_and_wrong_parameters_are_named() {
         let template = plural("Goal for %{team}!", "Goals for %{team}!", "goals").unwrap();
         let mut params = BTreeMap::new();
         assert_eq!(template.missing(&params).collect::<Vec<_>>(), ["goals", "team"]);
@@ -220,11 +220,11 @@ mod tests {
         params.insert("goals".to_owned(), ParamValue::Integer(-1));
         params.insert("unused".to_owned(), ParamValue::Integer(0));
         assert_eq!(template.check_params(&params), Ok(()));
-        assert_eq!(template.counted(&params), Ok(1), "minus one is counted like one");
+        assert_eq!(template.counted(&params), Ok(1), "minus one takes the form of one");
     }
 
     #[test]
-    fn texts_that_cannot_be_templates_are_refused() {
+    fn an_invalid_source_text_is_refused() {
         let many: String = (0..=PARAM_COUNT_MAX).map(|index| format!("%{{p{index}}}")).collect();
         let template = |text: &str| Template::new(None, text, None).unwrap_err();
         assert_eq!(template(""), TemplateError::Empty);

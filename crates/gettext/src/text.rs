@@ -1,7 +1,7 @@
-//! A text with named placeholders, cut into segments once so that filling it in is one pass.
+//! A text with named placeholders. It is split into segments once, so that filling it in takes one pass.
 //!
-//! `%{name}` is a placeholder, `%%` a percent sign, any other `%` is refused: that is the part of Ruby's format strings
-//! that makes sense here, and stricter than what `msgfmt -c` checks under `ruby-format`.
+//! `%{name}` is a placeholder, `%%` is a percent sign, and any other `%` is refused. This is the useful part of Ruby's
+//! format strings. It is stricter than the check of `ruby-format` by `msgfmt -c`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,6 @@ use tidings_types::event_limits::PARAM_NAME_BYTES_MAX;
 use crate::bidi;
 use crate::error::{PlaceholderError, RenderError};
 
-/// A text ready to be filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Text {
     segments: Vec<Segment>,
@@ -53,7 +52,6 @@ impl Text {
         Ok(Self { segments })
     }
 
-    /// The different placeholders.
     pub(crate) fn placeholders(&self) -> BTreeSet<&str> {
         self.segments
             .iter()
@@ -83,7 +81,7 @@ impl Text {
     }
 }
 
-/// Whether a placeholder may be called so.
+/// Whether this can be the name of a placeholder.
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=PARAM_NAME_BYTES_MAX).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
@@ -94,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_filled_and_doubled_percent_signs_are_one() {
+    fn placeholders_are_filled_and_a_doubled_percent_sign_becomes_one() {
         let text = Text::parse("%{a}%{b}: 100%% %%{a} %{a}").unwrap();
         let params = [("a", ParamValue::Text("x%{b}%%".into())), ("b", ParamValue::Integer(7))];
         let params = params.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -103,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_percent_sign_is_refused_where_it_stands() {
+    fn a_lone_percent_sign_is_refused_with_its_position() {
         let long = format!("%{{{}}}", "x".repeat(65));
         for (text, at) in [
             ("100 %", 4),

@@ -1,12 +1,13 @@
-//! All languages of one domain: checking and rendering.
+//! The translations of one domain into all languages: checking and rendering.
 //!
-//! Translations are prepared when the set is made: each is cut into segments and compared with the source text of its
-//! own entry. [`Translations::check`] adds what only the templates tell, and reports; [`Translations::render`] passes
-//! over every translation that `check` would report for its template, so that a mistake costs a language one message
-//! and never a notification.
+//! Each translation is prepared when the set is made: it is split into segments, and compared with the source text of its
+//! entry. [`Translations::check`] also compares it with the templates, and reports all mistakes. [`Translations::render`]
+//! ignores every translation that `check` would report for the template. So a mistake costs the translation of one
+//! message into one language, but never a notification.
 //!
-//! A form that a single number takes (1 in Polish, 2 in Arabic) may leave out the count, since it says it in words. A
-//! form that several numbers take may not, where `msgfmt -c` is laxer: French uses one form for 0 and 1.
+//! A plural form that only one number takes (1 in Polish, 2 in Arabic) may leave out the count: its words say the number.
+//! A form that several numbers take must show the count. `msgfmt -c` is less strict there: French has one form for 0 and
+//! 1.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -24,21 +25,21 @@ use crate::text::Text;
 #[derive(Debug, Clone, Default)]
 pub struct Translations {
     languages: BTreeMap<String, Language>,
-    /// What is wrong with whole catalogues.
+    /// The mistakes of whole catalogues.
     problems: Vec<Problem>,
 }
 
-/// Something wrong with a catalogue. Shown as `pl, line 12, "Goal for %{team}!": msgstr[0] lacks %{team}`.
+/// A mistake in a catalogue. Shown as `pl, line 12, "Goal for %{team}!": msgstr[0] lacks %{team}`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{locale}, line {line}, {msgid:?}: {flaw}")]
 pub struct Problem {
-    /// Whose catalogue.
+    /// The locale of the catalogue.
     pub locale: Locale,
-    /// The line of the entry; that of the header for what concerns the whole file.
+    /// The line of the entry, or of the header for a mistake of the whole file.
     pub line: usize,
-    /// The entry; empty for the header.
+    /// The msgid of the entry; empty for the header.
     pub msgid: String,
-    /// What is wrong.
+    /// The mistake.
     pub flaw: Flaw,
 }
 
@@ -57,12 +58,12 @@ struct Message {
     msgid_plural: Option<String>,
     /// One text per plural form; empty if the entry is untranslated, fuzzy or malformed.
     forms: Vec<Text>,
-    /// What is wrong by the entry alone, taking every parameter for one that must be shown.
+    /// The mistakes that the entry alone shows, as if every form had to show every parameter.
     flaws: Vec<Flaw>,
 }
 
 impl Translations {
-    /// Prepares the catalogues. Of two for one locale the first is used; `check` reports the other.
+    /// Prepares the catalogues. If two have the same locale, the first is used and `check` reports the other.
     pub fn new(catalogues: Vec<(Locale, Catalogue)>) -> Self {
         let mut translations = Self::default();
         for (locale, catalogue) in catalogues {
@@ -78,14 +79,14 @@ impl Translations {
         translations
     }
 
-    /// The locales there are catalogues for, in alphabetical order.
+    /// The locales that have a catalogue, in alphabetical order.
     pub fn locales(&self) -> impl Iterator<Item = &Locale> {
         self.languages.values().map(|language| &language.locale)
     }
 
-    /// Everything that is wrong with the catalogues for these templates, by locale and line, at most
-    /// [`PROBLEM_COUNT_MAX`](crate::limits::PROBLEM_COUNT_MAX). Untranslated and fuzzy messages are no problem: they
-    /// fall back. Translations of no template are checked as far as their entry tells.
+    /// Finds the mistakes of the catalogues for these templates, ordered by locale and line, at most
+    /// [`PROBLEM_COUNT_MAX`](crate::limits::PROBLEM_COUNT_MAX). Untranslated and fuzzy messages are not mistakes: they
+    /// fall back. A translation without a template is compared only with its own source text.
     pub fn check<'a>(&self, templates: impl IntoIterator<Item = &'a Template>) -> Vec<Problem> {
         let mut by_key: HashMap<&Key, Vec<&Template>> = HashMap::new();
         for template in templates {
@@ -111,13 +112,13 @@ impl Translations {
         problems
     }
 
-    /// The text for a locale: the sound translation of the most special catalogue among the locale's fallbacks, else
-    /// the source text. A negative count takes the form of its absolute value. Filled-in texts are put into Unicode
-    /// isolates where the translation's locale is written right to left or the text has right-to-left characters (a
-    /// negative number only in the former case).
+    /// Renders the text for a locale. It takes the translation of the most specific catalogue among the locale's fallbacks
+    /// that has one without mistakes, else the source text. A negative count takes the plural form of its absolute value.
+    /// A filled-in text gets Unicode isolates if the translation's locale is written right to left or the text has
+    /// right-to-left characters. A negative number gets them only in the first case.
     ///
     /// # Errors
-    /// When the parameters do not fit the template ([`Template::check_params`]), and only then.
+    /// Only when the parameters do not fit the template ([`Template::check_params`]).
     pub fn render(
         &self,
         template: &Template,
@@ -134,11 +135,9 @@ impl Translations {
         }
         template.source(n).fill(params, false)
     }
-}
 
-impl Translations {
-    /// Whether a device of this locale gets a translation: a catalogue among the locale's fallbacks has a sound one. A
-    /// template without text needs none.
+    /// Whether a device of this locale gets a translation: a catalogue among the locale's fallbacks has one without
+    /// mistakes. A template without text needs none.
     pub fn translates(&self, template: &Template, locale: &Locale) -> bool {
         let has = |language: &Language| language.text(template, 1).is_some();
         template.key().msgid.is_empty() || locale.fallbacks().any(|tag| self.languages.get(tag).is_some_and(has))
@@ -158,7 +157,7 @@ impl Language {
         Self { right_to_left: bidi::is_right_to_left(locale.as_str()), locale, rule, messages }
     }
 
-    /// Notes what is wrong with a message as the translation of these templates, which have its key.
+    /// Adds the mistakes of a message as the translation of these templates. They have the message's key.
     fn check(&self, key: &Key, message: &Message, templates: &[&Template], problems: &mut Vec<Problem>) {
         let problem =
             |flaw| Problem { locale: self.locale.clone(), line: message.line, msgid: key.msgid.clone(), flaw };
@@ -194,12 +193,12 @@ impl Message {
         message
     }
 
-    /// Prepares the forms, or notes why that cannot be.
+    /// Prepares the forms, or adds the mistakes that prevent it.
     fn translate(&mut self, entry: &Entry) {
         self.compare_edges(entry);
         let sources = match sources(entry) {
             Ok(sources) => sources,
-            // Without the flag and without placeholder it is a text of somebody else's, which no template asks for.
+            // Without the flag and without a placeholder, the entry belongs to another program, not to a template.
             Err(_) if !entry.flags.contains("ruby-format") => return,
             Err(error) => return self.flaws.push(Flaw::Source(error)),
         };
@@ -237,7 +236,7 @@ impl Message {
         self.flaws.extend(unknown.map(|name| Flaw::UnknownPlaceholder { form, name: (*name).to_owned() }));
     }
 
-    /// What is wrong with this entry as the translation of a template with the same key.
+    /// The mistakes of this entry as the translation of a template with the same key.
     fn flaws_for<'a>(&'a self, template: &'a Template, rule: &'a PluralRule) -> impl Iterator<Item = Flaw> + 'a {
         let excused = |flaw: &&Flaw| {
             let count = template.count();
@@ -248,15 +247,15 @@ impl Message {
         differs.into_iter().chain(self.flaws.iter().filter(move |flaw| !excused(flaw)).cloned())
     }
 
-    /// Whether what is missing may be the count, left out of a plural form that a single number takes.
+    /// Whether the missing placeholder may be the count, in a plural form that only one number takes.
     fn lacks_count(&self, flaw: &Flaw, rule: &PluralRule) -> bool {
         self.msgid_plural.is_some()
             && matches!(flaw, Flaw::MissingPlaceholder { form, .. } if rule.only(*form).is_some())
     }
 }
 
-/// The placeholders of an entry's source texts. A count cannot be told from other parameters here; only one that the
-/// singular leaves out is allowed, and [`Plural`](crate::Plural) needs its name.
+/// The placeholders of an entry's source texts. The entry does not say which of them is the count. The singular may leave
+/// out placeholders of the plural, but not the other way round.
 fn sources(entry: &Entry) -> Result<BTreeSet<String>, TemplateError> {
     let singular = Template::new(entry.msgctxt.as_deref(), &entry.msgid, None)?;
     let mut names: BTreeSet<String> = singular.placeholders().map(str::to_owned).collect();

@@ -1,11 +1,11 @@
-//! One message of a PO file, with all that stands beside it.
+//! One message of a PO file, with its comments and flags.
 
 use std::collections::BTreeSet;
 
 /// A message and its translation. The header is the entry with the empty msgid and no context.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Entry {
-    /// The line of its msgid, counted from 1.
+    /// The line of the msgid, counted from 1.
     pub line: usize,
     /// Translators' comments, `#`.
     pub comments: Vec<String>,
@@ -13,40 +13,40 @@ pub struct Entry {
     pub extracted: Vec<String>,
     /// Where the text is used, `#:`.
     pub references: Vec<String>,
-    /// Flags, `#,`; `ruby-format` is always among them if a source text has a placeholder.
+    /// Flags, `#,`. They include `ruby-format` if a source text has a placeholder.
     pub flags: BTreeSet<String>,
-    /// The source text a fuzzy translation was made for, `#|`.
+    /// The source text that a fuzzy translation was made for, `#|`.
     pub previous: Previous,
-    /// No longer used, kept for its translation, `#~`.
+    /// The message is no longer used, and is kept for its translation, `#~`.
     pub obsolete: bool,
     /// The context.
     pub msgctxt: Option<String>,
     /// The source text.
     pub msgid: String,
-    /// The source text for other numbers than one.
+    /// The source text for numbers other than one.
     pub msgid_plural: Option<String>,
-    /// The translation, one text per plural form; exactly one without plural. Empty: not translated.
+    /// The translation: one text per plural form, or exactly one without plural. An empty text is not translated.
     pub msgstr: Vec<String>,
 }
 
-/// The source text an entry had before.
+/// An earlier source text of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Previous {
-    /// Its context.
+    /// The context.
     pub msgctxt: Option<String>,
-    /// Its text.
+    /// The source text.
     pub msgid: Option<String>,
-    /// Its plural text.
+    /// The source text for numbers other than one.
     pub msgid_plural: Option<String>,
 }
 
 impl Entry {
-    /// Marked as doubtful by a tool or a translator: not to be shown to anybody.
+    /// Whether a tool or a translator has marked the translation as doubtful. It is not rendered.
     pub fn is_fuzzy(&self) -> bool {
         self.flags.contains("fuzzy")
     }
 
-    /// In use, not doubtful, and with a text for at least one form.
+    /// Whether the entry is in use, not fuzzy, and has a text for at least one form.
     pub fn is_translated(&self) -> bool {
         !self.obsolete && !self.is_fuzzy() && self.msgstr.iter().any(|text| !text.is_empty())
     }

@@ -1,8 +1,8 @@
-//! From the lines of a PO file to its entries.
+//! Parses the lines of a PO file into entries, in one pass.
 //!
-//! One pass. A [`Draft`] is the entry being read; keywords may only come in the order msgctxt, msgid, msgid_plural,
-//! msgstr, which [`Part`] expresses as numbers. A comment or an earlier keyword after msgstr begins the next entry.
-//! Memory is what the entries hold, plus one key per entry to find duplicates.
+//! A [`Draft`] is the entry that is being read. Its keywords must come in the order msgctxt, msgid, msgid_plural, msgstr;
+//! the order of [`Part`] expresses this. A comment or an earlier keyword after msgstr begins the next entry. The parser
+//! stores the entries, and one key per entry to find duplicates.
 
 use std::collections::HashMap;
 use std::str::Chars;
@@ -33,7 +33,7 @@ pub(super) fn entries(bytes: &[u8]) -> Result<Vec<Entry>, PoError> {
     Ok(parser.entries)
 }
 
-/// The parts of a message in the order they must come.
+/// The parts of a message, in their required order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Part {
     #[default]
@@ -57,11 +57,11 @@ struct Draft {
     entry: Entry,
     part: Part,
     previous_part: Part,
-    /// The part a line with only a string continues is that of `#|`.
+    /// The last keyword was in a `#|` line. A line with only a string continues it.
     in_previous: bool,
-    /// A string has followed the last keyword.
+    /// The last keyword has a string.
     filled: bool,
-    /// msgstr came with an index.
+    /// The last msgstr had an index.
     indexed: bool,
 }
 
@@ -79,14 +79,14 @@ impl Parser {
         }
         self.begin_comment()?;
         if comment.ends_with('\\') {
-            return Err(PoProblem::CommentContinued); // Gettext would take the next line for a part of the comment.
+            return Err(PoProblem::CommentContinued); // gettext joins the next line to the comment.
         }
         let entry = &mut self.draft.entry;
         let text = |kind: char| comment.strip_prefix(kind).map(|text| text.trim_ascii().to_owned());
         if let Some(flags) = comment.strip_prefix(',') {
             for flag in flags.split(',').map(str::trim_ascii).filter(|flag| !flag.is_empty()) {
                 if flag.ends_with('\\') {
-                    return Err(PoProblem::CommentContinued); // Flags are sorted: written, it may be the last.
+                    return Err(PoProblem::CommentContinued); // Flags are written sorted, so this may become the last.
                 }
                 entry.flags.insert(flag.to_owned());
             }
@@ -100,7 +100,7 @@ impl Parser {
         Ok(())
     }
 
-    /// A comment may stand before a message or after it, where it belongs to the next.
+    /// A comment must be before or after a message. A comment after a message begins the next one.
     fn begin_comment(&mut self) -> Result<(), PoProblem> {
         match self.draft.part {
             Part::Comments => self.draft.check_filled(),
@@ -109,7 +109,7 @@ impl Parser {
         }
     }
 
-    /// A line of `#|`, without the mark.
+    /// Reads a `#|` line, without the mark.
     fn previous(&mut self, text: &str) -> Result<(), PoProblem> {
         if text.starts_with('"') {
             if !self.draft.in_previous {
@@ -137,7 +137,7 @@ impl Parser {
         draft.append(strings)
     }
 
-    /// A line of a message, without the `#~` of an obsolete one.
+    /// Reads a line of a message, without the `#~` of an obsolete message.
     fn statement(&mut self, text: &str, obsolete: bool) -> Result<(), PoProblem> {
         if text.is_empty() {
             return Ok(());
@@ -174,13 +174,13 @@ impl Parser {
 
     fn end(&mut self) -> Result<(), PoProblem> {
         match self.draft.part {
-            Part::Comments => Ok(()), // Comments after the last message belong to none.
+            Part::Comments => Ok(()), // Comments after the last message are dropped.
             Part::Msgstr => self.finish(),
             _ => Err(PoProblem::MsgstrMissing),
         }
     }
 
-    /// The draft is complete.
+    /// Adds the complete draft to the entries.
     fn finish(&mut self) -> Result<(), PoProblem> {
         self.draft.check_filled()?;
         let mut entry = std::mem::take(&mut self.draft).entry;
@@ -238,7 +238,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The text the next string is appended to; `None` before any keyword.
+    /// The text that the next string is appended to. `None` before any keyword.
     fn target(&mut self) -> Option<&mut String> {
         let Self { entry, part, previous_part, in_previous, .. } = self;
         let previous = &mut entry.previous;
@@ -276,13 +276,13 @@ impl Draft {
     }
 }
 
-/// The keyword and the rest of the line; a quotation mark may follow the keyword at once.
+/// Splits a line after its keyword. A quotation mark may follow the keyword without a space.
 fn split_keyword(text: &str) -> (&str, &str) {
     let end = text.find(|character: char| character.is_ascii_whitespace() || character == '"').unwrap_or(text.len());
     text.split_at(end)
 }
 
-/// Appends the string whose opening mark is already taken; gives what follows its closing mark.
+/// Appends the string that continues after its opening quotation mark. Returns what follows the closing one.
 fn unquote<'a>(quoted: &'a str, out: &mut String) -> Result<&'a str, PoProblem> {
     let mut rest = quoted.chars();
     loop {
@@ -295,7 +295,7 @@ fn unquote<'a>(quoted: &'a str, out: &mut String) -> Result<&'a str, PoProblem> 
     }
 }
 
-/// What a backslash and the characters after it stand for, as in C.
+/// Reads an escape sequence after its backslash, as in C.
 fn escaped(rest: &mut Chars<'_>) -> Result<char, PoProblem> {
     let sequence = rest.as_str();
     Ok(match rest.next().ok_or(PoProblem::StringUnterminated)? {
@@ -317,7 +317,7 @@ fn escaped(rest: &mut Chars<'_>) -> Result<char, PoProblem> {
     })
 }
 
-/// A character by its code; beyond ASCII it would be a byte of some encoding, which nobody needs in UTF-8.
+/// Reads a character by its code. A code beyond ASCII is refused: it would be a single byte, which is not valid UTF-8.
 fn code<'a>(rest: &mut Chars<'a>, text: &'a str, radix: u32, digits_max: usize) -> Result<char, PoProblem> {
     let digits = text.chars().take(digits_max).take_while(|character| character.is_digit(radix)).count();
     let (digits, after) = text.split_at(digits);

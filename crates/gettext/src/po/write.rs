@@ -1,4 +1,4 @@
-//! The canonical form of a PO file: what `msgcat --no-wrap` writes, without reordering.
+//! Writes the canonical form of a PO file. It is what `msgcat --no-wrap` writes, without reordering.
 
 use std::fmt::Write as _;
 
@@ -78,7 +78,7 @@ fn escape(out: &mut String, character: char) {
         '\x0c' => out.push_str("\\f"),
         '"' => out.push_str("\\\""),
         '\\' => out.push_str("\\\\"),
-        // Three digits always, so that a digit that follows is not taken for one of them.
+        // Always three digits, so that a digit after them is not read as part of the code.
         _ if character.is_ascii_control() => {
             let _ = write!(out, "\\{:03o}", u32::from(character));
         }

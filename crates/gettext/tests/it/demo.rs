@@ -1,4 +1,4 @@
-//! The demo's texts: complete, sound and canonical in every language.
+//! The demo's texts are complete, correct and in the canonical form in every language.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use tidings_types::{Locale, ParamValue};
 
 use crate::{locale, msgfmt_verdict};
 
-/// Catalogue folders, and how many plural forms each language has.
+/// The folders of the catalogues, and the number of plural forms of each language.
 pub(crate) const LANGUAGES: [(&str, usize); 7] =
     [("ar", 6), ("de", 2), ("es", 2), ("fr", 2), ("ja", 1), ("pl", 3), ("pt_BR", 2)];
 
@@ -42,7 +42,7 @@ fn translations() -> Translations {
 }
 
 #[test]
-fn every_file_is_sound_canonical_and_accepted_by_msgfmt() {
+fn every_file_is_correct_canonical_and_accepted_by_msgfmt() {
     assert_eq!(translations().check(&templates()), []);
     for (language, form_count) in LANGUAGES {
         let text = file(language);
@@ -55,7 +55,7 @@ fn every_file_is_sound_canonical_and_accepted_by_msgfmt() {
 }
 
 #[test]
-fn a_flag_that_a_translation_site_dropped_or_denied_comes_back_when_the_file_is_written() {
+fn writing_a_file_restores_a_removed_or_negated_flag() {
     let text = file("ar");
     for damage in ["", "#, no-ruby-format\n"] {
         let damaged = text.replace("#, ruby-format\n", damage);
@@ -80,7 +80,7 @@ fn every_file_translates_every_template_and_nothing_else() {
 }
 
 #[test]
-fn a_goal_is_told_in_each_language() {
+fn a_goal_is_rendered_in_each_language() {
     let (translations, templates) = (translations(), templates());
     let text = |text: &str| ParamValue::Text(text.into());
     let number = ParamValue::Integer;
@@ -103,7 +103,7 @@ fn a_goal_is_told_in_each_language() {
     let goal = "%{scorer} scores in minute %{minute}. %{home} %{home_goals} – %{away_goals} %{away}";
     assert_eq!(render(goal, "en-GB"), "Alba scores in minute 63. Vega 2 – 1 Orion");
     assert_eq!(render(goal, "es-MX"), "Alba marca en el minuto 63. Vega 2 – 1 Orion");
-    assert_eq!(render(goal, "pt"), "Alba scores in minute 63. Vega 2 – 1 Orion", "Brazilian is not a fallback of pt");
+    assert_eq!(render(goal, "pt"), "Alba scores in minute 63. Vega 2 – 1 Orion", "pt-BR is not a fallback of pt");
     assert_eq!(render("Goal for %{team}!", "ar"), "هدف لفريق \u{2068}Vega\u{2069}!");
     let added = "%{minutes} minute added";
     assert_eq!(render(added, "pl"), "Doliczono 2 minuty");

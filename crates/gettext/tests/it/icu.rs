@@ -1,7 +1,7 @@
-//! Our evaluation of the usual `Plural-Forms` lines against ICU's plural rules, as Node has them.
+//! Compares [`PluralRule`] with the usual `Plural-Forms` lines to ICU's plural rules, as Node has them.
 //!
-//! Both must divide the numbers into the same classes. Where gettext's line knowingly differs from CLDR the row says
-//! how, by renaming CLDR's category; a row whose difference no longer shows fails.
+//! Both must divide the numbers into the same classes. If gettext's line is known to differ from CLDR, the row renames
+//! CLDR's category. The test fails if a known difference does not show any more.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -15,7 +15,7 @@ const RUSSIAN: &str =
 const ONE: &str = "nplurals=1; plural=0;";
 const OVER_ONE: &str = "nplurals=2; plural=n > 1;";
 
-/// CLDR gives whole millions a form of their own.
+/// CLDR has a separate form for whole millions.
 const MILLIONS: Option<Known> = Some(|_, category| (category == "many").then_some("other"));
 
 const RULES: [(&str, &str, Option<Known>); 31] = [
@@ -47,19 +47,19 @@ const RULES: [(&str, &str, Option<Known>); 31] = [
     ("ro", "nplurals=3; plural=n==1 ? 0 : n==0 || (n%100>0 && n%100<20) ? 1 : 2;", None),
     ("ar", "nplurals=6; plural=n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5;", None),
     ("cy", "nplurals=6; plural=n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n==3 ? 3 : n==6 ? 4 : 5;", None),
-    // Gettext's last form is 0 alone; CLDR's "zero" is also 10 to 20, 30 and so on.
+    // Gettext's last form is only for 0. CLDR's "zero" is also for 10 to 20, 30 and so on.
     (
         "lv",
         "nplurals=3; plural=n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2;",
         Some(|n, category| (category == "zero" && n != 0).then_some("other")),
     ),
-    // Three forms against five.
+    // Gettext has three forms, CLDR five.
     (
         "ga",
         "nplurals=3; plural=n==1 ? 0 : n==2 ? 1 : 2;",
         Some(|_, category| matches!(category, "few" | "many").then_some("other")),
     ),
-    // No dual.
+    // Gettext has no dual.
     ("he", super::TWO, Some(|_, category| (category == "two").then_some("other"))),
 ];
 

@@ -1,6 +1,7 @@
-//! The crate from outside: PO files in and out, checks, rendering, and foreign programs as judges.
+//! The public interface: reading and writing PO files, checks, rendering, and comparisons with other programs.
 //!
-//! `msgfmt` (GNU gettext) and `node` (for ICU's plural rules) must be installed; a test that needs one fails without.
+//! `msgfmt` (GNU gettext) and `node` (for ICU's plural rules) must be installed. Without them, the tests that need them
+//! fail.
 
 mod demo;
 mod icu;
@@ -14,7 +15,7 @@ use std::process::{Command, Stdio};
 use tidings_gettext::{Catalogue, Problem, Template, Translations};
 use tidings_types::Locale;
 
-/// A header for a file in this language; entries may follow.
+/// A header for a file in this language. Entries may follow.
 fn header(language: &str, plural_forms: &str) -> String {
     format!(
         "msgid \"\"\nmsgstr \"\"\n\"Language: {language}\\n\"\n\"MIME-Version: 1.0\\n\"\n\
@@ -35,7 +36,7 @@ fn translations(files: &[(&str, &str)]) -> Translations {
     Translations::new(files.iter().map(read).collect())
 }
 
-/// What we say of a file: nothing, or the first complaints.
+/// Checks a file with this crate. The error has all mistakes.
 fn our_verdict(name: &str, text: &[u8], templates: &[Template]) -> Result<(), String> {
     let catalogue = Catalogue::parse(text).map_err(|error| error.to_string())?;
     let problems = Translations::new(vec![(locale(name), catalogue)]).check(templates);
@@ -46,7 +47,7 @@ fn our_verdict(name: &str, text: &[u8], templates: &[Template]) -> Result<(), St
     }
 }
 
-/// What `msgfmt -c` says of a file.
+/// Checks a file with `msgfmt -c`.
 fn msgfmt_verdict(text: &[u8]) -> Result<(), String> {
     let mut msgfmt = Command::new("msgfmt")
         .args(["-c", "-o", "/dev/null", "-"])

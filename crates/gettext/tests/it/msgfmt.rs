@@ -1,4 +1,4 @@
-//! GNU gettext as the judge of what we write, and as a lower bound of what we refuse.
+//! Comparison with GNU `msgfmt`: it accepts what this crate writes, and this crate refuses what `msgfmt` refuses.
 
 use proptest::prelude::*;
 use tidings_gettext::{Catalogue, Entry, Plural, Template, pot};
@@ -23,12 +23,11 @@ fn the_pot_of_any_templates_is_accepted() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Drawn from the canonical form of files that our check finds sound.
     #[test]
-    fn every_sound_file_we_write_is_accepted(entries_wanted in some_entries()) {
+    fn msgfmt_accepts_every_correct_file_in_the_canonical_form(entries_wanted in some_entries()) {
         let mut text = header("de", TWO);
         for (index, mut entry) in entries_wanted.into_iter().enumerate() {
-            // Translations alike to their source are mostly sound, so that much is left to judge.
+            // A translation that equals its source is mostly correct. So many files get as far as msgfmt.
             match index % 3 {
                 0 | 1 => entry.msgstr = std::iter::once(&entry.msgid).chain(&entry.msgid_plural).cloned().collect(),
                 _ => entry.msgstr.fill(String::new()),
@@ -44,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn what_msgfmt_refuses_we_refuse(
+    fn a_file_that_msgfmt_refuses_is_refused(
         language in prop::sample::select(vec!["ar", "pl", "ja", "fr"]),
         mutations in prop::collection::vec(mutation(), 1..4),
     ) {
@@ -57,7 +56,7 @@ proptest! {
     }
 }
 
-/// A message as simply as it can be written.
+/// Writes a message in the simplest form.
 fn plain(entry: &Entry) -> String {
     let quote = |text: &str| {
         let escaped: String = text
@@ -84,7 +83,7 @@ fn plain(entry: &Entry) -> String {
     out
 }
 
-/// What translators, editors and merges do to a file.
+/// The damage that translators, editors and merges do to a file.
 #[derive(Debug, Clone)]
 enum Mutation {
     Insert(prop::sample::Index, &'static str),

@@ -10,12 +10,12 @@ use tidings_gettext::{Catalogue, Entry, PoProblem, Previous};
 
 use crate::{TWO, demo, header};
 
-/// Entries as they are, without where they stand.
+/// The entries without their line numbers.
 pub(crate) fn entries(catalogue: &Catalogue) -> Vec<Entry> {
     catalogue.entries().iter().map(|entry| Entry { line: 0, ..entry.clone() }).collect()
 }
 
-/// Texts of what makes trouble in PO files.
+/// Texts with parts that are difficult in PO files.
 fn text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         4 => "[a-zé日]{1,4}",
@@ -59,7 +59,7 @@ fn entry() -> impl Strategy<Value = Entry> {
     )
 }
 
-/// Entries of which no two have the same text.
+/// Entries with different texts.
 pub(crate) fn some_entries() -> impl Strategy<Value = Vec<Entry>> {
     vec(entry(), 0..6).prop_map(|mut entries| {
         for (index, entry) in entries.iter_mut().enumerate() {
@@ -69,7 +69,7 @@ pub(crate) fn some_entries() -> impl Strategy<Value = Vec<Entry>> {
     })
 }
 
-/// Writes a file in a style other than ours: strings cut anywhere, codes instead of escapes, odd spacing.
+/// Writes a file in another style: strings split anywhere, codes instead of escapes, unusual spaces.
 fn foreign_style(entries: &[Entry], cut: usize) -> String {
     let quote = |text: &str, mark: &str| -> String {
         let characters: Vec<char> = text.chars().collect();
@@ -80,7 +80,8 @@ fn foreign_style(entries: &[Entry], cut: usize) -> String {
                     '"' | '\\' => format!("\\{character}"),
                     '\n' => "\\n".to_owned(),
                     '\r' | '\x07' => format!("\\{:03o}", u32::from(*character)),
-                    '\x01' => "\\x01\"  \"".to_owned(), // Closed at once: any hexadecimal digit would belong to it.
+                    // A new string, because a hexadecimal digit after the code would belong to the code.
+                    '\x01' => "\\x01\"  \"".to_owned(),
                     other => other.to_string(),
                 })
                 .collect()
@@ -115,7 +116,7 @@ fn foreign_style(entries: &[Entry], cut: usize) -> String {
 
 proptest! {
     #[test]
-    fn a_file_is_read_whatever_its_style_and_keeps_its_contents_when_written(
+    fn a_file_in_any_style_is_read_and_keeps_its_content_when_written(
         wanted in some_entries(),
         cut in 1usize..20,
     ) {
@@ -149,14 +150,14 @@ proptest! {
     }
 }
 
-/// Eight lines of header, an empty one, then the text: its first line is line 9.
+/// Parses a header (eight lines with the empty line after it) and the text. The line is counted in the text.
 fn problem(text: &str) -> (usize, PoProblem) {
     let error = Catalogue::parse((header("de", TWO) + text).as_bytes()).expect_err(text);
     (error.line - 8, error.problem)
 }
 
 #[test]
-fn a_mistake_is_found_in_its_line() {
+fn a_mistake_is_reported_with_its_line() {
     use PoProblem::*;
     let escape = |found: &str| Escape { found: found.into() };
     let order = |keyword: &str| OutOfOrder { keyword: keyword.into() };
@@ -197,7 +198,7 @@ fn a_mistake_is_found_in_its_line() {
 }
 
 #[test]
-fn a_file_that_is_not_ours_to_read_is_refused() {
+fn a_file_without_header_or_with_another_encoding_is_refused() {
     let problem = |text: &[u8]| Catalogue::parse(text).unwrap_err().problem;
     let good = header("de", TWO);
     assert_eq!(problem(b""), PoProblem::HeaderMissing);
@@ -212,7 +213,7 @@ fn a_file_that_is_not_ours_to_read_is_refused() {
 }
 
 #[test]
-fn size_and_number_of_entries_are_bounded() {
+fn size_entries_and_plural_forms_are_bounded() {
     let mut large = header("de", TWO).into_bytes();
     large.resize(8 * 1024 * 1024, b'\n');
     assert!(Catalogue::parse(&large).is_ok());

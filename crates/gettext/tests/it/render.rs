@@ -1,4 +1,4 @@
-//! From template and parameters to the text of one language.
+//! Rendering of a template with parameters into one language.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +24,14 @@ fn two_of(goals: i64) -> BTreeMap<String, ParamValue> {
 const GOALS: &str = "msgid \"%{goals} goal for %{team}\"\nmsgid_plural \"%{goals} goals for %{team}\"\n";
 
 #[test]
-fn the_most_special_sound_translation_is_taken_and_else_the_source_text() {
+fn the_most_specific_correct_translation_is_taken_or_else_the_source_text() {
     let entry = |flag: &str, msgid: &str, text: &str| format!("{flag}msgid \"{msgid}\"\nmsgstr \"{text}\"\n");
     let brazil =
         header("pt_BR", TWO) + &entry("", "a", "a BR") + &entry("#, fuzzy\n", "b", "b BR") + &entry("", "c", "");
     let portugal = header("pt", TWO) + &entry("", "a", "a PT") + &entry("", "b", "b PT") + &entry("#~ ", "d", "d PT");
     let portugal = portugal.replace("#~ msgid \"d\"\nmsgstr", "#~ msgid \"d\"\n#~ msgstr");
     let set = translations(&[("pt-BR", &brazil), ("pt", &portugal)]);
-    assert_eq!(set.check([]), [], "untranslated and fuzzy are no problem");
+    assert_eq!(set.check([]), [], "untranslated and fuzzy messages are not mistakes");
     let render = |msgid: &str, name: &str| {
         set.render(&Template::new(None, msgid, None).unwrap(), &locale(name), &BTreeMap::new()).unwrap()
     };
@@ -49,7 +49,7 @@ fn the_most_special_sound_translation_is_taken_and_else_the_source_text() {
 }
 
 #[test]
-fn context_tells_alike_texts_apart() {
+fn the_context_distinguishes_messages_with_the_same_text() {
     let file = header("de", TWO)
         + "msgctxt \"time\"\nmsgid \"second\"\nmsgstr \"Sekunde\"\n\
         msgctxt \"rank\"\nmsgid \"second\"\nmsgstr \"zweiter\"\n";
@@ -62,13 +62,13 @@ fn context_tells_alike_texts_apart() {
 }
 
 #[test]
-fn the_files_rule_chooses_the_form_and_the_source_language_its_own() {
+fn a_translation_follows_the_rule_of_its_file_and_the_source_text_its_own_rule() {
     let file = header("pl", POLISH)
         + GOALS
         + "msgstr[0] \"gol: %{team}\"\nmsgstr[1] \"%{goals} gole: %{team}\"\n\
         msgstr[2] \"%{goals} goli: %{team}\"\n";
     let set = translations(&[("pl", &file)]);
-    assert_eq!(set.check(&[goals()]), [], "the form for 1 alone may leave out the count");
+    assert_eq!(set.check(&[goals()]), [], "a form that only 1 takes may leave out the count");
     for (n, polish, english) in [
         (0, "0 goli: Vega", "0 goals for Vega"),
         (1, "gol: Vega", "1 goal for Vega"),
@@ -82,7 +82,7 @@ fn the_files_rule_chooses_the_form_and_the_source_language_its_own() {
 }
 
 #[test]
-fn a_parameter_that_is_missing_is_named_even_if_the_translation_would_not_show_it() {
+fn a_missing_parameter_is_named_even_if_the_translation_does_not_show_it() {
     let file = header("pl", POLISH)
         + GOALS
         + "msgstr[0] \"gol: %{team}\"\nmsgstr[1] \"%{goals} gole: %{team}\"\n\
@@ -96,7 +96,8 @@ fn a_parameter_that_is_missing_is_named_even_if_the_translation_would_not_show_i
     assert_eq!(render(text), Err(RenderError::CountNotInteger { name: "goals".into() }));
 }
 
-/// Checks one entry of a Polish catalogue for `template`; the flaws, and that what has one is not sent.
+/// Checks one entry of a Polish catalogue for `template` and returns the flaws. Also checks that an entry with flaws is
+/// not rendered.
 fn flaws(template: &Template, entry: &str) -> Vec<Flaw> {
     let file = header("pl", POLISH) + entry;
     let set = translations(&[("pl", &file)]);
@@ -113,7 +114,7 @@ fn flaws(template: &Template, entry: &str) -> Vec<Flaw> {
 }
 
 #[test]
-fn a_translation_that_does_not_fit_its_source_is_reported_and_never_sent() {
+fn a_translation_that_does_not_fit_its_source_is_reported_and_never_rendered() {
     let template = Template::new(None, "Goal for %{team}!", None).unwrap();
     let flaws_of = |text: &str| flaws(&template, &format!("msgid \"Goal for %{{team}}!\"\nmsgstr \"{text}\"\n"));
     let name = |name: &str| name.to_owned();
@@ -132,7 +133,7 @@ fn a_translation_that_does_not_fit_its_source_is_reported_and_never_sent() {
 }
 
 #[test]
-fn plural_forms_that_do_not_fit_are_reported_and_never_sent() {
+fn plural_forms_that_do_not_fit_are_reported_and_never_rendered() {
     let flaws_of = |forms: &[&str]| {
         let forms: String =
             forms.iter().enumerate().map(|(form, text)| format!("msgstr[{form}] \"{text}\"\n")).collect();
@@ -152,7 +153,7 @@ fn plural_forms_that_do_not_fit_are_reported_and_never_sent() {
 }
 
 #[test]
-fn what_is_wrong_with_a_whole_file_is_reported_at_its_header() {
+fn a_mistake_of_the_whole_file_is_reported_at_its_header() {
     let flaws = |files: &[(&str, &str)]| -> Vec<_> {
         translations(files).check([]).into_iter().map(|problem| (problem.line, problem.flaw)).collect()
     };
@@ -176,7 +177,7 @@ fn a_check_reports_the_first_thousand_problems() {
 
 proptest! {
     #[test]
-    fn whatever_a_translator_writes_is_either_reported_or_sent_and_never_an_error(
+    fn any_translation_is_either_reported_or_rendered_and_never_an_error(
         forms in proptest::collection::vec(
             "(%\\{team\\}|%\\{goals\\}|%\\{x\\}|%%|%|a| |ż|\\\\n){0,5}", 3
         ),
