@@ -1,10 +1,10 @@
-//! What a push costs the simulator of APNs: CPU time of its threads, divided by the notifications it accepted.
+//! Measures what a push costs the simulator of APNs: the CPU time of its threads per accepted notification.
 //!
 //! `cargo run --release -p tidings-simulator --example cost -- [PUSHES] [CONNECTIONS] [STREAMS] [THREADS]`
 //!
-//! A client of `h2`, on a thread of its own, sends notifications as the server does: each to another device, with an id
-//! of its own and one of four payloads. Everything must be accepted, and the ledger must have all of it. Linux only: the time is read
-//! from `/proc`.
+//! A client on `h2`, on a thread of its own, sends notifications as the server does: each to another device, with an id
+//! of its own and one of four payloads. All must be accepted, and the ledger must have all of them. Linux only: the time
+//! is read from `/proc`.
 #![expect(clippy::print_stdout, reason = "an example talks to a terminal")]
 
 use std::error::Error;
@@ -31,7 +31,7 @@ use uuid::Uuid;
 type Failure = Box<dyn Error>;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc; // As in the program.
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc; // The server's allocator.
 
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>());
@@ -59,7 +59,7 @@ fn main() -> Result<(), Failure> {
     let (elapsed, used) = (began.elapsed(), cpu_time()? - before);
     let summary = simulator.ledger().summary();
     if (summary.accepted, summary.notifications, summary.repeated) != (push_count, push_count, 0) {
-        return Err(format!("the ledger is not what was sent: {summary:?}").into());
+        return Err(format!("the ledger differs from what was sent: {summary:?}").into());
     }
     let micros = used.as_secs_f64() * 1e6 / push_count as f64;
     println!("{micros:.2} µs of CPU per push, {:.0} pushes/s", push_count as f64 / elapsed.as_secs_f64());
@@ -100,7 +100,7 @@ async fn send(
     let mut answers = JoinSet::new();
     let mut client = client.ready().await?;
     for number in numbers {
-        let place = free.clone().acquire_owned().await.expect("nobody closes it");
+        let place = free.clone().acquire_owned().await.expect("the semaphore is never closed");
         while answers.try_join_next().is_some() {}
         client = client.ready().await?;
         let (answer, mut body) = client.send_request(request(number, &bearer), false)?;
@@ -143,14 +143,14 @@ fn payload(number: u64) -> Bytes {
     Bytes::from_static(PAYLOADS[(number % 4) as usize].as_bytes())
 }
 
-/// What the threads of the simulator have used, to the hundredth of a second.
+/// The CPU time of the simulator's threads, in steps of 10 ms.
 fn cpu_time() -> Result<Duration, Failure> {
     let mut ticks = 0;
     for task in std::fs::read_dir("/proc/self/task")? {
         let stat = std::fs::read_to_string(task?.path().join("stat"))?;
         let (name, rest) = stat.rsplit_once(')').ok_or("no name in stat")?;
         if name.contains("(simulator-") {
-            // Fields 14 and 15 of the line, the third being the first behind the name (proc_pid_stat(5)).
+            // Fields 14 and 15 of the line (proc_pid_stat(5)). The first field after the name is field 3.
             ticks += rest.split_whitespace().skip(11).take(2).map(|field| field.parse().unwrap_or(0)).sum::<u64>();
         }
     }

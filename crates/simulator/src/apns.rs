@@ -1,10 +1,7 @@
-//! The Apple Push Notification service: its rules about a request, and the simulator that keeps them.
+//! The simulator of the Apple Push Notification service, and its rules about a request.
 
-use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::HeaderName;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
@@ -17,25 +14,25 @@ use uuid::Uuid;
 use crate::authentication::{Authority, TokenMemory};
 use crate::certificate::ShownCertificate;
 use crate::check::{Notification, Topics, check_head, check_payload};
-use crate::identity::{Identity, make_signing_key};
-use crate::ledger::{Accepted, Ledger};
-use crate::provider::{Answer, Effect, Headers, Provider, Scene};
-use crate::server::{Server, Setup};
-use crate::{Faults, FaultsError, LedgerEntry, Reason, SimulatorConfig, StartError};
+use crate::identity::make_signing_key;
+use crate::ledger::Accepted;
+use crate::provider::{Answer, Effect, Headers, Provider, RequestContext};
+use crate::server::{Server, simulator};
+use crate::{LedgerEntry, Reason, SimulatorConfig, StartError};
 
 const APNS_ID: HeaderName = HeaderName::from_static("apns-id");
 
-/// Told of each accepted notification, on the thread that accepted it: it must be quick and must not block.
+/// Called for each accepted notification, on the thread that accepted it. It must not block.
 pub type OnAccepted = Arc<dyn Fn(AcceptedNotification<'_>) + Send + Sync>;
 
-/// A notification at the moment of its acceptance; the answer is still to be sent.
+/// A notification at the moment of its acceptance, before the answer is sent.
 #[derive(Clone, Copy)]
 pub struct AcceptedNotification<'a> {
-    /// Whose it is.
+    /// The device.
     pub token: &'a DeviceToken,
-    /// Its id.
+    /// Its `apns-id`.
     pub apns_id: Uuid,
-    /// What it replaces.
+    /// Its `apns-collapse-id`.
     pub collapse_id: Option<&'a [u8]>,
     /// Its JSON.
     pub payload: &'a [u8],
@@ -45,92 +42,33 @@ pub struct AcceptedNotification<'a> {
 
 /// A simulated Apple Push Notification service.
 ///
-/// It runs on threads of its own until [`stop`](Self::stop) or drop. It can be made and used inside and outside of
-/// an asynchronous runtime; starting and stopping block for some milliseconds.
+/// It runs on threads of its own until [`stop`](Self::stop) or drop. It works inside and outside of an asynchronous
+/// runtime. Starting and stopping block for some milliseconds.
 pub struct ApnsSimulator {
     server: Server<Apns>,
-    ca_pem: String,
     key_pem: String,
     key_id: String,
     team_id: String,
 }
 
+simulator!(ApnsSimulator, SimulatorConfig, Reason, OnAccepted);
+
 impl ApnsSimulator {
-    /// Starts one: makes certificates and key, and listens.
-    ///
-    /// # Errors
-    /// When the faults break a rule, the address cannot be listened on, or a thread cannot be started.
-    pub fn start(config: SimulatorConfig) -> Result<Self, StartError> {
-        Self::start_inner(config, None)
-    }
-
-    /// Starts one that tells of each accepted notification.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub fn start_observed(config: SimulatorConfig, on_accepted: OnAccepted) -> Result<Self, StartError> {
-        Self::start_inner(config, Some(on_accepted))
-    }
-
     fn start_inner(config: SimulatorConfig, on_accepted: Option<OnAccepted>) -> Result<Self, StartError> {
-        config.faults.check()?;
-        let Identity { ca_pem, tls } =
-            Identity::make(config.client_ca_pem.as_deref(), &["h2"], &config.more_addresses)?;
         let (key_pem, public_key) = make_signing_key()?;
         let (key_id, team_id) = (config.key_id.clone(), config.team_id.clone());
         let authority = Authority { public_key, key_id: key_id.clone(), team_id: team_id.clone() };
-        let setup = Setup {
-            listen: config.listen,
-            more_addresses: config.more_addresses,
-            thread_count: config.thread_count,
-            connection_count_max: config.connection_count_max,
-            seed: config.seed,
-            ledger: Ledger::new(config.device_count_max, config.notification_count_max),
-            tls,
-            faults: config.faults,
-            credentials: Arc::from([authority]),
-        };
-        let apns = Apns { topics: config.topics, environment: config.environment, on_accepted };
-        Ok(Self { server: Server::start(setup, |_| apns)?, ca_pem, key_pem, key_id, team_id })
+        let apns = Apns { topics: config.topics.clone(), environment: config.environment, on_accepted };
+        Ok(Self { server: Server::start(config, Arc::from([authority]), |_| apns)?, key_pem, key_id, team_id })
     }
 
-    /// Listens again after a [`stop`](Self::stop), on the same port and with the same keys, ledger and faults; does
-    /// nothing if it runs.
-    ///
-    /// # Errors
-    /// When the port was taken meanwhile, or a thread cannot be started.
-    pub fn listen(&self) -> Result<(), StartError> {
-        self.server.listen()
-    }
-
-    /// Stops listening and drops all connections, answers still owed included; returns when the threads have ended.
-    pub fn stop(&self) {
-        self.server.stop();
-    }
-
-    /// Where it listens, also while stopped.
-    pub fn addr(&self) -> SocketAddr {
-        self.server.addr()
-    }
-
-    /// What each device got; lives on after the simulator.
-    pub fn ledger(&self) -> &Arc<Ledger> {
-        &self.server.shared().ledger
-    }
-
-    /// The certificate authority to trust, PEM. The server's names are `localhost`, `127.0.0.1`, `::1` and the further
-    /// addresses.
-    pub fn ca_pem(&self) -> &str {
-        &self.ca_pem
-    }
-
-    /// The key to sign provider tokens with: the content of a `.p8` file.
+    /// The key that signs provider tokens: the content of a `.p8` file.
     pub fn key_pem(&self) -> &str {
         &self.key_pem
     }
 
-    /// Makes another signing key for a team and takes its tokens as well; returns the key, PEM. A key that has this id
-    /// is replaced: its tokens are refused from now on, on running connections too.
+    /// Makes another signing key for a team and returns it, PEM. Provider tokens that it signs are accepted from now on.
+    /// An older key with this id is replaced: its tokens are refused from now on, on running connections too.
     ///
     /// # Errors
     /// When no key can be made.
@@ -153,30 +91,10 @@ impl ApnsSimulator {
     pub fn team_id(&self) -> &str {
         &self.team_id
     }
-
-    /// The faults in force.
-    pub fn faults(&self) -> Arc<Faults> {
-        self.server.shared().faults()
-    }
-
-    /// Changes the faults, for running connections too.
-    ///
-    /// # Errors
-    /// When one is outside its range; the old ones stay in force.
-    pub fn set_faults(&self, faults: Faults) -> Result<(), FaultsError> {
-        self.server.shared().set_faults(faults)
-    }
-}
-
-impl fmt::Debug for ApnsSimulator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApnsSimulator").field("addr", &self.addr()).finish_non_exhaustive()
-    }
 }
 
 /// APNs' rules.
 struct Apns {
-    /// Bundle identifiers that may be pushed to; without any, all.
     topics: Vec<String>,
     environment: Environment,
     on_accepted: Option<OnAccepted>,
@@ -186,16 +104,18 @@ struct Apns {
 struct Session {
     authorities: Arc<[Authority]>,
     tokens: TokenMemory,
-    /// What the client has shown instead of tokens.
+    /// The client's certificate, or the reason why it is refused. With it, tokens are ignored.
     certificate: Option<Result<ShownCertificate, Reason>>,
 }
 
 enum Head {
-    Right(Notification),
-    Wrong { reason: Reason, apns_id: Option<HeaderValue> },
+    Valid(Notification),
+    Invalid { reason: Reason, apns_id: Option<HeaderValue> },
 }
 
 impl Provider for Apns {
+    const PROTOCOLS: &'static [&'static str] = &["h2"];
+
     type Refusal = Reason;
     type Credentials = Arc<[Authority]>;
     type Session = Session;
@@ -207,7 +127,7 @@ impl Provider for Apns {
         Session { authorities, tokens: TokenMemory::default(), certificate }
     }
 
-    fn exchange(&self, session: &mut Session, authorities: Arc<[Authority]>) {
+    fn set_credentials(&self, session: &mut Session, authorities: Arc<[Authority]>) {
         if !Arc::ptr_eq(&session.authorities, &authorities) {
             session.tokens.forget_verdict();
             session.authorities = authorities;
@@ -222,29 +142,35 @@ impl Provider for Apns {
         let certified = session.certificate.as_ref().and_then(|shown| shown.as_ref().ok());
         let certified = certified.map(|certificate| certificate.topics.as_slice());
         match check_head(parts, Topics { bundles: &self.topics, certified }) {
-            Ok(notification) => Head::Right(notification),
-            Err(reason) => Head::Wrong { reason, apns_id: parts.headers.get(APNS_ID).cloned() },
+            Ok(notification) => Head::Valid(notification),
+            Err(reason) => Head::Invalid { reason, apns_id: parts.headers.get(APNS_ID).cloned() },
         }
     }
 
-    fn judge(&self, session: &mut Session, head: Head, payload: &[u8], scene: &mut Scene<'_, Self>) -> Answer {
+    fn judge(
+        &self,
+        session: &mut Session,
+        head: Head,
+        payload: &[u8],
+        context: &mut RequestContext<'_, Self>,
+    ) -> Answer {
         let (verdict, apns_id) = match head {
-            Head::Wrong { reason, apns_id } => (Err(reason), apns_id),
-            Head::Right(mut notification) => {
-                let (id, spelling) = notification.apns_id.take().unwrap_or_else(|| make_id(scene.rng));
-                let verdict = session.check_rest(&notification, payload, scene);
+            Head::Invalid { reason, apns_id } => (Err(reason), apns_id),
+            Head::Valid(mut notification) => {
+                let (id, spelling) = notification.apns_id.take().unwrap_or_else(|| make_id(context.rng));
+                let verdict = session.check_rest(&notification, payload, context);
                 if verdict.is_ok() {
-                    self.accept(&notification, id, payload, scene);
+                    self.accept(&notification, id, payload, context);
                 }
                 (verdict, Some(spelling))
             }
         };
         let mut answer = match verdict {
             Ok(()) => Answer::new(StatusCode::OK, Headers::None, ""),
-            Err(reason) => refuse(reason, scene),
+            Err(reason) => refuse(reason, context),
         };
         if let Some(mut apns_id) = apns_id {
-            // Used once: it must not churn the header compression's table (RFC 7541, 7.1.3).
+            // An id is sent only once, so it must not enter the table of the header compression (RFC 7541, 7.1.3).
             apns_id.set_sensitive(true);
             answer.headers = Headers::One(APNS_ID, apns_id);
         }
@@ -252,7 +178,7 @@ impl Provider for Apns {
             Ok(()) => Some(false),
             Err(reason) => reason.is_client_error().then_some(true),
         };
-        answer.effect = Effect { proves: session.tokens.has_taken_one(), punishes };
+        answer.effect = Effect { proves: session.tokens.has_accepted(), punishes };
         answer
     }
 
@@ -262,47 +188,47 @@ impl Provider for Apns {
 }
 
 impl Session {
-    /// What a request with a right head may still be rejected for; faults come last, they befall right ones only.
+    /// Checks what comes after the head: credential, payload and, for a valid request, faults.
     fn check_rest(
         &mut self,
         notification: &Notification,
         payload: &[u8],
-        scene: &Scene<'_, Apns>,
+        context: &RequestContext<'_, Apns>,
     ) -> Result<(), Reason> {
         match &self.certificate {
             Some(shown) => shown.as_ref().map(drop).map_err(|reason| *reason)?,
-            None => self.tokens.check(&self.authorities, notification.authorization.as_ref(), scene.now)?,
+            None => self.tokens.check(&self.authorities, notification.authorization.as_ref(), context.now)?,
         }
         check_payload(payload, notification.payload_bytes_max)?;
-        scene.check_fate(notification.token.as_bytes())
+        context.check_fate(notification.token.as_bytes())
     }
 }
 
 impl Apns {
-    fn accept(&self, notification: &Notification, apns_id: Uuid, payload: &[u8], scene: &Scene<'_, Self>) {
-        let (token, at) = (&notification.token, scene.now);
+    fn accept(&self, notification: &Notification, apns_id: Uuid, payload: &[u8], context: &RequestContext<'_, Self>) {
+        let (token, at) = (&notification.token, context.now);
         let collapse_id = notification.collapse_id.as_ref().map(HeaderValue::as_bytes);
         let accepted = Accepted { address: token.as_bytes(), id: apns_id, tag: collapse_id, title: None };
-        scene.ledger.record_accepted(&accepted, at);
+        context.ledger.record_accepted(&accepted, at);
         if let Some(on_accepted) = &self.on_accepted {
             on_accepted(AcceptedNotification { token, apns_id, collapse_id, payload, at });
         }
     }
 }
 
-fn refuse(reason: Reason, scene: &Scene<'_, Apns>) -> Answer {
-    scene.ledger.record_rejected(reason);
-    let body: Bytes = match reason.status() {
+fn refuse(reason: Reason, context: &RequestContext<'_, Apns>) -> Answer {
+    context.ledger.record_rejected(reason);
+    let body = match reason.status() {
         StatusCode::GONE => {
-            let since = scene.faults.gone_since.unwrap_or(scene.now);
-            format!("{{\"reason\":\"{reason}\",\"timestamp\":{}}}", since.as_millis()).into()
+            let since = context.faults.gone_since.unwrap_or(context.now);
+            format!("{{\"reason\":\"{reason}\",\"timestamp\":{}}}", since.as_millis())
         }
-        _ => reason.body(),
+        _ => format!("{{\"reason\":\"{reason}\"}}"),
     };
     Answer::new(reason.status(), Headers::None, body)
 }
 
-/// An id for a notification that came without.
+/// Makes an id for a notification that has none.
 fn make_id(rng: &mut Xoshiro256PlusPlus) -> (Uuid, HeaderValue) {
     let id = uuid::Builder::from_random_bytes(rng.random()).into_uuid();
     let text = id.hyphenated().to_string();

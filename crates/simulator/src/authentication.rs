@@ -1,11 +1,11 @@
-//! Provider tokens: whether a request's `authorization` is one APNs would take.
+//! Provider tokens: checks the `authorization` of a request as APNs does.
 //!
-//! A connection remembers the last token it has seen with its verdict, so the signature (some 60 µs) is checked once
-//! per token and connection; the age is checked at each request. APNs wants a new token at most every 20 minutes per
-//! connection; we measure between the issue times of two tokens that follow each other. A connection belongs to the key
-//! of its first token: a token of another key is good, but not here.
+//! A connection remembers its last token and the result of the check. So the signature (some 60 µs) is checked once per
+//! token and connection. The age is checked at each request. APNs allows a new token at most every 20 minutes per
+//! connection; the simulator measures between the issue times of two consecutive tokens. A connection is bound to the
+//! key of its first token: a valid token of another key is refused.
 //!
-//! On a connection with a certificate tokens are not looked at.
+//! On a connection with a client certificate, tokens are ignored.
 
 use std::time::Duration;
 
@@ -16,12 +16,10 @@ use tidings_types::Timestamp;
 
 use crate::Reason;
 
-/// How old a token may be.
 const AGE_MAX: Duration = Duration::from_secs(3600);
-/// The least time between two tokens of a connection.
 const UPDATE_INTERVAL_MIN: Duration = Duration::from_secs(20 * 60);
 
-/// Whose tokens are taken: one key of one team.
+/// A key of a team, whose tokens are accepted.
 #[derive(Clone)]
 pub(crate) struct Authority {
     pub(crate) public_key: DecodingKey,
@@ -33,8 +31,8 @@ pub(crate) struct Authority {
 #[derive(Default)]
 pub(crate) struct TokenMemory {
     last: Option<(HeaderValue, Result<Issued, Reason>)>,
-    /// The last token that was taken.
-    taken: Option<Issued>,
+    /// The last token that was accepted.
+    accepted: Option<Issued>,
 }
 
 /// When a token was issued, and by which key.
@@ -52,7 +50,6 @@ struct Claims {
 }
 
 impl TokenMemory {
-    /// Whether the request may pass.
     pub(crate) fn check(
         &mut self,
         authorities: &[Authority],
@@ -70,36 +67,36 @@ impl TokenMemory {
         if now.saturating_since(issued.at) > AGE_MAX {
             return Err(Reason::ExpiredProviderToken);
         }
-        if let Some(taken) = &self.taken {
-            if taken.team_id != issued.team_id {
+        if let Some(accepted) = &self.accepted {
+            if accepted.team_id != issued.team_id {
                 return Err(Reason::InvalidProviderToken);
             }
-            if taken.key_id != issued.key_id {
+            if accepted.key_id != issued.key_id {
                 return Err(Reason::UnrelatedKeyIdInToken);
             }
-            let apart = Duration::from_millis(taken.at.as_millis().abs_diff(issued.at.as_millis()));
+            let apart = Duration::from_millis(accepted.at.as_millis().abs_diff(issued.at.as_millis()));
             if !apart.is_zero() && apart < UPDATE_INTERVAL_MIN {
                 return Err(Reason::TooManyProviderTokenUpdates);
             }
         }
-        if self.taken.as_ref().is_none_or(|taken| taken.at != issued.at) {
-            self.taken = Some(issued.clone());
+        if self.accepted.as_ref().is_none_or(|accepted| accepted.at != issued.at) {
+            self.accepted = Some(issued.clone());
         }
         Ok(())
     }
 
-    /// The keys have changed: what was found about a token need not be true any more.
+    /// Checks the next token anew, because the keys have changed.
     pub(crate) fn forget_verdict(&mut self) {
         self.last = None;
     }
 
-    /// Whether any token was taken on this connection.
-    pub(crate) fn has_taken_one(&self) -> bool {
-        self.taken.is_some()
+    /// Whether any token was accepted on this connection.
+    pub(crate) fn has_accepted(&self) -> bool {
+        self.accepted.is_some()
     }
 }
 
-/// What a token says that is signed by one of ours.
+/// Reads a token that one of the authorities has signed.
 fn verify(authorities: &[Authority], authorization: &[u8]) -> Result<Issued, Reason> {
     let (scheme, token) = authorization.split_at_checked(7).ok_or(Reason::MissingProviderToken)?;
     if !scheme.eq_ignore_ascii_case(b"bearer ") {
@@ -155,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_taken_from_its_issue_until_an_hour_after() {
+    fn a_token_is_valid_for_one_hour() {
         let signer = Signer::new();
         let token = signer.sign("KEY", "TEAM", 10_000);
         let mut memory = TokenMemory::default();
@@ -166,19 +163,19 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_takes_a_new_token_only_every_twenty_minutes() {
+    fn a_connection_accepts_a_new_token_only_every_twenty_minutes() {
         let signer = Signer::new();
         let [first, early, late] = [10_000, 11_199, 11_200].map(|issue| signer.sign("KEY", "TEAM", issue));
         let mut memory = TokenMemory::default();
         assert_eq!(signer.check(&mut memory, &first, 11_200), Ok(()));
         assert_eq!(signer.check(&mut memory, &early, 11_200), Err(Reason::TooManyProviderTokenUpdates));
-        assert_eq!(signer.check(&mut memory, &first, 11_200), Ok(()), "the token in use stays good");
+        assert_eq!(signer.check(&mut memory, &first, 11_200), Ok(()), "the current token stays valid");
         assert_eq!(signer.check(&mut memory, &late, 11_200), Ok(()));
-        assert_eq!(signer.check(&mut TokenMemory::default(), &early, 11_200), Ok(()), "another connection is free");
+        assert_eq!(signer.check(&mut TokenMemory::default(), &early, 11_200), Ok(()), "another connection accepts it");
     }
 
     #[test]
-    fn a_connection_stays_with_the_key_of_its_first_token() {
+    fn a_connection_is_bound_to_the_key_of_its_first_token() {
         let [first, mut second, mut other_team] = [Signer::new(), Signer::new(), Signer::new()];
         second.authority.key_id = "SECOND".into();
         (other_team.authority.key_id, other_team.authority.team_id) = ("THIRD".into(), "OTHER".into());
@@ -190,7 +187,7 @@ mod tests {
         assert_eq!(check(&mut memory, &first.sign("KEY", "TEAM", 20_000)), Ok(()));
         let unrelated = second.sign("SECOND", "TEAM", 18_000);
         assert_eq!(check(&mut memory, &unrelated), Err(Reason::UnrelatedKeyIdInToken));
-        assert_eq!(check(&mut TokenMemory::default(), &unrelated), Ok(()), "a connection of its own takes it");
+        assert_eq!(check(&mut TokenMemory::default(), &unrelated), Ok(()), "another connection accepts it");
         let foreign = other_team.sign("THIRD", "OTHER", 18_000);
         assert_eq!(check(&mut memory, &foreign), Err(Reason::InvalidProviderToken));
         let mixed = second.sign("KEY", "TEAM", 20_000);
@@ -198,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_broken_tokens_are_named() {
+    fn foreign_and_malformed_tokens_are_refused() {
         let (signer, stranger) = (Signer::new(), Signer::new());
         let check = |value: &HeaderValue| signer.check(&mut TokenMemory::default(), value, 10_000);
         assert_eq!(check(&signer.sign("OTHER", "TEAM", 10_000)), Err(Reason::InvalidProviderToken));
@@ -213,8 +210,8 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_in_another_form_is_not_taken() {
-        // APNs wants R and S raw, 64 bytes, base64url without padding (RFC 7518, 3.4; RFC 7515, 2).
+    fn a_signature_in_another_encoding_is_refused() {
+        // A signature is R and S, raw, 64 bytes, in base64url without padding (RFC 7518, 3.4; RFC 7515, 2).
         let signer = Signer::new();
         let token = signer.sign("KEY", "TEAM", 10_000);
         for suffix in ["AAAAAAAA", "=="] {

@@ -1,20 +1,24 @@
-//! Certificates of developers: made as Apple makes them ([`PushAuthority`]), and read when a client shows one.
+//! Developers' certificates: [`PushAuthority`] issues them as Apple does, and [`ShownCertificate`] reads the one that a
+//! client shows.
 //!
-//! What a certificate is for stands in extensions of Apple's: 1.2.840.113635.100.6.3.1 for the sandbox,
-//! 1.2.840.113635.100.6.3.2 for production (both, or neither: either), 1.2.840.113635.100.6.3.6 the topics, each
-//! followed by a list of its kinds. A certificate for one topic has it as UID of its subject, and no list.
+//! | Apple's extension | Means |
+//! |---|---|
+//! | 1.2.840.113635.100.6.3.1 | valid for the sandbox |
+//! | 1.2.840.113635.100.6.3.2 | valid for production |
+//! | 1.2.840.113635.100.6.3.6 | the topics, each followed by a list of its kinds |
+//!
+//! A certificate with neither of the first two is valid for both. A certificate for a single topic has no list: the topic
+//! is the UID of its subject.
 
 use std::fmt;
 use std::time::Duration;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
-};
+use rcgen::{CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, date_time_ymd};
 use tidings_types::{Environment, Timestamp};
 use x509_parser::asn1_rs::{Any, FromDer as _, Oid, Sequence, Tag};
 use x509_parser::certificate::X509Certificate;
 
+use crate::identity::make_authority;
 use crate::{Reason, StartError};
 
 const SANDBOX: &[u64] = &[1, 2, 840, 113_635, 100, 6, 3, 1];
@@ -26,7 +30,7 @@ const DER_NULL: [u8; 2] = [5, 0];
 const DER_UTF8_STRING: u8 = 12;
 const DER_SEQUENCE: u8 = 48;
 
-/// One who issues certificates to developers, as Apple does.
+/// Issues certificates to developers, as Apple does.
 pub struct PushAuthority {
     ca_pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -42,35 +46,28 @@ pub struct PushCertificate {
 }
 
 impl PushAuthority {
-    /// A new one, with a key of its own.
+    /// Makes an authority with a key of its own.
     ///
     /// # Errors
     /// When no key can be made.
     pub fn new() -> Result<Self, StartError> {
-        let make = || {
-            let mut authority = CertificateParams::new(Vec::new())?;
-            authority.distinguished_name.push(DnType::CommonName, "Tidings simulator, developers");
-            authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-            let key = KeyPair::generate()?;
-            let ca_pem = authority.self_signed(&key)?.pem();
-            Ok(Self { ca_pem, issuer: Issuer::new(authority, key) })
-        };
-        make().map_err(StartError::Identity)
+        let (ca_pem, issuer) = make_authority("Tidings simulator, developers").map_err(StartError::Identity)?;
+        Ok(Self { ca_pem, issuer })
     }
 
-    /// The certificate to trust, PEM: [`crate::SimulatorConfig::client_ca_pem`].
+    /// The authority's certificate, PEM, for [`crate::SimulatorConfig::client_ca_pem`].
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// Issues a certificate for these topics, in one of the two worlds or in both, that ends at this second.
+    /// Issues a certificate for these topics. Without an environment it is valid in both. It expires at `ends_at`, in
+    /// whole seconds.
     ///
     /// # Errors
     /// When no key can be made.
     ///
     /// # Panics
-    /// When it ends after the year 9999.
+    /// When `ends_at` is after the year 9999.
     pub fn issue(
         &self,
         topics: &[&str],
@@ -109,7 +106,7 @@ impl PushAuthority {
     }
 }
 
-// Private keys do not belong into a log, not even these.
+// `Debug` must not show private keys.
 impl fmt::Debug for PushAuthority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PushAuthority").finish_non_exhaustive()
@@ -128,7 +125,7 @@ fn topic_list(topics: &[&str]) -> Vec<u8> {
     der(DER_SEQUENCE, &topics.iter().flat_map(named).collect::<Vec<_>>().concat())
 }
 
-/// A value as DER (X.690, 8.1).
+/// Encodes a value as DER (X.690, 8.1).
 fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let [.., high, low] = content.len().to_be_bytes();
     let length: &[u8] = match content.len() {
@@ -139,18 +136,18 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     [&[tag], length, content].concat()
 }
 
-/// The certificate that a client has shown, its issuer being checked already.
+/// The certificate that a client has shown. TLS has checked its issuer.
 pub(crate) struct ShownCertificate {
-    /// Topics that may be pushed to.
+    /// The topics that the client may push to.
     pub(crate) topics: Vec<String>,
 }
 
 impl ShownCertificate {
-    /// Reads it, for a service in this world.
+    /// Reads a certificate, and refuses one that is not valid for this environment.
     pub(crate) fn read(der: &[u8], environment: Environment) -> Result<Self, Reason> {
         let (_, certificate) = X509Certificate::from_der(der).map_err(|_| Reason::BadCertificate)?;
         let extension = |oid| {
-            let oid = Oid::from(oid).expect("two numbers and more make an OID");
+            let oid = Oid::from(oid).expect("an OID has at least two numbers");
             certificate.get_extension_unique(&oid).ok().flatten()
         };
         let (sandbox, production) = (extension(SANDBOX).is_some(), extension(PRODUCTION).is_some());
@@ -164,7 +161,7 @@ impl ShownCertificate {
         let topics = match extension(TOPICS) {
             Some(list) => read_topic_list(list.value).ok_or(Reason::BadCertificate)?,
             None => {
-                let user_id = Oid::from(USER_ID).expect("two numbers and more make an OID");
+                let user_id = Oid::from(USER_ID).expect("an OID has at least two numbers");
                 let mut ids = certificate.subject().iter_by_oid(&user_id);
                 ids.next().and_then(|id| id.as_str().ok()).map(ToOwned::to_owned).into_iter().collect()
             }

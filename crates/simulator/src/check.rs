@@ -1,7 +1,7 @@
-//! Whether a request is one that APNs would take: in this order method, path, repeated headers, `apns-id`, topic, push
-//! type, priority, collapse id, expiration; then the credential; then the payload.
+//! Checks a request as APNs does, in this order: method, path, repeated headers, `apns-id`, topic, push type, priority,
+//! collapse id, expiration; then the credential; then the payload.
 //!
-//! The first mistake is the one that is told. APNs documents the reasons but not the order.
+//! The answer names the first mistake. APNs documents the reasons but not the order.
 
 use http::request::Parts;
 use http::{HeaderValue, Method};
@@ -20,7 +20,7 @@ const PAYLOAD_BYTES_MAX: usize = 4096;
 const VOIP_PAYLOAD_BYTES_MAX: usize = 5120;
 const COLLAPSE_ID_BYTES_MAX: usize = 64;
 
-/// Push types and what they append to the bundle identifier; `mdm` has topics of another kind.
+/// Push types, and what their topics append to the bundle identifier. `mdm` has topics of another kind.
 const PUSH_TYPES: [(&str, &str); 11] = [
     ("alert", ""),
     ("background", ""),
@@ -35,10 +35,10 @@ const PUSH_TYPES: [(&str, &str); 11] = [
     ("mdm", ""),
 ];
 
-/// A request whose path and headers are right.
+/// A request with a valid path and valid headers.
 pub(crate) struct Notification {
     pub(crate) token: DeviceToken,
-    /// The sender's id and its spelling; APNs makes one if it has none.
+    /// The sender's id, and as it was spelt. Without it, APNs makes one.
     pub(crate) apns_id: Option<(Uuid, HeaderValue)>,
     pub(crate) collapse_id: Option<HeaderValue>,
     pub(crate) authorization: Option<HeaderValue>,
@@ -58,7 +58,7 @@ struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// One walk over the headers: as quick as a single look-up in a map of this size.
+    /// Reads all headers in one pass, which costs as much as a single look-up in a map of this size.
     fn read(parts: &'a Parts) -> Self {
         let mut headers = Self::default();
         for (name, value) in &parts.headers {
@@ -78,16 +78,16 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// Which topics a request may have.
+/// The topics that a request may have.
 #[derive(Clone, Copy)]
 pub(crate) struct Topics<'a> {
-    /// Bundle identifiers; without any, all.
+    /// Bundle identifiers; empty allows all.
     pub(crate) bundles: &'a [String],
-    /// Those of the connection's certificate, to the letter. If it has only one, a request need not name it.
+    /// The topics of the client's certificate. If there is only one, a request need not name it.
     pub(crate) certified: Option<&'a [String]>,
 }
 
-/// Checks what comes before the credential.
+/// Checks method, path and headers.
 pub(crate) fn check_head(parts: &Parts, topics: Topics<'_>) -> Result<Notification, Reason> {
     if parts.method != Method::POST {
         return Err(MethodNotAllowed);
@@ -128,7 +128,7 @@ pub(crate) fn check_head(parts: &Parts, topics: Topics<'_>) -> Result<Notificati
     })
 }
 
-/// Checks the payload. APNs has no reason of its own for a body that is no JSON object: it has nothing to show.
+/// Checks the payload. APNs has no reason for a body that is not a JSON object, so it is `PayloadEmpty` here.
 pub(crate) fn check_payload(payload: &[u8], bytes_max: usize) -> Result<(), Reason> {
     if payload.is_empty() {
         return Err(PayloadEmpty);
@@ -144,7 +144,7 @@ pub(crate) fn check_payload(payload: &[u8], bytes_max: usize) -> Result<(), Reas
 }
 
 fn check_id(value: &HeaderValue) -> Result<(Uuid, HeaderValue), Reason> {
-    // `Uuid` would also read the forms without hyphens or in braces.
+    // `Uuid` also reads the forms without hyphens or in braces.
     if value.len() != 36 {
         return Err(BadMessageId);
     }

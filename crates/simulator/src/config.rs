@@ -1,9 +1,8 @@
-//! How a simulator is set up, how it misbehaves, and the drawing of one request's fate.
+//! How a simulator is set up, which faults it has, and which of them a request meets.
 //!
-//! [`SimulatorConfig`], [`FcmConfig`] and [`WebPushConfig`] stand for a run; [`Faults`] may be replaced while it runs,
-//! and are checked whole before they are taken. Drawing is pure: the same seed and order of requests meet the same fate
-//! ([`Faults`] says how far that goes). Nothing here waits or answers; what a fate does to a stream is the connection's
-//! part.
+//! A [`SimulatorConfig`] is fixed for a run. [`Faults`] can be replaced while the simulator runs; all fields are checked
+//! before the new faults are used. The draw for a request ([`Fate`]) is pure: the same seed and order of requests give
+//! the same result ([`Faults`] says how far that goes). Nothing here waits or answers: the connection applies the fate.
 
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,48 +19,62 @@ use crate::{FaultsError, FcmReason, Reason, Refusal, WebPushReason};
 /// The highest stream limit that can be announced; HTTP/2 itself would allow 2³¹ − 1.
 pub const STREAM_LIMIT_MAX: u32 = 10_000;
 
-/// Addresses that can be declared dead.
+/// The most entries of [`Faults::dead_addresses`].
 const ADDRESS_COUNT_MAX: usize = 64;
 
-/// The latest that an access token may expire, which is how long Google's live.
+/// The longest life of an access token: what Google gives.
 const ACCESS_TOKEN_SECONDS_MAX: u64 = 3600;
 
-/// How a simulator of APNs is set up; the default is one thread on a free loopback port, without faults.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SimulatorConfig {
-    /// Where it listens; port 0 takes a free one and keeps it.
+/// How a simulator is set up. The default is one thread on a free loopback port, without faults.
+///
+/// One type serves all providers, as [`Faults`] does: `SimulatorConfig` for APNs, [`FcmConfig`] and [`WebPushConfig`]
+/// for the others. Where a field names a provider, the other providers ignore the field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SimulatorConfig<R = Reason> {
+    /// Where it listens. Port 0 takes a free port and keeps it.
     pub listen: SocketAddr,
-    /// Where else it listens, on the same port.
+    /// Further addresses to listen on, with the same port.
     pub more_addresses: Vec<IpAddr>,
-    /// Threads, each with a runtime of its own; connections go to them in turn. At least 1.
+    /// Threads, each with a runtime of its own; connections are assigned round-robin. At least 1.
     pub thread_count: usize,
-    /// Connections per thread; one more is closed at once.
+    /// Connections per thread; further ones are closed at once.
     pub connection_count_max: usize,
-    /// What all chances are drawn from.
+    /// The seed of all random decisions. Web Push: of the browsers' keys too, so a simulator with the same port and seed
+    /// has the same endpoints.
     pub seed: u64,
-    /// The name of the signing key, ten characters at APNs.
-    pub key_id: String,
-    /// The name of the developer team, ten characters at APNs.
-    pub team_id: String,
-    /// Bundle identifiers that may be pushed to; without any, all.
-    pub topics: Vec<String>,
-    /// Certificates (PEM) of those who may issue client certificates; without any, no client is asked for one. A client
-    /// that shows one is judged by it and not by provider tokens; one that shows none is judged as ever.
-    pub client_ca_pem: Option<String>,
-    /// Which of APNs' two worlds this is: certificates for the other one are refused.
-    pub environment: Environment,
-    /// Devices the ledger keeps; acceptances for one more are only counted ([`LedgerSummary::unrecorded`]).
+    /// Devices the ledger keeps; notifications for further devices are only counted ([`LedgerSummary::unrecorded`]).
     ///
     /// [`LedgerSummary::unrecorded`]: crate::LedgerSummary::unrecorded
     pub device_count_max: usize,
-    /// Notifications the ledger keeps, some 50 bytes each; acceptances of one more are only counted.
+    /// Notifications the ledger keeps, about 50 bytes each (APNs) or 100 bytes each (FCM, Web Push); further ones are
+    /// only counted.
     pub notification_count_max: usize,
     /// The faults to begin with.
-    pub faults: Faults,
+    pub faults: Faults<R>,
+    /// APNs: the id of the signing key; ten characters at Apple.
+    pub key_id: String,
+    /// APNs: the id of the developer team; ten characters at Apple.
+    pub team_id: String,
+    /// APNs: bundle identifiers that may be pushed to; empty allows all.
+    pub topics: Vec<String>,
+    /// APNs: certificate authorities (PEM) that may issue client certificates; without any, no client is asked for a
+    /// certificate. A client that shows a certificate needs no provider token; a client that shows none needs one.
+    pub client_ca_pem: Option<String>,
+    /// APNs: the environment that this simulator plays; certificates for the other one are refused.
+    pub environment: Environment,
+    /// FCM: the project that may be sent to.
+    pub project_id: String,
+    /// FCM: how long an access token is valid, in seconds, 1 to 3600.
+    pub access_token_seconds: u64,
 }
 
-impl Default for SimulatorConfig {
+/// How a simulator of Firebase Cloud Messaging is set up.
+pub type FcmConfig = SimulatorConfig<FcmReason>;
+
+/// How a simulator of a browser maker's push service is set up.
+pub type WebPushConfig = SimulatorConfig<WebPushReason>;
+
+impl<R: Refusal> Default for SimulatorConfig<R> {
     fn default() -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
@@ -69,179 +82,98 @@ impl Default for SimulatorConfig {
             thread_count: 1,
             connection_count_max: 1024,
             seed: 0,
+            device_count_max: 4_000_000,
+            notification_count_max: R::NOTIFICATION_COUNT_MAX,
+            faults: Faults::default(),
             key_id: "SIMULATOR1".into(),
             team_id: "TIDINGS001".into(),
             topics: Vec::new(),
             client_ca_pem: None,
             environment: Environment::Production,
-            device_count_max: 4_000_000,
-            notification_count_max: 32_000_000,
-            faults: Faults::default(),
-        }
-    }
-}
-
-/// How a simulator of Firebase Cloud Messaging is set up; the default is as that of [`SimulatorConfig`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FcmConfig {
-    /// Where it listens; port 0 takes a free one and keeps it.
-    pub listen: SocketAddr,
-    /// Where else it listens, on the same port.
-    pub more_addresses: Vec<IpAddr>,
-    /// Threads, each with a runtime of its own; connections go to them in turn. At least 1.
-    pub thread_count: usize,
-    /// Connections per thread; one more is closed at once.
-    pub connection_count_max: usize,
-    /// What all chances are drawn from.
-    pub seed: u64,
-    /// The project that may be sent to.
-    pub project_id: String,
-    /// How long an access token is good, in seconds, 1 to 3600.
-    pub access_token_seconds: u64,
-    /// Devices the ledger keeps; acceptances for one more are only counted ([`LedgerSummary::unrecorded`]).
-    ///
-    /// [`LedgerSummary::unrecorded`]: crate::LedgerSummary::unrecorded
-    pub device_count_max: usize,
-    /// Notifications the ledger keeps, some 100 bytes each; acceptances of one more are only counted.
-    pub notification_count_max: usize,
-    /// The faults to begin with.
-    pub faults: Faults<FcmReason>,
-}
-
-impl Default for FcmConfig {
-    fn default() -> Self {
-        Self {
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
-            more_addresses: Vec::new(),
-            thread_count: 1,
-            connection_count_max: 1024,
-            seed: 0,
             project_id: "tidings-simulator".into(),
             access_token_seconds: ACCESS_TOKEN_SECONDS_MAX,
-            device_count_max: 4_000_000,
-            notification_count_max: 8_000_000,
-            faults: Faults::default(),
         }
     }
 }
 
-impl FcmConfig {
+impl<R: Refusal> SimulatorConfig<R> {
     pub(crate) fn check(&self) -> Result<(), FaultsError> {
         let seconds = self.access_token_seconds;
         let range = 1..=ACCESS_TOKEN_SECONDS_MAX;
-        require(range.contains(&seconds), "access_token_seconds", "between 1 and 3600", seconds)
+        require(range.contains(&seconds), "access_token_seconds", "between 1 and 3600", seconds)?;
+        self.faults.check()
     }
 }
 
-/// How a simulator of a browser's push service is set up; the default is as that of [`SimulatorConfig`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct WebPushConfig {
-    /// Where it listens; port 0 takes a free one and keeps it.
-    pub listen: SocketAddr,
-    /// Where else it listens, on the same port.
-    pub more_addresses: Vec<IpAddr>,
-    /// Threads, each with a runtime of its own; connections go to them in turn. At least 1.
-    pub thread_count: usize,
-    /// Connections per thread; one more is closed at once.
-    pub connection_count_max: usize,
-    /// What all chances and the keys of all browsers are drawn from: the same port and seed know the same endpoints.
-    pub seed: u64,
-    /// Devices the ledger keeps; acceptances for one more are only counted ([`LedgerSummary::unrecorded`]).
-    ///
-    /// [`LedgerSummary::unrecorded`]: crate::LedgerSummary::unrecorded
-    pub device_count_max: usize,
-    /// Notifications the ledger keeps, some 100 bytes each; acceptances of one more are only counted.
-    pub notification_count_max: usize,
-    /// The faults to begin with.
-    pub faults: Faults<WebPushReason>,
-}
-
-impl Default for WebPushConfig {
-    fn default() -> Self {
-        Self {
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
-            more_addresses: Vec::new(),
-            thread_count: 1,
-            connection_count_max: 1024,
-            seed: 0,
-            device_count_max: 4_000_000,
-            notification_count_max: 8_000_000,
-            faults: Faults::default(),
-        }
-    }
-}
-
-/// How the simulator misbehaves; the default does not.
+/// The faults of a simulator; the default has none.
 ///
-/// Each connection has its own random numbers, from the seed and its place in the order of connections, and each
-/// chance that is not zero takes one of them per request, when the request's head arrives. The same seed, faults and
-/// order of requests on a connection thus meet the same fate. Which tokens are gone depends on seed and token alone.
+/// Each connection has its own random numbers, from the seed and the connection's number. Each probability that is not
+/// zero takes one of them per request, when the request's head arrives. So the same seed, faults and order of requests
+/// on a connection give the same results. Which tokens are gone depends only on the seed and the token.
 ///
-/// A change is taken up by running connections at their next turn, the stream limit included; only the two windows are
-/// settled when a connection begins. Streams, windows and GOAWAY are HTTP/2's: over HTTP/1.1 a refused stream is a
-/// connection closed without an answer, and GOAWAY is `Connection: close`.
+/// Running connections use new faults from their next turn, the stream limit included; only the two windows are set
+/// when a connection begins. Streams, windows and GOAWAY belong to HTTP/2. Over HTTP/1.1, a refused stream closes the
+/// connection without an answer, and GOAWAY is `Connection: close`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, bound = "R: Refusal")]
 pub struct Faults<R = Reason> {
-    /// How far away the provider is: answers, SETTINGS and returned windows come so much later, a connection is set up
-    /// two round trips later. No request waits for another.
+    /// The round-trip time to the provider. Answers, SETTINGS and returned windows come this much later; setting up a
+    /// connection takes two round trips. No request waits for another.
     pub round_trip_ms: u64,
-    /// From the end of the request to the answer, beside the round trip.
+    /// The time from the end of a request to its answer, in addition to the round trip.
     pub delay_ms: u64,
-    /// Up to this much is added to the delay, evenly spread; answers then overtake each other.
+    /// A random time from 0 to this is added to the delay; answers can then overtake each other.
     pub jitter_ms: u64,
     /// The announced number of concurrent streams, 1 to [`STREAM_LIMIT_MAX`].
     pub stream_limit: u32,
-    /// The limit until a connection's first accepted provider token; APNs announces 1.
+    /// The stream limit until a connection's first accepted provider token; APNs announces 1.
     pub stream_limit_before_token: Option<u32>,
-    /// The limit from a rejection (4xx except 410) until the next acceptance; APNs has been seen to announce 1.
+    /// The stream limit from a rejection (4xx except 410) until the next acceptance; APNs has been seen to announce 1.
     pub stream_limit_after_rejection: Option<u32>,
-    /// What a client may send on one stream before it must wait, 1 to 2³¹ − 1. For new connections.
+    /// HTTP/2 flow-control window of a stream, 1 to 2³¹ − 1. For new connections.
     pub stream_window_bytes: u32,
-    /// What a client may send on a connection before it must wait, 65,535 to 2³¹ − 1. For new connections.
+    /// HTTP/2 flow-control window of a connection, 65,535 to 2³¹ − 1. For new connections.
     pub connection_window_bytes: u32,
-    /// Chance that a connection is closed right after it was accepted, before TLS.
+    /// Probability that a connection is closed right after it was accepted, before TLS.
     pub die_after_accept_probability: f64,
-    /// Chance of a `REFUSED_STREAM`; nothing is recorded.
+    /// Probability of a `REFUSED_STREAM`; nothing is recorded.
     pub refuse_probability: f64,
-    /// Chance that the connection is reset instead of taking the notification; it is not recorded.
+    /// Probability that the connection is reset before the notification is recorded.
     pub reset_before_probability: f64,
-    /// Chance that the connection is reset after the notification was recorded, instead of the answer.
+    /// Probability that the connection is reset after the notification is recorded, before the answer.
     pub reset_after_probability: f64,
-    /// Chance that the connection stops reading and answering for `stall_ms`.
+    /// Probability that the connection stops reading and answering for `stall_ms`.
     pub stall_probability: f64,
     /// How long a stall lasts.
     pub stall_ms: u64,
-    /// Chance of 500 `InternalServerError`.
+    /// Probability of 500 `InternalServerError`.
     pub internal_error_probability: f64,
-    /// Chance of 503 `ServiceUnavailable`.
+    /// Probability of 503 `ServiceUnavailable`.
     pub unavailable_probability: f64,
-    /// Chance of 429 `TooManyRequests`.
+    /// Probability of 429 `TooManyRequests`.
     pub too_many_requests_probability: f64,
-    /// Chance of one of `rejection_reasons`.
+    /// Probability of one of `rejection_reasons`.
     pub rejection_probability: f64,
-    /// What to reject with, each as likely as the other.
+    /// The reasons to reject with, all equally likely.
     pub rejection_reasons: Vec<R>,
-    /// The share of all tokens that is gone, always the same ones: answered 410 `Unregistered`.
+    /// The share of all tokens that are gone, always the same tokens: answered 410 `Unregistered`.
     pub gone_share: f64,
     /// Since when they are gone; without it, the moment of the answer.
     pub gone_since: Option<Timestamp>,
-    /// GOAWAY after every so many requests of a connection; 0 is never.
+    /// A connection gets GOAWAY after this many requests; 0 is never.
     pub goaway_every: u64,
-    /// GOAWAY closes at once, with answers still owed, instead of letting open streams finish.
+    /// GOAWAY closes the connection at once, without the pending answers; otherwise open streams finish first.
     pub goaway_abrupt: bool,
-    /// The `Retry-After` of 429 and 503, in seconds; without it they have none. FCM and Web Push.
+    /// The `Retry-After` of 429 and 503, in seconds; `None` sends none. FCM and Web Push.
     pub retry_after_secs: Option<u64>,
-    /// Requests taken in each `quota_interval_ms`, the refused ones included; one more is answered 429, with the rest
+    /// Requests allowed in each `quota_interval_ms`, refused ones included. Further ones are answered 429, with the rest
     /// of the interval as `Retry-After`. 0 is no limit. FCM (600,000 in a minute) and Web Push.
     pub quota_count: u64,
-    /// The quota's interval; it begins with the first request after the one before has ended.
+    /// The length of a quota interval. An interval begins with the first request after the end of the previous interval.
     pub quota_interval_ms: u64,
     /// The token endpoint answers 503. FCM.
     pub token_endpoint_down: bool,
-    /// Addresses of ours that are out of order: their connections are reset, new ones are closed at once.
+    /// Addresses of the simulator that do not work: their connections are reset, new ones are closed at once.
     pub dead_addresses: Vec<IpAddr>,
 }
 
@@ -336,15 +268,14 @@ impl<R: Refusal> Faults<R> {
         require(reasons.len() <= R::EVERY.len(), "rejection_reasons", "at most one of each", reasons.len())
     }
 
-    /// The delay of the next answer.
     fn draw_delay(&self, rng: &mut Xoshiro256PlusPlus) -> Duration {
         let jitter = if self.jitter_ms == 0 { 0 } else { rng.random_range(0..=self.jitter_ms * 1000) };
         Duration::from_micros((self.round_trip_ms + self.delay_ms) * 1000 + jitter)
     }
 
-    /// What befalls the next request.
+    /// Draws what the faults do to the next request.
     pub(crate) fn draw_fate(&self, rng: &mut Xoshiro256PlusPlus) -> Fate<R> {
-        // Every chance takes its number, also after one has hit: the next request's fate must not depend on it.
+        // Each probability takes its random number, also after one has hit: the next request must get the same numbers.
         let refuse = happens(rng, self.refuse_probability);
         let reset_before = happens(rng, self.reset_before_probability);
         let reset_after = happens(rng, self.reset_after_probability);
@@ -372,12 +303,11 @@ impl<R: Refusal> Faults<R> {
         Fate { transport, stall, verdict, delay: self.draw_delay(rng) }
     }
 
-    /// How long what the other side must wait for is on its way.
     pub(crate) fn round_trip(&self) -> Duration {
         Duration::from_millis(self.round_trip_ms)
     }
 
-    /// Whether the device of this address is among the gone ones.
+    /// Whether the device with this address is gone.
     pub(crate) fn is_gone(&self, seed: u64, address: &[u8]) -> bool {
         if self.gone_share == 0.0 {
             return false;
@@ -394,12 +324,12 @@ impl<R: Refusal> Faults<R> {
     }
 }
 
-/// What befalls one request.
+/// What the faults do to one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Fate<R> {
     pub(crate) transport: Transport,
     pub(crate) stall: bool,
-    /// What a request that is right in itself is rejected with.
+    /// A valid request is rejected with this.
     pub(crate) verdict: Option<R>,
     /// From the end of the request to the answer.
     pub(crate) delay: Duration,
@@ -414,7 +344,7 @@ pub(crate) enum Transport {
     ResetAfter,
 }
 
-/// Whether a chance hits; takes a number only when there is one.
+/// Takes a random number only for a probability above 0.
 pub(crate) fn happens(rng: &mut Xoshiro256PlusPlus, probability: f64) -> bool {
     probability > 0.0 && rng.random::<f64>() < probability
 }

@@ -1,12 +1,16 @@
-//! One connection: everything that has arrived is taken, judged and recorded, then all due answers are written at once.
+//! One HTTP/2 connection, served in turns: read what has arrived, judge and record the requests, then write all answers
+//! that are due.
 //!
-//! A turn takes at most [`TURN_BYTES`](crate::wire::TURN_BYTES), so that what its requests need stays in the processor's
-//! cache. Turns go on until nothing more has arrived and no answer is due. No task, channel or timer per request:
-//! answers that are due later wait in a heap, behind one timer, and so do the windows that a distant provider gives
-//! back. Memory: per open stream a request of at most [`BODY_BYTES_MAX`] bytes or an answer; streams are bounded by the
-//! announced limit, the one above is refused.
+//! A turn reads at most [`TURN_BYTES`](crate::wire::TURN_BYTES), so that its requests stay in the processor's cache.
+//! Turns go on until nothing more has arrived and no answer is due. There is no task, channel or timer per request.
+//! Answers that are due later wait in a heap behind one timer. Windows that are returned later (round-trip time) wait in
+//! a queue behind the same timer.
 //!
-//! A reset, a stop, an abrupt GOAWAY drop what waits: those notifications are recorded, and their sender cannot know.
+//! Memory: per open stream, a request of at most [`BODY_BYTES_MAX`] bytes or an answer. The announced limit bounds the
+//! streams; further streams are refused.
+//!
+//! A reset, a stop or an abrupt GOAWAY drops the waiting answers. Their notifications are recorded, but their sender
+//! does not learn it.
 
 use std::cell::RefCell;
 use std::cmp::{Ordering, Reverse};
@@ -14,7 +18,6 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -24,7 +27,6 @@ use h2::server::SendResponse;
 use h2::{FlowControl, Reason as StreamReset, RecvStream};
 use http::request::Parts;
 use http::{Request, Response};
-use rand::rngs::Xoshiro256PlusPlus;
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::Timestamp;
 use tokio::net::TcpStream;
@@ -33,23 +35,23 @@ use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 
 use crate::config::{Fate, Transport};
-use crate::ledger::bump;
+use crate::control;
+use crate::ledger::{Counters, bump};
 use crate::meter::STREAM_COUNT_MAX;
-use crate::provider::{Answer, Provider, Scene};
-use crate::shared::{End, Orders, Seat, Shared};
+use crate::provider::{Answer, Provider};
+use crate::shared::{Client, End, Orders};
 use crate::wire::{Link, Wire};
-use crate::{Faults, control};
 
-/// What of a body is kept; a longer one is answered without waiting for its end.
+/// The most of a body that is kept. A longer body is judged without waiting for its end.
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// Serves one connection to its end.
 pub(crate) async fn serve<P: Provider>(
-    seat: Seat<P>,
+    client: Client<P>,
     stream: TlsStream<TcpStream>,
     orders: watch::Receiver<Orders<P>>,
 ) {
-    match Connection::open(seat, stream).await {
+    match Connection::open(client, stream).await {
         Ok(mut connection) => {
             connection.run(orders).await;
             connection.count_streams();
@@ -61,13 +63,8 @@ pub(crate) async fn serve<P: Provider>(
 struct Connection<P: Provider> {
     h2: h2::server::Connection<Wire, Bytes>,
     link: Rc<RefCell<Link>>,
-    shared: Arc<Shared<P>>,
-    faults: Arc<Faults<P::Refusal>>,
-    rng: Xoshiro256PlusPlus,
-    local: Option<std::net::IpAddr>,
-    session: P::Session,
-    request_total: u64,
-    /// The client has proven who it is.
+    client: Client<P>,
+    /// The client has proven its identity.
     is_proven: bool,
     /// The last verdict was a rejection that lowers the stream limit.
     is_punished: bool,
@@ -79,11 +76,11 @@ struct Connection<P: Provider> {
     /// Answers that are due later.
     answers: BinaryHeap<Reverse<Due>>,
     answer_total: u64,
-    /// Windows that are on their way back to the client, the earliest first.
+    /// Windows that are returned to the client later, the earliest first.
     windows: VecDeque<Window>,
     timer: Pin<Box<Sleep>>,
     halt: Halt,
-    /// The clocks, read once per turn.
+    /// Read once per turn, as `now` is.
     unix_now: Timestamp,
     now: Instant,
     violations_counted: u64,
@@ -106,7 +103,7 @@ struct Receiving<P: Provider> {
     purpose: Purpose<P>,
     body: RecvStream,
     received: BytesMut,
-    /// The usual body is one piece, which is kept as it came.
+    /// The first piece, not copied. Most bodies have only one.
     first: Option<Bytes>,
     respond: SendResponse<Bytes>,
 }
@@ -118,7 +115,7 @@ enum Purpose<P: Provider> {
 
 struct Due {
     at: Instant,
-    /// Equal times keep their order.
+    /// Orders answers that are due at the same time.
     order: u64,
     answer: Answer,
     respond: SendResponse<Bytes>,
@@ -131,11 +128,9 @@ struct Window {
 }
 
 impl<P: Provider> Connection<P> {
-    async fn open(seat: Seat<P>, tls: TlsStream<TcpStream>) -> Result<Self, h2::Error> {
-        let Seat { shared, rng, local, first: Orders { faults, credentials, .. } } = seat;
-        let certificate = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let session = shared.provider.open(certificate, credentials);
-        let is_proven = shared.provider.is_proven(&session);
+    async fn open(client: Client<P>, tls: TlsStream<TcpStream>) -> Result<Self, h2::Error> {
+        let is_proven = client.shared.provider.is_proven(&client.session);
+        let faults = &client.faults;
         let before_token = faults.stream_limit_before_token.filter(|_| !is_proven);
         let link = Link::new(before_token.unwrap_or(faults.stream_limit));
         let mut builder = h2::server::Builder::new();
@@ -144,16 +139,11 @@ impl<P: Provider> Connection<P> {
             .initial_window_size(faults.stream_window_bytes)
             .initial_connection_window_size(faults.connection_window_bytes);
         let h2 = builder.handshake(Wire::new(tls, link.clone())).await?;
-        bump(&shared.ledger.counters.connections);
+        bump(&client.shared.ledger.counters.connections);
         Ok(Self {
             h2,
             link,
-            shared,
-            faults,
-            rng,
-            local,
-            session,
-            request_total: 0,
+            client,
             is_proven,
             is_punished: false,
             is_going_away: false,
@@ -176,22 +166,23 @@ impl<P: Provider> Connection<P> {
                 biased;
                 changed = orders.changed() => {
                     let Ok(()) = changed else { return };
-                    let now = orders.borrow_and_update().clone();
-                    match now.end_of(self.local) {
+                    match self.client.follow(&mut orders) {
                         Some(End::Close) => return,
                         Some(End::Reset) => return self.reset(),
                         None => {}
                     }
-                    self.shared.provider.exchange(&mut self.session, now.credentials);
-                    self.faults = now.faults;
                 }
                 () = poll_fn(|cx| self.poll_turn(cx)) => return,
             }
         }
     }
 
+    fn counters(&self) -> &Counters {
+        &self.client.shared.ledger.counters
+    }
+
     fn reset(&mut self) {
-        bump(&self.shared.ledger.counters.resets);
+        bump(&self.counters().resets);
         self.link.borrow_mut().reset = true;
     }
 
@@ -216,10 +207,10 @@ impl<P: Provider> Connection<P> {
                 Halt::Until(_) => continue,
                 Halt::No => {}
             }
-            let is_limit_changed = self.settle_limit();
+            let is_limit_changed = self.announce_limit();
             let is_window_returned = self.return_windows();
             let is_more_there = self.link.borrow_mut().next_turn();
-            // h2 writes when it is polled: after any answer it needs another round.
+            // h2 writes only when it is polled, so it must be polled again after any answer.
             if self.send_due() || is_limit_changed || is_window_returned || is_more_there {
                 continue;
             }
@@ -238,7 +229,7 @@ impl<P: Provider> Connection<P> {
         self.timer.as_mut().poll(cx)
     }
 
-    /// Lets h2 read and write, and takes the requests that have arrived, up to one that halts the connection.
+    /// Lets h2 read and write, and takes the requests that have arrived. A request that halts the connection ends this.
     fn take_arrived(&mut self, cx: &mut Context<'_>) -> Taken {
         while self.halt == Halt::No {
             match self.h2.poll_accept(cx) {
@@ -258,35 +249,33 @@ impl<P: Provider> Connection<P> {
         let (parts, body) = request.into_parts();
         let mut refuse = self.link.borrow_mut().meter.take_above_limit(respond.stream_id().as_u32());
         if refuse {
-            self.count_streams(); // Before the client can see that it was noticed.
+            self.count_streams(); // The violation must be counted before the client can see the refusal.
         }
         let purpose = if parts.uri.path().starts_with(control::PREFIX) {
             Purpose::Control(Box::new(parts))
         } else {
-            let fate = self.faults.draw_fate(&mut self.rng);
+            let fate = self.client.draw_fate();
             refuse |= fate.transport == Transport::Refuse;
-            self.request_total += 1;
-            Purpose::Push { head: self.shared.provider.read_head(&self.session, &parts), fate }
+            Purpose::Push { head: self.client.shared.provider.read_head(&self.client.session, &parts), fate }
         };
         if refuse {
-            bump(&self.shared.ledger.counters.streams_refused);
+            bump(&self.counters().streams_refused);
             respond.send_reset(StreamReset::REFUSED_STREAM);
         } else {
             let mut receiving = Receiving { purpose, body, first: None, received: BytesMut::new(), respond };
             let hold = self.hold();
             match receiving.poll_body(hold, &mut self.windows, cx) {
                 Poll::Ready(Ok(body)) => self.finish(receiving, &body),
-                Poll::Ready(Err(_)) => {} // The client has given it up.
+                Poll::Ready(Err(_)) => {} // The client has reset the stream.
                 Poll::Pending => self.receiving.push(receiving),
             }
         }
-        let every = self.faults.goaway_every;
-        if every > 0 && self.request_total >= every && !self.is_going_away {
+        if self.client.is_goaway_due() && !self.is_going_away {
             self.go_away();
         }
     }
 
-    /// Takes up the bodies that have come to their end.
+    /// Judges the requests whose body is complete now.
     fn take_bodies(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while index < self.receiving.len() && self.halt == Halt::No {
@@ -303,38 +292,28 @@ impl<P: Provider> Connection<P> {
         }
     }
 
-    /// When windows of bytes that have arrived now are given back; `None`: at once.
+    /// When the window of bytes that arrive now is returned to the client; `None` is at once.
     fn hold(&self) -> Option<Instant> {
-        let round_trip = self.faults.round_trip();
+        let round_trip = self.client.faults.round_trip();
         (!round_trip.is_zero()).then(|| self.now + round_trip)
     }
 
-    /// A request is complete: has it judged, and puts the answer in its place.
+    /// Judges a complete request, and queues the answer.
     fn finish(&mut self, receiving: Receiving<P>, body: &[u8]) {
         let (answer, delay) = match receiving.purpose {
             Purpose::Control(parts) => {
-                (control::answer(&self.shared, &parts.method, parts.uri.path(), body), Duration::ZERO)
+                (control::answer(&self.client.shared, &parts.method, parts.uri.path(), body), Duration::ZERO)
             }
             Purpose::Push { head, fate } => {
                 if fate.stall {
-                    bump(&self.shared.ledger.counters.stalls);
-                    self.halt = Halt::Until(self.now + Duration::from_millis(self.faults.stall_ms));
+                    bump(&self.counters().stalls);
+                    self.halt = Halt::Until(self.now + Duration::from_millis(self.client.faults.stall_ms));
                 }
                 if fate.transport == Transport::ResetBefore {
                     self.halt = Halt::Reset;
                     return;
                 }
-                let (shared, faults) = (&*self.shared, &*self.faults);
-                let mut scene = Scene {
-                    ledger: &shared.ledger,
-                    quota: &shared.quota,
-                    seed: shared.seed,
-                    faults,
-                    fate: &fate,
-                    rng: &mut self.rng,
-                    now: self.unix_now,
-                };
-                let answer = shared.provider.judge(&mut self.session, head, body, &mut scene);
+                let answer = self.client.judge(head, body, &fate, self.unix_now);
                 if fate.transport == Transport::ResetAfter {
                     self.halt = Halt::Reset;
                     return;
@@ -352,15 +331,15 @@ impl<P: Provider> Connection<P> {
 
     fn go_away(&mut self) {
         self.is_going_away = true;
-        bump(&self.shared.ledger.counters.goaways);
-        if self.faults.goaway_abrupt {
+        bump(&self.counters().goaways);
+        if self.client.faults.goaway_abrupt {
             self.h2.abrupt_shutdown(StreamReset::NO_ERROR);
         } else {
             self.h2.graceful_shutdown();
         }
     }
 
-    /// Hands all answers that are due to h2; whether there were any.
+    /// Hands all due answers to h2, and says whether there were any.
     fn send_due(&mut self) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
         let mut is_any = !ready.is_empty();
@@ -370,11 +349,11 @@ impl<P: Provider> Connection<P> {
             is_any = true;
         }
         ready.drain(..).for_each(|(answer, respond)| self.send(answer, respond));
-        self.ready = ready; // Its memory is used again.
+        self.ready = ready; // Reuses the memory.
         is_any
     }
 
-    /// Hands an answer to h2. A stream that its client has reset takes none; that is the client's matter.
+    /// Hands an answer to h2. The answer is dropped if the client has reset the stream.
     fn send(&mut self, answer: Answer, mut respond: SendResponse<Bytes>) {
         let Answer { status, headers, body, effect } = answer;
         self.is_proven |= effect.proves;
@@ -389,20 +368,20 @@ impl<P: Provider> Connection<P> {
         }
     }
 
-    /// Gives back the windows that are due; whether there were any.
+    /// Returns the windows that are due, and says whether there were any.
     fn return_windows(&mut self) -> bool {
         let mut is_any = false;
         while self.windows.front().is_some_and(|next| next.at <= self.now) {
             let Some(mut window) = self.windows.pop_front() else { break };
-            let _ = window.flow.release_capacity(window.bytes); // Fails for a closed stream only.
+            let _ = window.flow.release_capacity(window.bytes); // Fails only for a closed stream.
             is_any = true;
         }
         is_any
     }
 
-    /// Sees to it that the limit that should hold is announced; whether h2 must be polled to write it.
-    fn settle_limit(&mut self) -> bool {
-        let faults = &self.faults;
+    /// Announces the stream limit if it must change, and says whether h2 must be polled to write it.
+    fn announce_limit(&mut self) -> bool {
+        let faults = &self.client.faults;
         let special = if !self.is_proven {
             faults.stream_limit_before_token
         } else if self.is_punished {
@@ -412,7 +391,7 @@ impl<P: Provider> Connection<P> {
         };
         let limit = special.unwrap_or(faults.stream_limit);
         let link = &mut *self.link.borrow_mut();
-        // One announcement at a time: the acknowledgement wakes us for the next.
+        // Only one announcement may be unacknowledged. The acknowledgement wakes this connection for the next one.
         if link.meter.limit() == limit || link.meter.awaits_ack() || link.announce == Some(limit) {
             return false;
         }
@@ -422,7 +401,7 @@ impl<P: Provider> Connection<P> {
 
     fn count_streams(&mut self) {
         let link = self.link.borrow();
-        let counters = &self.shared.ledger.counters;
+        let counters = &self.client.shared.ledger.counters;
         counters.streams_open_max.fetch_max(link.meter.open_max as u64, Relaxed);
         counters.stream_limit_violations.fetch_add(link.meter.violations - self.violations_counted, Relaxed);
         self.violations_counted = link.meter.violations;
@@ -430,8 +409,8 @@ impl<P: Provider> Connection<P> {
 }
 
 impl<P: Provider> Receiving<P> {
-    /// The whole body, or as much as is kept of one that is too long. What has arrived is given back to the client's
-    /// window at once, or at `hold`.
+    /// Gives the whole body, or the beginning of a body that is too long. The window of the bytes that have arrived is
+    /// returned to the client at `hold`, without `hold` at once.
     fn poll_body(
         &mut self,
         hold: Option<Instant>,
@@ -447,7 +426,7 @@ impl<P: Provider> Receiving<P> {
             let flow = self.body.flow_control();
             match hold {
                 Some(at) => windows.push_back(Window { at, flow: flow.clone(), bytes: piece.len() }),
-                None => drop(flow.release_capacity(piece.len())), // Fails for a closed stream only.
+                None => drop(flow.release_capacity(piece.len())), // Fails only for a closed stream.
             }
             match &self.first {
                 None => self.first = Some(piece),

@@ -1,4 +1,4 @@
-//! The control requests under `/simulator/`: reading the ledger, reading and setting the faults.
+//! The control requests under `/simulator/`: they read the ledger, and read and set the faults.
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -8,10 +8,10 @@ use crate::Faults;
 use crate::provider::{Answer, Provider};
 use crate::shared::Shared;
 
-/// What control paths begin with.
+/// The beginning of all control paths.
 pub(crate) const PREFIX: &str = "/simulator/";
 
-/// Performs a control request; the answer is JSON.
+/// Handles a control request. The answer is JSON.
 pub(crate) fn answer<P: Provider>(shared: &Shared<P>, method: &Method, path: &str, body: &[u8]) -> Answer {
     let path = path.strip_prefix(PREFIX).unwrap_or(path);
     let own = || shared.provider.control(method, path, body);
@@ -20,34 +20,29 @@ pub(crate) fn answer<P: Provider>(shared: &Shared<P>, method: &Method, path: &st
         ("GET", "faults") => json(&*shared.faults()),
         ("PUT", "faults") => put_faults(shared, body),
         ("GET", _) => get_device(shared, path),
-        _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "no such method here"),
+        _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"),
     });
     Answer::json(status, body)
 }
 
 fn get_device<P: Provider>(shared: &Shared<P>, path: &str) -> (StatusCode, Bytes) {
-    let of =
-        |text: &str, read: &dyn Fn(&[u8]) -> Vec<crate::ledger::MessageEntry>| match shared.provider.read_address(text)
-        {
-            Ok(address) => json(&read(&address).into_iter().map(P::Entry::from).collect::<Vec<_>>()),
-            Err(error) => refusal(StatusCode::BAD_REQUEST, &error),
-        };
-    if let Some(text) = path.strip_prefix("ledger/") {
-        of(text, &|address| shared.ledger.for_address(address))
-    } else if let Some(text) = path.strip_prefix("shown/") {
-        of(text, &|address| shared.ledger.shown_at(address))
-    } else {
-        refusal(StatusCode::NOT_FOUND, "no such path")
+    let (list, text) = path.split_once('/').unwrap_or_default();
+    if !matches!(list, "ledger" | "shown") {
+        return refusal(StatusCode::NOT_FOUND, "no such path");
     }
+    let entries = match shared.provider.read_address(text) {
+        Ok(address) if list == "ledger" => shared.ledger.for_address(&address),
+        Ok(address) => shared.ledger.shown_at(&address),
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, &error),
+    };
+    json(&entries.into_iter().map(P::Entry::from).collect::<Vec<_>>())
 }
 
 fn put_faults<P: Provider>(shared: &Shared<P>, body: &[u8]) -> (StatusCode, Bytes) {
-    match serde_json::from_slice::<Faults<P::Refusal>>(body) {
-        Ok(faults) => match shared.set_faults(faults) {
-            Ok(()) => json(&*shared.faults()),
-            Err(error) => refusal(StatusCode::BAD_REQUEST, &error.to_string()),
-        },
-        Err(error) => refusal(StatusCode::BAD_REQUEST, &error.to_string()),
+    let faults = serde_json::from_slice::<Faults<P::Refusal>>(body).map_err(|error| error.to_string());
+    match faults.and_then(|faults| shared.set_faults(faults).map_err(|error| error.to_string())) {
+        Ok(()) => json(&*shared.faults()),
+        Err(error) => refusal(StatusCode::BAD_REQUEST, &error),
     }
 }
 
@@ -57,6 +52,6 @@ pub(crate) fn refusal(status: StatusCode, error: &str) -> (StatusCode, Bytes) {
 }
 
 pub(crate) fn json(value: &impl Serialize) -> (StatusCode, Bytes) {
-    let body = serde_json::to_vec(value).expect("our own types have string keys and no fallible part");
+    let body = serde_json::to_vec(value).expect("these types have string keys and always serialize");
     (StatusCode::OK, body.into())
 }

@@ -1,11 +1,11 @@
-//! Why a simulator does not start, or does not take the faults it is given.
+//! Why a simulator does not start, or does not accept new faults.
 //!
-//! What clients do wrong is no error here: it is answered as APNs would ([`crate::Reason`]) and counted.
+//! Mistakes of clients are not errors here: they are answered as the provider does ([`crate::Refusal`]) and counted.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// A setting of the faults outside its range.
+/// A setting outside its range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{field} must be {rule}, got {value}")]
 pub struct FaultsError {
@@ -20,19 +20,19 @@ pub struct FaultsError {
 /// The simulator could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The settings break a rule.
-    #[error("checking the faults")]
+    /// A setting breaks a rule.
+    #[error("checking the settings")]
     Faults(#[from] FaultsError),
     /// The certificates or the key could not be made.
     #[error("making certificates and key")]
     Identity(#[source] rcgen::Error),
-    /// `client_ca_pem` holds nothing that could be trusted.
+    /// `client_ca_pem` holds no certificate that rustls accepts as an authority.
     #[error("client_ca_pem holds no usable certificate")]
     ClientAuthority,
-    /// TLS does not take the certificate just made.
+    /// TLS refuses the certificate that was just made.
     #[error("setting up TLS")]
     Tls(#[source] rustls::Error),
-    /// The public key just made cannot be read back.
+    /// The public key that was just made cannot be read back.
     #[error("reading the public key")]
     Key(#[source] jsonwebtoken::errors::Error),
     /// The address cannot be listened on.
@@ -40,7 +40,7 @@ pub enum StartError {
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },

@@ -1,14 +1,12 @@
-//! One connection over HTTP/1.1: requests are judged as they arrive, answers go out in their order, each when it is
-//! due.
+//! One connection over HTTP/1.1. Requests are judged as they arrive. Each answer is sent when it is due, but never before
+//! the answer to an earlier request.
 //!
-//! A client that sends ahead (RFC 9112, 9.3.2) is thus answered after one round trip, not after one for each request.
-//! At most [`PIPELINE_COUNT_MAX`] answers wait; then reading rests. Bodies need a `Content-Length`.
+//! So pipelined requests (RFC 9112, 9.3.2) are all answered after one round trip. At most [`PIPELINE_COUNT_MAX`] answers
+//! wait; then reading pauses. Bodies need a `Content-Length`.
 //!
-//! What ends a connection: a malformed or oversized request (400, 411, 413, 431), `Connection: close`, a fault.
+//! A malformed or oversized request (400, 411, 413, 431), `Connection: close` and some faults end a connection.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -16,7 +14,6 @@ use bytes::{Buf, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode};
-use rand::rngs::Xoshiro256PlusPlus;
 use tidings_telemetry::unix_now;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -24,44 +21,36 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_rustls::server::TlsStream;
 
-use crate::config::{Fate, Transport};
+use crate::config::Transport;
 use crate::connection::BODY_BYTES_MAX;
-use crate::ledger::bump;
-use crate::provider::{Answer, Headers, Provider, Scene};
-use crate::shared::{End, Orders, Seat, Shared};
-use crate::{Faults, control};
+use crate::control;
+use crate::ledger::{Counters, bump};
+use crate::provider::{Answer, Headers, Provider};
+use crate::shared::{Client, End, Orders};
 
-/// Answers that may wait on one connection.
+/// The most answers that wait on one connection.
 const PIPELINE_COUNT_MAX: usize = 256;
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADER_COUNT_MAX: usize = 64;
 
 /// Serves one connection to its end.
 pub(crate) async fn serve<P: Provider>(
-    seat: Seat<P>,
+    client: Client<P>,
     stream: TlsStream<TcpStream>,
     orders: watch::Receiver<Orders<P>>,
 ) {
-    let Seat { shared, rng, local, first: Orders { faults, credentials, .. } } = seat;
-    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let session = shared.provider.open(certificate, credentials);
-    bump(&shared.ledger.counters.connections);
+    bump(&client.shared.ledger.counters.connections);
     let mut connection = Connection {
         stream,
-        shared,
-        faults,
-        rng,
-        local,
-        session,
-        request_total: 0,
+        client,
         inbound: BytesMut::new(),
         answers: VecDeque::new(),
         stalled_until: None,
         ending: None,
     };
     if connection.run(orders).await == End::Reset {
-        bump(&connection.shared.ledger.counters.resets);
-        // Closing with a linger time of zero makes TCP send RST and forget what was not sent.
+        bump(&connection.counters().resets);
+        // With a linger time of zero, closing makes TCP send RST and drop unsent bytes.
         let _ = connection.stream.get_ref().0.set_zero_linger();
     } else {
         let _ = connection.stream.shutdown().await;
@@ -70,17 +59,12 @@ pub(crate) async fn serve<P: Provider>(
 
 struct Connection<P: Provider> {
     stream: TlsStream<TcpStream>,
-    shared: Arc<Shared<P>>,
-    faults: Arc<Faults<P::Refusal>>,
-    rng: Xoshiro256PlusPlus,
-    local: Option<IpAddr>,
-    session: P::Session,
-    request_total: u64,
+    client: Client<P>,
     inbound: BytesMut,
-    /// Due times and answers as bytes, in the order of the requests.
+    /// When each answer is due, and its bytes, in the order of the requests.
     answers: VecDeque<(Instant, Vec<u8>)>,
     stalled_until: Option<Instant>,
-    /// Nothing more is taken, and this happens when the answers are out.
+    /// No more requests are taken. The connection ends so once the answers are written; a reset does not wait for them.
     ending: Option<End>,
 }
 
@@ -91,6 +75,10 @@ struct Taken {
 }
 
 impl<P: Provider> Connection<P> {
+    fn counters(&self) -> &Counters {
+        &self.client.shared.ledger.counters
+    }
+
     async fn run(&mut self, mut orders: watch::Receiver<Orders<P>>) -> End {
         loop {
             if let Some(until) = self.stalled_until.take() {
@@ -114,24 +102,21 @@ impl<P: Provider> Connection<P> {
                 biased;
                 changed = orders.changed() => {
                     let Ok(()) = changed else { return End::Close };
-                    let now = orders.borrow_and_update().clone();
-                    if let Some(end) = now.end_of(self.local) {
+                    if let Some(end) = self.client.follow(&mut orders) {
                         return end;
                     }
-                    self.shared.provider.exchange(&mut self.session, now.credentials);
-                    self.faults = now.faults;
                 }
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
                 read = self.stream.read_buf(&mut self.inbound), if may_read => {
                     if !matches!(read, Ok(1..)) {
-                        self.ending = Some(End::Close); // The client has hung up, but may still listen.
+                        self.ending = Some(End::Close); // The client sends no more, but may still read.
                     }
                 }
             }
         }
     }
 
-    /// Takes all requests that have arrived whole.
+    /// Takes all requests that have arrived completely.
     fn take_requests(&mut self) {
         while self.ending.is_none() && self.stalled_until.is_none() && self.answers.len() < PIPELINE_COUNT_MAX {
             match take(&mut self.inbound) {
@@ -151,24 +136,22 @@ impl<P: Provider> Connection<P> {
         }
         let path = parts.uri.path();
         if path.starts_with(control::PREFIX) {
-            let answer = control::answer(&self.shared, &parts.method, path, &body);
+            let answer = control::answer(&self.client.shared, &parts.method, path, &body);
             return self.answer(Duration::ZERO, answer, closes);
         }
-        let fate = self.faults.draw_fate(&mut self.rng);
-        self.request_total += 1;
-        let every = self.faults.goaway_every;
-        let goes_away = every > 0 && self.request_total >= every;
+        let fate = self.client.draw_fate();
+        let goes_away = self.client.is_goaway_due();
         if goes_away {
-            bump(&self.shared.ledger.counters.goaways);
+            bump(&self.counters().goaways);
             self.ending = Some(End::Close);
         }
         if fate.stall {
-            bump(&self.shared.ledger.counters.stalls);
-            self.stalled_until = Some(Instant::now() + Duration::from_millis(self.faults.stall_ms));
+            bump(&self.counters().stalls);
+            self.stalled_until = Some(Instant::now() + Duration::from_millis(self.client.faults.stall_ms));
         }
         match fate.transport {
             Transport::Refuse => {
-                bump(&self.shared.ledger.counters.streams_refused);
+                bump(&self.counters().streams_refused);
                 self.ending = Some(End::Close);
                 return;
             }
@@ -179,31 +162,17 @@ impl<P: Provider> Connection<P> {
             Transport::ResetAfter => self.ending = Some(End::Reset),
             Transport::Answer => {}
         }
-        let answer = self.judge(&parts, &body, &fate);
+        let head = self.client.shared.provider.read_head(&self.client.session, &parts);
+        let answer = self.client.judge(head, &body, &fate, unix_now());
         self.answer(fate.delay, answer, closes || goes_away);
-    }
-
-    fn judge(&mut self, parts: &Parts, body: &[u8], fate: &Fate<P::Refusal>) -> Answer {
-        let head = self.shared.provider.read_head(&self.session, parts);
-        let (shared, faults) = (&*self.shared, &*self.faults);
-        let mut scene = Scene {
-            ledger: &shared.ledger,
-            quota: &shared.quota,
-            seed: shared.seed,
-            faults,
-            fate,
-            rng: &mut self.rng,
-            now: unix_now(),
-        };
-        shared.provider.judge(&mut self.session, head, body, &mut scene)
     }
 
     fn answer(&mut self, delay: Duration, answer: Answer, closes: bool) {
         self.answers.push_back((Instant::now() + delay, write(answer, closes)));
-        self.shared.ledger.counters.streams_open_max.fetch_max(self.answers.len() as u64, Relaxed);
+        self.counters().streams_open_max.fetch_max(self.answers.len() as u64, Relaxed);
     }
 
-    /// Writes what is due; an answer never overtakes one before it.
+    /// Writes the answers that are due, up to the first one that is not.
     async fn write_due(&mut self) -> std::io::Result<()> {
         let mut bytes = Vec::new();
         let now = Instant::now();
@@ -219,10 +188,10 @@ impl<P: Provider> Connection<P> {
     }
 }
 
-/// Cuts the first request off the buffer, if it is there whole.
+/// Cuts the first request off the buffer, if it is complete.
 ///
 /// # Errors
-/// It cannot be read: what it is answered with before the connection is closed.
+/// The status to answer a malformed request with before the connection is closed.
 fn take(buffer: &mut BytesMut) -> Result<Option<Taken>, StatusCode> {
     let mut headers = [httparse::EMPTY_HEADER; HEADER_COUNT_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -296,7 +265,7 @@ mod tests {
     const REQUEST: &[u8] = b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc";
 
     #[test]
-    fn requests_are_cut_off_one_by_one_however_they_arrive() {
+    fn requests_are_taken_one_by_one_wherever_the_bytes_are_split() {
         for cut in 0..=REQUEST.len() {
             let mut buffer = BytesMut::from(&REQUEST[..cut]);
             let early = take(&mut buffer).unwrap();
@@ -315,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_would_cut_differently_is_refused() {
+    fn a_request_that_two_parsers_could_split_differently_is_refused() {
         for (head, status) in [
             ("POST / HTTP/1.1\r\ntransfer-encoding: chunked", 411),
             ("POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1", 400),
@@ -332,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_may_ask_for_the_end() {
+    fn a_client_may_ask_to_close_the_connection() {
         for (head, closes) in [("HTTP/1.1\r\nconnection: Close", true), ("HTTP/1.0", true), ("HTTP/1.1", false)] {
             let taken = take(&mut BytesMut::from(format!("GET / {head}\r\n\r\n").as_bytes())).unwrap().unwrap();
             assert_eq!(taken.closes, closes, "{head}");
@@ -341,7 +310,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_arrives_makes_it_panic(
+        fn no_input_makes_it_panic(
             head in prop::sample::select(vec![&b""[..], b"POST / HTTP/1.1\r\n", b"GET /a HTTP/1.1\r\ncontent-length: "]),
             rest in prop::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b':'), Just(b'1'), any::<u8>()], 0..80),
         ) {

@@ -1,5 +1,5 @@
-//! Who a simulator is: a certificate authority and a server certificate made at start, and the signing key that
-//! the provider would have given to a developer. All of it lives as long as the simulator.
+//! The identity of a simulator: a certificate authority and a server certificate, made at start, and the signing keys
+//! that a provider gives to developers. All of them live as long as the simulator.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use rustls::{RootCertStore, ServerConfig};
 
 use crate::StartError;
 
-/// What a client must trust, and what the server shows.
+/// The authority that a client must trust, and the server's side of TLS.
 pub(crate) struct Identity {
     pub(crate) ca_pem: String,
     pub(crate) tls: Arc<ServerConfig>,
 }
 
 impl Identity {
-    /// A new one, good for `localhost`, the loopback addresses and `more`.
+    /// Makes an identity for `localhost`, the loopback addresses and `more`.
     pub(crate) fn make(client_ca_pem: Option<&str>, alpn: &[&str], more: &[IpAddr]) -> Result<Self, StartError> {
         let (ca_pem, chain, key) = make_certificates(more).map_err(StartError::Identity)?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -40,21 +40,21 @@ impl Identity {
     }
 }
 
-/// A P-256 signing key as a `.p8` file, and its public half.
+/// A P-256 signing key as a `.p8` file, and its public key.
 pub(crate) fn make_signing_key() -> Result<(String, DecodingKey), StartError> {
     let signing_key = KeyPair::generate().map_err(StartError::Identity)?; // P-256 by default.
     let public_key = DecodingKey::from_ec_pem(signing_key.public_key_pem().as_bytes()).map_err(StartError::Key)?;
     Ok((signing_key.serialize_pem(), public_key))
 }
 
-/// An RSA signing key of 2048 bits in PKCS#8, as Google gives out, and its public half.
+/// An RSA signing key of 2048 bits in PKCS#8, as Google gives out, and its public key.
 pub(crate) fn make_rsa_key() -> Result<(String, DecodingKey), StartError> {
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).map_err(StartError::Identity)?;
     let public_key = DecodingKey::from_rsa_pem(key.public_key_pem().as_bytes()).map_err(StartError::Key)?;
     Ok((key.serialize_pem(), public_key))
 }
 
-/// Asks for a certificate and checks who issued it; none is fine, too.
+/// Asks each client for a certificate of this authority. A client may have none.
 fn make_verifier(ca_pem: &str) -> Result<Arc<dyn ClientCertVerifier>, StartError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
@@ -70,15 +70,19 @@ fn make_verifier(ca_pem: &str) -> Result<Arc<dyn ClientCertVerifier>, StartError
 
 type Certificates = (String, rustls::pki_types::CertificateDer<'static>, PrivateKeyDer<'static>);
 
-fn make_certificates(more: &[IpAddr]) -> Result<Certificates, rcgen::Error> {
+/// Makes a certificate authority: its certificate (PEM), and what issues certificates for it.
+pub(crate) fn make_authority(name: &str) -> Result<(String, Issuer<'static, KeyPair>), rcgen::Error> {
     let mut authority = CertificateParams::new(Vec::new())?;
-    authority.distinguished_name.push(rcgen::DnType::CommonName, "Tidings simulator");
+    authority.distinguished_name.push(rcgen::DnType::CommonName, name);
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let authority_key = KeyPair::generate()?;
-    let ca_pem = authority.self_signed(&authority_key)?.pem();
-    let issuer = Issuer::new(authority, authority_key);
+    let key = KeyPair::generate()?;
+    let ca_pem = authority.self_signed(&key)?.pem();
+    Ok((ca_pem, Issuer::new(authority, key)))
+}
 
+fn make_certificates(more: &[IpAddr]) -> Result<Certificates, rcgen::Error> {
+    let (ca_pem, issuer) = make_authority("Tidings simulator")?;
     let mut server = CertificateParams::new(vec!["localhost".into()])?;
     let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let more = more.iter().copied().filter(|address| !loopback.contains(address));

@@ -1,20 +1,20 @@
-//! What each device got.
+//! The ledger: what each device got.
 //!
-//! Per device address (token, endpoint) the accepted notifications in the order of their first acceptance: id, hash of
-//! what they replace, how often accepted; for FCM and Web Push also the title, and which of them are still shown.
-//! Beside it counters of everything else that was answered or done to a connection. A ledger outlives connections and
-//! stops of the simulator; it is in memory only.
+//! For each device address (token or endpoint) it keeps the accepted notifications in the order of their first
+//! acceptance: the id, the hash of the tag, and how often the notification was accepted. For FCM and Web Push it also
+//! keeps the title, and which notifications are still shown. Counters tell everything else: other answers, and faults of
+//! connections. The ledger is in memory only. It outlives connections, and a stop of the simulator.
 //!
-//! APNs' notifications have an id of the sender's. The others have none: there two with the same content for the same
-//! device are one that came twice.
+//! APNs' notifications have an id from the sender. The others have none: two notifications with the same content for the
+//! same device count as one notification that came twice.
 //!
-//! Shape: [`SHARD_COUNT`] shards by address, each behind its own lock, held for one look-up. A shard is a table from
-//! address to device, an array of notifications (40 bytes each, chained per device) and an index of them by (device,
-//! id). An address is hashed once, for its shard and its place there. A million devices with four notifications each take about 300 MiB. Titles are kept once, [`TITLE_COUNT_MAX`]
-//! per shard.
+//! The ledger has [`SHARD_COUNT`] shards by address. Each has its own lock, which is held for one look-up. A shard has a
+//! table from address to device, an array of notifications (40 bytes each, chained per device) and an index of the
+//! notifications by (device, id). The hash of an address gives both its shard and its position there. A million devices
+//! with four notifications each take about 300 MiB. Equal titles are stored once, at most [`TITLE_COUNT_MAX`] per shard.
 //!
-//! Full (devices or notifications, each bound shared out evenly over the shards): the acceptance is counted as
-//! `unrecorded` and not kept; what is already kept still counts its repeats.
+//! The bounds for devices and notifications are divided evenly over the shards. A notification that finds its shard full
+//! is counted as `unrecorded` and not kept. Repeats of kept notifications are still counted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -32,18 +32,18 @@ use uuid::Uuid;
 
 use crate::{Reason, Refusal};
 
-/// Shards: enough that a handful of threads seldom meet.
+/// Enough that a few threads rarely wait for each other.
 const SHARD_COUNT: usize = 16;
 
-/// Different titles kept per shard; a notification with one more is kept without.
+/// Different titles kept per shard. Notifications with further titles are kept without a title.
 const TITLE_COUNT_MAX: usize = 10_000;
-/// How much of a title is kept.
+/// A longer title is cut.
 const TITLE_CHARACTERS_MAX: usize = 256;
 
-/// Ends a chain of notifications; no title.
+/// No index: the end of a chain of notifications, or no title.
 const NONE: u32 = u32::MAX;
 
-/// What was accepted for each device, and how often anything else happened.
+/// What was accepted for each device, and counters of everything else.
 pub struct Ledger<R = Reason> {
     shards: Box<[Mutex<Shard>]>,
     hasher: FxBuildHasher,
@@ -54,26 +54,26 @@ pub struct Ledger<R = Reason> {
     _reasons: PhantomData<fn() -> R>,
 }
 
-/// One notification a device got from APNs.
+/// A notification that a device got from APNs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEntry {
     /// Its `apns-id`.
     pub apns_id: Uuid,
-    /// [`collapse_hash`] of its `apns-collapse-id`, if it had one, as of its first acceptance.
+    /// [`collapse_hash`] of the `apns-collapse-id`, if there is one, at the first acceptance.
     pub collapse_hash: Option<u64>,
     /// How often it was accepted; more than 1 is a duplicate.
     pub count: u32,
 }
 
-/// One notification a device got, of any provider.
+/// A notification that a device got, from any provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MessageEntry {
-    /// Its id at APNs; elsewhere a digest of its content.
+    /// APNs: the `apns-id`. FCM and Web Push: a digest of the content.
     pub id: Uuid,
-    /// [`collapse_hash`] of what it replaces, if anything, as of its first acceptance: `apns-collapse-id`, Android's
-    /// notification tag, the tag in a Web Push.
+    /// [`collapse_hash`] of the tag, if there is one, at the first acceptance. The tag is the `apns-collapse-id`, Android's
+    /// notification tag, or the tag in a Web Push.
     pub tag_hash: Option<u64>,
-    /// Its title, where the provider could read it.
+    /// FCM and Web Push: the title.
     pub title: Option<Arc<str>>,
     /// How often it was accepted; more than 1 is a duplicate.
     pub count: u32,
@@ -85,25 +85,25 @@ impl From<MessageEntry> for LedgerEntry {
     }
 }
 
-/// What is to be written down of an accepted notification.
+/// An accepted notification, to be recorded.
 pub(crate) struct Accepted<'a> {
     pub(crate) address: &'a [u8],
     pub(crate) id: Uuid,
-    /// What it replaces.
+    /// The notification replaces earlier ones with the same tag.
     pub(crate) tag: Option<&'a [u8]>,
-    /// With one, the ledger remembers what is shown.
+    /// With a title, the ledger also tracks what is shown.
     pub(crate) title: Option<&'a str>,
 }
 
-/// The ledger in numbers.
+/// The counters of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound = "R: Refusal")]
 pub struct LedgerSummary<R = Reason> {
     /// Acceptances, repeats included.
     pub accepted: u64,
-    /// Acceptances of a notification that the device had already got.
+    /// Acceptances of a notification that the device already had.
     pub repeated: u64,
-    /// Acceptances that found the ledger full.
+    /// Acceptances that were not recorded because the ledger is full.
     pub unrecorded: u64,
     /// Devices that got something.
     pub devices: u64,
@@ -111,23 +111,23 @@ pub struct LedgerSummary<R = Reason> {
     pub notifications: u64,
     /// Rejections by reason; reasons that did not occur are left out.
     pub rejected: BTreeMap<R, u64>,
-    /// The first acceptance.
+    /// The time of the first acceptance.
     pub first_at: Option<Timestamp>,
-    /// The last acceptance.
+    /// The time of the last acceptance.
     pub last_at: Option<Timestamp>,
-    /// Connections whose handshake was finished.
+    /// Connections with a finished handshake.
     pub connections: u64,
-    /// Connections closed at once, by fault or because there were too many.
+    /// Connections closed at once, by a fault or because there were too many.
     pub connections_refused: u64,
-    /// Connections reset by fault.
+    /// Connections reset by a fault.
     pub resets: u64,
-    /// Streams refused by fault or above the limit.
+    /// Streams refused by a fault or above the limit.
     pub streams_refused: u64,
-    /// GOAWAYs by fault.
+    /// GOAWAYs by a fault.
     pub goaways: u64,
-    /// Stalls by fault.
+    /// Stalls by a fault.
     pub stalls: u64,
-    /// The most streams seen open at once on one connection.
+    /// The most streams that were open at once on one connection.
     pub streams_open_max: u64,
     /// Streams opened above the limit that the client had acknowledged.
     pub stream_limit_violations: u64,
@@ -180,11 +180,11 @@ struct Shard {
     notifications: Vec<Notification>,
     index: HashTable<u32>,
     titles: Titles,
-    /// Per device and hash of a tag the notification accepted last. Bounded by the notifications.
+    /// The last accepted notification of each device and tag hash. Bounded by the notifications.
     shown: HashMap<(u32, u64), u32>,
 }
 
-/// Invariant: `numbers` has the places in `texts`.
+/// Invariant: `numbers` has the index of each text in `texts`.
 #[derive(Default)]
 struct Titles {
     texts: Vec<Arc<str>>,
@@ -202,10 +202,10 @@ struct DeviceChain {
     newest: u32,
 }
 
-/// 40 bytes; there may be millions.
+/// 40 bytes each; there may be millions.
 struct Notification {
     id: [u8; 16],
-    /// Zero without a tag.
+    /// 0 without a tag.
     tag_hash: u64,
     count: u32,
     device: u32,
@@ -237,16 +237,16 @@ impl<R: Refusal> Ledger<R> {
         self.rejected[reason.index()].load(Relaxed)
     }
 
-    /// Everything that the device with this address got, the earliest first. An address is APNs' token in bytes, FCM's
-    /// token, a browser's endpoint.
+    /// The notifications that the device with this address got, the earliest first. An address is APNs' token in bytes,
+    /// FCM's token, or a browser's endpoint.
     pub fn for_address(&self, address: &[u8]) -> Vec<MessageEntry> {
         let hash = self.hasher.hash_one(address);
         let shard = self.shard(hash);
         shard.device(hash, address).map(|device| shard.entries(device)).unwrap_or_default()
     }
 
-    /// What of it the device still shows: of notifications with the same tag only the one accepted last. For FCM and
-    /// Web Push only.
+    /// The notifications that the device still shows: of those with the same tag, only the last one. For FCM and Web Push
+    /// only.
     pub fn shown_at(&self, address: &[u8]) -> Vec<MessageEntry> {
         let hash = self.hasher.hash_one(address);
         let shard = self.shard(hash);
@@ -259,9 +259,10 @@ impl<R: Refusal> Ledger<R> {
         shown.into_iter().rev().map(|(_, notification)| shard.entry(notification)).collect()
     }
 
-    /// Everything that any device got, by address, devices in no order, each device's notifications the earliest first.
+    /// All notifications with the address of their device. Devices have no order; the notifications of a device come
+    /// earliest first.
     ///
-    /// Copies one shard at a time: what is accepted meanwhile may be missing.
+    /// Copies one shard at a time: notifications that are accepted meanwhile may be missing.
     pub fn all(&self) -> impl Iterator<Item = (Box<[u8]>, MessageEntry)> + '_ {
         self.shards.iter().flat_map(|shard| {
             let shard = lock(shard);
@@ -273,7 +274,7 @@ impl<R: Refusal> Ledger<R> {
         })
     }
 
-    /// The numbers, each right by itself; while requests run, they may be of slightly different moments.
+    /// The counters. While requests run, they may be from slightly different moments.
     pub fn summary(&self) -> LedgerSummary<R> {
         let counters = &self.counters;
         let count = |counter: &AtomicU64| counter.load(Relaxed);
@@ -375,8 +376,8 @@ impl<R: Refusal> Ledger<R> {
         Kept::First
     }
 
-    /// The shard of the address with this hash. Its middle bits are taken: a table uses the lowest and the highest ones, and
-    /// they must differ within a shard.
+    /// The shard for this hash. The middle bits choose it: the tables use the lowest and the highest bits, which must
+    /// differ within a shard.
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         lock(&self.shards[(hash >> 32) as usize % SHARD_COUNT])
     }
@@ -386,17 +387,17 @@ impl Ledger {
     /// The notifications that a device got more than once, with its token.
     pub fn duplicates(&self) -> Vec<(DeviceToken, LedgerEntry)> {
         if self.counters.repeated.load(Relaxed) == 0 {
-            return Vec::new(); // The usual case must not walk millions of notifications.
+            return Vec::new(); // The usual case. It must not search millions of notifications.
         }
         self.entries().filter(|(_, entry)| entry.count > 1).collect()
     }
 
-    /// What the device with this token got, the earliest first; nothing for a text that is no token.
+    /// The notifications that the device with this token got, the earliest first. Empty for a text that is not a token.
     pub fn for_token(&self, token_hex: &str) -> Vec<LedgerEntry> {
         DeviceToken::from_hex(token_hex).map(|token| self.for_device(&token)).unwrap_or_default()
     }
 
-    /// What the device with this token got, the earliest first.
+    /// The notifications that the device with this token got, the earliest first.
     pub fn for_device(&self, token: &DeviceToken) -> Vec<LedgerEntry> {
         self.for_address(token.as_bytes()).into_iter().map(LedgerEntry::from).collect()
     }
@@ -429,9 +430,9 @@ impl Shard {
         Some(self.devices.find(hash, |device| *device.address == *address)?.chain)
     }
 
-    /// The device's notifications with their places, the latest first.
+    /// The device's notifications with their indexes, the latest first.
     fn chain(&self, device: DeviceChain) -> impl Iterator<Item = (u32, &Notification)> {
-        let at = |at: u32| Some((at, self.notifications.get(at as usize)?)); // NONE is no place.
+        let at = |at: u32| Some((at, self.notifications.get(at as usize)?)); // NONE is beyond the end.
         std::iter::successors(at(device.newest), move |(_, notification)| at(notification.earlier))
     }
 
@@ -463,14 +464,14 @@ impl<R: Refusal> fmt::Debug for Ledger<R> {
     }
 }
 
-/// The hash by which the ledger remembers a collapse id or tag: 64-bit FNV-1a; never 0.
+/// The hash of a collapse id or tag in the ledger: 64-bit FNV-1a, never 0.
 pub fn collapse_hash(collapse_id: &[u8]) -> u64 {
     let mut hasher = Fnv::default();
     hasher.write(collapse_id);
     hasher.finish().max(1)
 }
 
-/// 64-bit FNV-1a (RFC 9923): the same everywhere and for ever.
+/// 64-bit FNV-1a (RFC 9923). Its result is the same on every machine and in every version.
 pub(crate) struct Fnv(u64);
 
 impl Default for Fnv {
@@ -517,14 +518,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn of_each_tag_the_last_accepted_is_shown(sent in prop::collection::vec((0u8..3, 0u8..4), 0..60)) {
+        fn the_last_accepted_notification_of_each_tag_is_shown(sent in prop::collection::vec((0u8..3, 0u8..4), 0..60)) {
             let ledger = Ledger::<crate::FcmReason>::new(1000, 16_000);
-            // The text is the content: the same text with the same tag is the same notification again.
+            // A notification is repeated if both its tag and its text are repeated.
             let (mut order, mut last): (Vec<(u8, u8)>, BTreeMap<u8, u8>) = Default::default();
             for (tag, text) in &sent {
                 let (id, title) = (Uuid::from_u128(u128::from(*tag) << 8 | u128::from(*text)), text.to_string());
                 let tag_text = [*tag];
-                let tag_text = (*tag > 0).then_some(&tag_text[..]); // Number 0 has none.
+                let tag_text = (*tag > 0).then_some(&tag_text[..]); // 0 stands for no tag.
                 let accepted = Accepted { address: b"device", id, tag: tag_text, title: Some(&title) };
                 ledger.record_accepted(&accepted, Timestamp(1));
                 last.insert(*tag, *text);
@@ -541,7 +542,7 @@ mod tests {
         }
 
         #[test]
-        fn the_ledger_is_a_map_from_token_to_ids_in_order(acceptances in prop::collection::vec((0u8..6, 0u8..6), 0..120)) {
+        fn the_ledger_maps_each_token_to_its_ids_in_order(acceptances in prop::collection::vec((0u8..6, 0u8..6), 0..120)) {
             let ledger = Ledger::<Reason>::new(1000, 16_000);
             let mut model: BTreeMap<DeviceToken, Vec<(Uuid, u32)>> = BTreeMap::new();
             for (device, id) in &acceptances {
@@ -568,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ledger_counts_what_it_cannot_keep_and_still_sees_repeats() {
+    fn a_full_ledger_counts_new_notifications_and_still_sees_repeats() {
         let ledger = Ledger::<Reason>::new(SHARD_COUNT, SHARD_COUNT); // One of each per shard.
         for id in 0..2 {
             accept(&ledger, 1, Uuid::from_u128(id), None, Timestamp(5));

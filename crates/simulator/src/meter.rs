@@ -1,16 +1,16 @@
-//! Following a connection's frames: which streams are open, and which limit the client has acknowledged.
+//! Counts the open streams of a connection, and finds clients that break the stream limit.
 //!
-//! `h2::server` settles its stream limit at the handshake and refuses what lies above without telling. APNs changes
-//! its limit at any moment, and we want to know who does not obey. So h2 is given a limit that nobody reaches, and
-//! this meter, reading the frame headers on their way in and out, does the counting: it puts our limit into h2's first
-//! SETTINGS, writes further SETTINGS itself, and takes their acknowledgements away from h2, which did not ask for them.
+//! `h2::server` has a fixed stream limit and refuses further streams silently. APNs changes its limit at any moment, and
+//! the ledger counts violations. So h2 gets a limit that no client reaches. This meter reads the frame headers in both
+//! directions and counts instead. It writes the announced limit into h2's first SETTINGS. It makes further SETTINGS frames
+//! itself, and hides their acknowledgements from h2.
 //!
-//! A stream is open from its HEADERS until both sides have ended it or one has reset it (RFC 9113, 5.1). We count one
-//! as ended when its end is handed to the socket, thus before the client can know: our count is never above the
-//! client's, and a violation seen here is one. The limit in force is the one last acknowledged; streams that were open
-//! when it was lowered are legal, new ones are not.
+//! A stream is open from its HEADERS until both sides have ended it or one has reset it (RFC 9113, 5.1). The meter counts
+//! a stream as ended when its end is written to the socket, before the client can know. So its count is never above the
+//! client's, and it never reports a violation wrongly. The limit in force is the last acknowledged one. Streams that were
+//! open when it was lowered are legal; new ones are not.
 //!
-//! No I/O here. At most [`STREAM_COUNT_MAX`] streams are followed, which is h2's own limit.
+//! No I/O here. The meter follows at most [`STREAM_COUNT_MAX`] streams, which is h2's own limit.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::STREAM_LIMIT_MAX;
 
-/// The limit given to h2, which nobody reaches: twice what we can be told to announce.
+/// The limit given to h2: twice the highest limit that can be announced, so no client reaches it.
 pub(crate) const STREAM_COUNT_MAX: usize = 2 * STREAM_LIMIT_MAX as usize;
 
 /// Length of a frame header (RFC 9113, 4.1).
@@ -28,14 +28,14 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
-/// A type nobody has defined: to be ignored by whoever receives it (RFC 9113, 4.1).
+/// An undefined frame type. Every receiver ignores it (RFC 9113, 4.1).
 const UNKNOWN: u8 = 0xf0;
 
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 
-/// A frame header, taken apart.
+/// A decoded frame header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameHeader {
     pub(crate) length: usize,
@@ -65,7 +65,7 @@ impl FrameHeader {
     }
 }
 
-/// What a connection's frames have told so far.
+/// The state of a connection's streams and limits, as its frames show it.
 #[derive(Debug)]
 pub(crate) struct Meter {
     streams: FxHashMap<u32, Ended>,
@@ -110,23 +110,23 @@ impl Meter {
         self.limit_last
     }
 
-    /// Whether an announced limit is not acknowledged yet; then no other is announced, which bounds their number.
+    /// Whether an announced limit is not acknowledged yet. Until then no further limit is announced, which bounds
+    /// `announced`.
     pub(crate) fn awaits_ack(&self) -> bool {
         !self.announced.is_empty()
     }
 
-    /// Streams open now.
     #[cfg(test)]
     fn open(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether the stream was opened above the limit and is to be refused; says so once.
+    /// Whether the stream was opened above the limit and must be refused. Says so once per stream.
     pub(crate) fn take_above_limit(&mut self, stream: u32) -> bool {
         !self.above_limit.is_empty() && self.above_limit.remove(&stream)
     }
 
-    /// The SETTINGS frame that announces another limit.
+    /// Makes the SETTINGS frame that announces another limit.
     pub(crate) fn announce(&mut self, limit: u32) -> [u8; HEADER_LEN + 6] {
         self.limit_last = limit;
         self.announced.push_back(Announced { limit, by_h2: false });
@@ -135,7 +135,7 @@ impl Meter {
         frame
     }
 
-    /// A frame from the client; may change its header on the way to h2.
+    /// Reads a frame header from the client. Changes the header if h2 must not see the frame.
     pub(crate) fn on_inbound(&mut self, bytes: &mut [u8; HEADER_LEN]) -> FrameHeader {
         let frame = FrameHeader::read(bytes);
         match frame.kind {
@@ -160,7 +160,7 @@ impl Meter {
         frame
     }
 
-    /// A frame to the client.
+    /// Reads a frame header to the client.
     pub(crate) fn on_outbound(&mut self, frame: FrameHeader) {
         match frame.kind {
             RST_STREAM => self.on_reset(frame.stream),
@@ -169,7 +169,7 @@ impl Meter {
         }
     }
 
-    /// SETTINGS of h2 on their way out: our limit takes the place of h2's.
+    /// Replaces the limit in h2's SETTINGS by the announced one.
     pub(crate) fn on_outbound_settings(&mut self, payload: &mut [u8]) {
         for setting in payload.chunks_exact_mut(6) {
             if u16::from_be_bytes([setting[0], setting[1]]) == MAX_CONCURRENT_STREAMS {
@@ -180,13 +180,13 @@ impl Meter {
     }
 
     fn on_opened(&mut self, stream: u32) {
-        // After a GOAWAY h2 passes over new streams in silence; a client that goes on must not fill our memory.
+        // After a GOAWAY, h2 ignores new streams. A client that opens more and more of them must not fill the memory.
         if self.streams.len() >= STREAM_COUNT_MAX {
             return;
         }
         self.streams.insert(stream, Ended::default());
         self.open_max = self.open_max.max(self.streams.len());
-        // Before the first acknowledgement a client cannot know the limit: no violation, but refused all the same.
+        // Before its first acknowledgement a client cannot know the limit. Its stream is refused, but is no violation.
         if self.streams.len() > self.limit_in_force.unwrap_or(self.limit_last) as usize {
             self.above_limit.insert(stream);
             self.violations += u64::from(self.limit_in_force.is_some());
@@ -238,12 +238,12 @@ mod tests {
     fn a_lowered_limit_binds_from_its_acknowledgement_and_spares_open_streams() {
         let mut meter = Meter::new(2);
         meter.on_outbound_settings(&mut []);
-        assert_eq!(acknowledged(&mut meter), SETTINGS, "h2 must see the answer to its own SETTINGS");
+        assert_eq!(acknowledged(&mut meter), SETTINGS, "h2 must see the acknowledgement of its own SETTINGS");
         assert!(opened(&mut meter, 1) && opened(&mut meter, 3));
         meter.announce(1);
         answered(&mut meter, 1);
-        assert!(opened(&mut meter, 5), "the client need not know the new limit yet");
-        assert_eq!(acknowledged(&mut meter), UNKNOWN, "h2 must not see the answer to ours");
+        assert!(opened(&mut meter, 5), "the client has not acknowledged the new limit yet");
+        assert_eq!(acknowledged(&mut meter), UNKNOWN, "h2 must not see the acknowledgement of the meter's SETTINGS");
         answered(&mut meter, 3);
         assert!(!opened(&mut meter, 7));
         assert_eq!((meter.violations, meter.open(), meter.open_max), (1, 2, 2));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_acknowledgement_too_many_streams_are_refused_but_no_violation() {
+    fn before_the_first_acknowledgement_too_many_streams_are_refused_but_are_no_violation() {
         let mut meter = Meter::new(1);
         meter.on_outbound_settings(&mut []);
         assert!(opened(&mut meter, 1));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn our_limit_is_written_over_that_of_h2() {
+    fn the_announced_limit_replaces_the_limit_of_h2() {
         let mut meter = Meter::new(7);
         let mut payload = [0, 4, 0, 0, 0, 9, 0, 3, 0, 0, 39, 16];
         meter.on_outbound_settings(&mut payload);

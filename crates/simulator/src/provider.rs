@@ -1,8 +1,9 @@
-//! The seam between what all simulators share (listening, connections, faults, the ledger's counters) and what a
-//! provider is: its rules.
+//! What a provider adds to the parts that all simulators share: its rules about a request. The shared parts are
+//! listening, connections, faults and the ledger's counters.
 
 use std::sync::Arc;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use http::request::Parts;
@@ -11,42 +12,45 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use tidings_types::Timestamp;
+use uuid::Uuid;
 
 use crate::config::Fate;
-use crate::ledger::{Ledger, MessageEntry};
+use crate::ledger::{Accepted, Ledger, MessageEntry};
 use crate::quota::Quota;
 use crate::{Faults, Refusal};
 
-/// Told of each message that FCM or a push service accepts, on the thread that accepted it: it must be quick and must not
-/// block.
+/// Called for each message that FCM or a push service accepts, on the thread that accepted it. It must not block.
 pub type OnMessage = Arc<dyn Fn(AcceptedMessage<'_>) + Send + Sync>;
 
-/// A message at the moment of its acceptance; the answer is still to be sent.
+/// A message at the moment of its acceptance, before the answer is sent.
 #[derive(Clone, Copy)]
 pub struct AcceptedMessage<'a> {
     /// FCM's token, or the browser's endpoint.
     pub address: &'a str,
-    /// Its JSON: FCM's message without target and time to live; what the browser has decrypted.
+    /// FCM: the message as JSON, without target and time to live. Web Push: what the browser has decrypted.
     pub content: &'a [u8],
 }
 
 /// What distinguishes one simulator from another.
 pub(crate) trait Provider: Sized + Send + Sync + 'static {
+    /// The versions of HTTP it speaks, as ALPN names.
+    const PROTOCOLS: &'static [&'static str];
+
     type Refusal: Refusal;
     /// Who may send; may change while connections run.
     type Credentials: Clone + Send + Sync + 'static;
-    /// What a connection remembers.
+    /// What a connection remembers of its client.
     type Session;
-    /// What a request's head has told, kept until its body has come.
+    /// What is kept of a request's head until its body is complete.
     type Head;
-    /// A line of the ledger.
+    /// A line of the ledger, as the control requests show it.
     type Entry: Serialize + From<MessageEntry>;
 
-    /// A connection begins, of a client that has shown this certificate.
+    /// Begins the session of a client that has shown this certificate.
     fn open(&self, certificate: Option<&CertificateDer<'_>>, credentials: Self::Credentials) -> Self::Session;
 
-    /// The credentials may be others from now on.
-    fn exchange(&self, session: &mut Self::Session, credentials: Self::Credentials);
+    /// Gives a running session the credentials that are valid from now on. They need not be different.
+    fn set_credentials(&self, session: &mut Self::Session, credentials: Self::Credentials);
 
     /// Whether a connection has its full stream limit from its beginning.
     fn is_proven(&self, _session: &Self::Session) -> bool {
@@ -56,12 +60,18 @@ pub(crate) trait Provider: Sized + Send + Sync + 'static {
     fn read_head(&self, session: &Self::Session, parts: &Parts) -> Self::Head;
 
     /// Accepts or refuses a complete request, and records which.
-    fn judge(&self, session: &mut Self::Session, head: Self::Head, body: &[u8], scene: &mut Scene<'_, Self>) -> Answer;
+    fn judge(
+        &self,
+        session: &mut Self::Session,
+        head: Self::Head,
+        body: &[u8],
+        context: &mut RequestContext<'_, Self>,
+    ) -> Answer;
 
-    /// The device that a control request names.
+    /// Reads the device address in the path of a control request.
     ///
     /// # Errors
-    /// Why it is no address of this provider.
+    /// Why the text is not an address of this provider.
     fn read_address(&self, text: &str) -> Result<Box<[u8]>, String>;
 
     /// Control requests that only this provider knows.
@@ -70,11 +80,10 @@ pub(crate) trait Provider: Sized + Send + Sync + 'static {
     }
 }
 
-/// The circumstances of a request.
-pub(crate) struct Scene<'a, P: Provider> {
+/// What a provider needs to judge a request.
+pub(crate) struct RequestContext<'a, P: Provider> {
     pub(crate) ledger: &'a Ledger<P::Refusal>,
     pub(crate) quota: &'a Quota,
-    /// What all chances are drawn from.
     pub(crate) seed: u64,
     pub(crate) faults: &'a Faults<P::Refusal>,
     pub(crate) fate: &'a Fate<P::Refusal>,
@@ -82,13 +91,49 @@ pub(crate) struct Scene<'a, P: Provider> {
     pub(crate) now: Timestamp,
 }
 
-impl<P: Provider> Scene<'_, P> {
-    /// What a request that is right in itself may still be refused for.
+impl<P: Provider> RequestContext<'_, P> {
+    /// Refuses a valid request if the faults say so.
     pub(crate) fn check_fate(&self, address: &[u8]) -> Result<(), P::Refusal> {
         if self.faults.is_gone(self.seed, address) {
             return Err(P::Refusal::GONE);
         }
         self.fate.verdict.map_or(Ok(()), Err)
+    }
+
+    /// Records a message of FCM or Web Push, and reports it. These messages have no id, so a hash of the content is
+    /// recorded as the id.
+    pub(crate) fn accept(
+        &self,
+        message: AcceptedMessage<'_>,
+        tag: Option<&str>,
+        title: &str,
+        on_accepted: Option<&OnMessage>,
+    ) {
+        let digest = digest(&SHA256, message.content);
+        let id = Uuid::from_bytes(*digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes"));
+        let (address, tag) = (message.address.as_bytes(), tag.map(str::as_bytes));
+        self.ledger.record_accepted(&Accepted { address, id, tag, title: Some(title) }, self.now);
+        if let Some(on_accepted) = on_accepted {
+            on_accepted(message);
+        }
+    }
+
+    /// Records that FCM or a push service has refused a request, and makes the answer. `Retry-After` is `wait_secs`, or
+    /// else what the faults say for 429 and 503.
+    pub(crate) fn refuse(
+        &self,
+        reason: P::Refusal,
+        status: StatusCode,
+        body: String,
+        wait_secs: Option<u64>,
+    ) -> Answer {
+        self.ledger.record_rejected(reason);
+        let is_temporary = reason == P::Refusal::TOO_MANY || reason == P::Refusal::UNAVAILABLE;
+        let answer = Answer::json(status, body);
+        match wait_secs.or(self.faults.retry_after_secs.filter(|_| is_temporary)) {
+            Some(seconds) => answer.with(RETRY_AFTER, seconds.into()),
+            None => answer,
+        }
     }
 }
 
@@ -96,7 +141,6 @@ impl<P: Provider> Scene<'_, P> {
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: Headers,
-    /// Empty for none.
     pub(crate) body: Bytes,
     pub(crate) effect: Effect,
 }
@@ -108,12 +152,12 @@ pub(crate) enum Headers {
     Many(Box<HeaderMap>),
 }
 
-/// What the answer does to the connection's stream limit, at the moment it is sent.
+/// What the answer changes about the connection's stream limit, at the moment it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Effect {
-    /// The client has proven who it is.
+    /// The client has proven its identity.
     pub(crate) proves: bool,
-    /// `true`: the limit falls until it is set to `false` again.
+    /// `Some(true)` lowers the limit until a later `Some(false)`.
     pub(crate) punishes: Option<bool>,
 }
 
@@ -126,7 +170,6 @@ impl Answer {
         Self::new(status, Headers::One(CONTENT_TYPE, HeaderValue::from_static("application/json")), body)
     }
 
-    /// The same with a header more.
     pub(crate) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers = match self.headers {
             Headers::None => Headers::One(name, value),
@@ -139,13 +182,6 @@ impl Answer {
             }
         };
         self
-    }
-
-    pub(crate) fn with_retry_after(self, seconds: Option<u64>) -> Self {
-        match seconds {
-            Some(seconds) => self.with(RETRY_AFTER, seconds.into()),
-            None => self,
-        }
     }
 }
 

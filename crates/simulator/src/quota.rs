@@ -1,4 +1,4 @@
-//! How many requests a provider takes in an interval, over all connections.
+//! The quota of a provider: how many requests it accepts in an interval, over all connections.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,11 +6,10 @@ use tidings_types::Timestamp;
 
 use crate::{Faults, Refusal};
 
-/// What is left of the quota that the faults state.
+/// What is used of the quota that the faults set.
 #[derive(Default)]
 pub(crate) struct Quota(Mutex<Interval>);
 
-/// How many requests were taken in the interval that runs.
 #[derive(Default)]
 struct Interval {
     ends_at: Timestamp,
@@ -21,7 +20,7 @@ impl Quota {
     /// Counts a request against the quota.
     ///
     /// # Errors
-    /// The quota is spent: the seconds until it is renewed, rounded up.
+    /// When the quota is spent: the seconds until it is renewed, rounded up.
     pub(crate) fn take<R: Refusal>(&self, faults: &Faults<R>, now: Timestamp) -> Result<(), u64> {
         if faults.quota_count == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What the simulators have in common about refusing: a list of reasons per provider, with the few that faults name.
+//! The reasons with which a provider refuses a notification: one list per provider, and what all lists have in common.
 
 use std::fmt;
 use std::hash::Hash;
@@ -6,14 +6,12 @@ use std::hash::Hash;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Why a provider does not accept a notification, in its own words.
-///
-/// Each provider has its own list: [`Reason`](crate::Reason) (APNs), [`FcmReason`](crate::FcmReason),
-/// [`WebPushReason`](crate::WebPushReason).
+/// A provider's reasons for not accepting a notification: [`Reason`](crate::Reason) (APNs),
+/// [`FcmReason`](crate::FcmReason), [`WebPushReason`](crate::WebPushReason).
 pub trait Refusal: Copy + Ord + Hash + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// All of them; [`index`](Self::index) is the place in it.
+    /// All reasons, in the order of [`index`](Self::index).
     const EVERY: &'static [Self];
-    /// A fault of the provider's, status 500.
+    /// The provider failed, status 500.
     const INTERNAL_ERROR: Self;
     /// The provider is overloaded, status 503.
     const UNAVAILABLE: Self;
@@ -25,14 +23,21 @@ pub trait Refusal: Copy + Ord + Hash + fmt::Debug + Serialize + DeserializeOwned
     const HAS_QUOTA: bool;
     /// The number of concurrent streams that the provider usually announces.
     const STREAM_LIMIT: u32;
+    /// How many notifications the ledger keeps by default.
+    const NOTIFICATION_COUNT_MAX: usize;
 
-    /// Its place in [`EVERY`](Self::EVERY).
+    /// The position in [`EVERY`](Self::EVERY).
     fn index(self) -> usize;
 }
 
-/// A list of reasons: name, status, and the provider's spelling.
+/// Makes an enum of reasons. Each line has a name, a status, and the spelling in faults and ledgers. The constants of
+/// [`Refusal`] follow.
 macro_rules! refusals {
-    ($(#[$meta:meta])* $Enum:ident { $($(#[$variant_meta:meta])* $name:ident = $status:literal $text:literal,)* }) => {
+    (
+        $(#[$meta:meta])*
+        $Enum:ident { $($(#[$variant_meta:meta])* $name:ident = $status:literal $text:literal,)* }
+        $(const $constant:ident: $type:ty = $value:expr;)*
+    ) => {
         $(#[$meta])*
         #[derive(
             Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize
@@ -47,18 +52,15 @@ macro_rules! refusals {
         }
 
         impl $Enum {
-            /// All of them, in the order of their declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// The status it is answered with.
+            /// The HTTP status of the answer.
             pub fn status(self) -> http::StatusCode {
                 let code: u16 = match self {
                     $(Self::$name => $status,)*
                 };
-                http::StatusCode::from_u16(code).expect("every status above lies in 100..1000")
+                http::StatusCode::from_u16(code).expect("every status above is in 100..1000")
             }
 
-            /// How it is spelt in faults and ledgers.
+            /// The spelling in faults and ledgers.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
@@ -69,6 +71,15 @@ macro_rules! refusals {
         impl std::fmt::Display for $Enum {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
+            }
+        }
+
+        impl crate::Refusal for $Enum {
+            const EVERY: &'static [Self] = &[$(Self::$name,)*];
+            $(const $constant: $type = $value;)*
+
+            fn index(self) -> usize {
+                self as usize
             }
         }
     };

@@ -1,12 +1,13 @@
 //! Starting and stopping a simulator: threads, listeners, and how connections get to the threads.
 //!
-//! Each thread has a current-thread runtime; the first one also accepts and hands connections out in turn, by a queue
-//! of [`HANDOVER_COUNT_MAX`] per thread (full: accepting waits, and the kernel's backlog holds). Stopping drops
-//! all connections where they are, as a crash would; ledger, keys and port remain.
+//! Each thread has a current-thread runtime. The first thread also accepts connections and hands them out round-robin,
+//! through one queue per thread. A queue holds [`HANDOVER_COUNT_MAX`] connections. When a queue is full, accepting waits
+//! and new connections stay in the kernel's backlog. Stopping drops all connections at once, as a crash would. The
+//! ledger, the keys and the port remain.
 
 use std::cell::Cell;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,6 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
-use rustls::ServerConfig;
 use tidings_telemetry::chain;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
@@ -25,35 +25,24 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::config::happens;
+use crate::identity::Identity;
 use crate::ledger::{Ledger, bump};
 use crate::provider::Provider;
 use crate::quota::Quota;
-use crate::shared::{Orders, Seat, Shared};
+use crate::shared::{Client, Orders, Shared};
 use crate::wire::LINGER_MAX;
-use crate::{Faults, StartError, connection, http1};
+use crate::{SimulatorConfig, StartError, connection, http1};
 
 const HANDOVER_COUNT_MAX: usize = 64;
-/// How long accepting rests after it failed, usually for want of file descriptors.
+/// The pause after a failed accept; usually there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What every simulator is told at its start.
-pub(crate) struct Setup<P: Provider> {
-    pub(crate) listen: SocketAddr,
-    pub(crate) more_addresses: Vec<IpAddr>,
-    pub(crate) thread_count: usize,
-    pub(crate) connection_count_max: usize,
-    pub(crate) seed: u64,
-    pub(crate) ledger: Ledger<P::Refusal>,
-    pub(crate) tls: Arc<ServerConfig>,
-    pub(crate) faults: Faults<P::Refusal>,
-    pub(crate) credentials: P::Credentials,
-}
 
 /// A simulator that runs on threads of its own until it is stopped or dropped.
 pub(crate) struct Server<P: Provider> {
     shared: Arc<Shared<P>>,
-    /// The first is the one to be told about; all have its port.
+    ca_pem: String,
+    /// At least one; all have the port of the first.
     addrs: Vec<SocketAddr>,
     thread_count: usize,
     /// Empty while stopped.
@@ -61,49 +50,53 @@ pub(crate) struct Server<P: Provider> {
 }
 
 impl<P: Provider> Server<P> {
-    /// Listens and starts; the provider is made when the port is known.
-    pub(crate) fn start(setup: Setup<P>, provider: impl FnOnce(SocketAddr) -> P) -> Result<Self, StartError> {
-        setup.faults.check()?;
-        let first = bind(setup.listen)?;
-        let addr = first.local_addr().map_err(|source| StartError::Listen { addr: setup.listen, source })?;
+    /// Makes the certificates, listens and starts. The provider is made when the port is known.
+    pub(crate) fn start(
+        config: SimulatorConfig<P::Refusal>,
+        credentials: P::Credentials,
+        provider: impl FnOnce(SocketAddr) -> P,
+    ) -> Result<Self, StartError> {
+        config.check()?;
+        let Identity { ca_pem, tls } =
+            Identity::make(config.client_ca_pem.as_deref(), P::PROTOCOLS, &config.more_addresses)?;
+        let first = bind(config.listen)?;
+        let addr = first.local_addr().map_err(|source| StartError::Listen { addr: config.listen, source })?;
         let mut listeners = vec![first];
         let mut addrs = vec![addr];
-        for ip in setup.more_addresses {
+        for ip in config.more_addresses {
             let addr = SocketAddr::new(ip, addr.port());
             listeners.push(bind(addr)?);
             addrs.push(addr);
         }
-        let orders = Orders { faults: Arc::new(setup.faults), credentials: setup.credentials, is_stopping: false };
+        let orders = Orders { faults: Arc::new(config.faults), credentials, is_stopping: false };
         let shared = Shared {
             provider: provider(addr),
-            ledger: Arc::new(setup.ledger),
-            seed: setup.seed,
-            connection_count_max: setup.connection_count_max,
-            tls: TlsAcceptor::from(setup.tls),
+            ledger: Arc::new(Ledger::new(config.device_count_max, config.notification_count_max)),
+            seed: config.seed,
+            connection_count_max: config.connection_count_max,
+            tls: TlsAcceptor::from(tls),
             orders: watch::Sender::new(orders),
             connection_total: AtomicU64::new(0),
             quota: Quota::default(),
         };
-        let thread_count = setup.thread_count.max(1);
-        let server = Self { shared: Arc::new(shared), addrs, thread_count, threads: Mutex::default() };
+        let thread_count = config.thread_count.max(1);
+        let server = Self { shared: Arc::new(shared), ca_pem, addrs, thread_count, threads: Mutex::default() };
         *server.threads() = server.start_threads(listeners)?;
         Ok(server)
     }
 
-    /// Listens again after a [`stop`](Self::stop); does nothing if it runs.
     pub(crate) fn listen(&self) -> Result<(), StartError> {
         let mut threads = self.threads();
         if threads.is_empty() {
             let listeners = self.addrs.iter().copied().map(bind).collect::<Result<_, _>>()?;
             self.shared.orders.send_modify(|orders| orders.is_stopping = false);
             let started = self.start_threads(listeners);
-            // Threads that did start before one failed must not go on without it.
+            // If a thread could not start, the threads before it must stop too.
             *threads = started.inspect_err(|_| self.shared.orders.send_modify(|orders| orders.is_stopping = true))?;
         }
         Ok(())
     }
 
-    /// Stops listening and drops all connections; returns when the threads have ended.
     pub(crate) fn stop(&self) {
         let mut threads = self.threads();
         self.shared.orders.send_modify(|orders| orders.is_stopping = true);
@@ -116,8 +109,12 @@ impl<P: Provider> Server<P> {
         &self.shared
     }
 
+    pub(crate) fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
     pub(crate) fn addr(&self) -> SocketAddr {
-        self.addrs[0] // There is one at least: see `start`.
+        self.addrs[0] // `start` pushes at least one.
     }
 
     fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
@@ -150,6 +147,81 @@ impl<P: Provider> Drop for Server<P> {
     }
 }
 
+/// The methods that all simulators have. `$Simulator` has a field `server` and a function `start_inner`.
+macro_rules! simulator {
+    ($Simulator:ident, $Config:ty, $Refusal:ty, $OnAccepted:ty) => {
+        impl $Simulator {
+            /// Starts a simulator: makes certificates and keys, and listens.
+            ///
+            /// # Errors
+            /// When a setting breaks a rule, the address cannot be listened on, or a thread cannot be started.
+            pub fn start(config: $Config) -> Result<Self, crate::StartError> {
+                Self::start_inner(config, None)
+            }
+
+            /// Starts a simulator that reports each accepted notification.
+            ///
+            /// # Errors
+            /// As [`start`](Self::start).
+            pub fn start_observed(config: $Config, on_accepted: $OnAccepted) -> Result<Self, crate::StartError> {
+                Self::start_inner(config, Some(on_accepted))
+            }
+
+            /// Listens again after a [`stop`](Self::stop), with the same port, keys, ledger and faults. Does nothing while
+            /// the simulator runs.
+            ///
+            /// # Errors
+            /// When another program has taken the port, or a thread cannot be started.
+            pub fn listen(&self) -> Result<(), crate::StartError> {
+                self.server.listen()
+            }
+
+            /// Stops listening and drops all connections, also those with pending answers. Returns when the threads have
+            /// ended.
+            pub fn stop(&self) {
+                self.server.stop();
+            }
+
+            /// Where it listens, also while stopped.
+            pub fn addr(&self) -> std::net::SocketAddr {
+                self.server.addr()
+            }
+
+            /// What each device got. The ledger outlives the simulator.
+            pub fn ledger(&self) -> &std::sync::Arc<crate::Ledger<$Refusal>> {
+                &self.server.shared().ledger
+            }
+
+            /// The certificate authority to trust, PEM. The server's names are `localhost`, `127.0.0.1`, `::1` and the
+            /// further addresses.
+            pub fn ca_pem(&self) -> &str {
+                self.server.ca_pem()
+            }
+
+            /// The faults in force.
+            pub fn faults(&self) -> std::sync::Arc<crate::Faults<$Refusal>> {
+                self.server.shared().faults()
+            }
+
+            /// Changes the faults, for running connections too.
+            ///
+            /// # Errors
+            /// When a field is outside its range; the old faults stay in force.
+            pub fn set_faults(&self, faults: crate::Faults<$Refusal>) -> Result<(), crate::FaultsError> {
+                self.server.shared().set_faults(faults)
+            }
+        }
+
+        impl std::fmt::Debug for $Simulator {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($Simulator)).field("addr", &self.addr()).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+pub(crate) use simulator;
+
 fn bind(addr: SocketAddr) -> Result<TcpListener, StartError> {
     let error = |source| StartError::Listen { addr, source };
     let listener = TcpListener::bind(addr).map_err(error)?; // Sets SO_REUSEADDR on Unix.
@@ -160,7 +232,7 @@ fn bind(addr: SocketAddr) -> Result<TcpListener, StartError> {
 type Accepting = (Vec<TcpListener>, Vec<mpsc::Sender<TcpStream>>);
 
 impl<P: Provider> Shared<P> {
-    /// A thread's life.
+    /// Runs a thread until the simulator stops.
     fn work(self: Arc<Self>, runtime: Runtime, rx: mpsc::Receiver<TcpStream>, accepting: Option<Accepting>) {
         LocalSet::new().block_on(&runtime, async move {
             let mut orders = self.orders.subscribe();
@@ -173,14 +245,14 @@ impl<P: Provider> Shared<P> {
         });
     }
 
-    /// Serves the connections handed over; dropping it drops them.
+    /// Serves the connections that are handed over. Dropping the future drops the connections.
     async fn serve(self: Arc<Self>, mut rx: mpsc::Receiver<TcpStream>) {
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
                 Some(_) = connections.join_next() => {}
                 stream = rx.recv() => {
-                    // The accepting thread has ended, thus this one will.
+                    // The accepting thread has ended, so this one ends soon.
                     let Some(stream) = stream else { return std::future::pending().await };
                     let mut rng = self.next_rng();
                     let faults = self.faults();
@@ -201,7 +273,7 @@ impl<P: Provider> Shared<P> {
     async fn serve_one(self: Arc<Self>, stream: TcpStream, rng: Xoshiro256PlusPlus) {
         let mut orders = self.orders.subscribe();
         let first = orders.borrow_and_update().clone();
-        // A round trip for TCP's handshake, one for that of TLS 1.3.
+        // One round trip for the handshake of TCP, one for that of TLS 1.3.
         sleep(2 * first.faults.round_trip()).await;
         let stream = match timeout(HANDSHAKE_TIMEOUT, self.open(stream)).await {
             Ok(Ok(stream)) => stream,
@@ -209,11 +281,13 @@ impl<P: Provider> Shared<P> {
             Err(_) => return tracing::debug!("Handshake took too long"),
         };
         let local = stream.get_ref().0.local_addr().map(|addr| addr.ip()).ok();
-        let seat = Seat { shared: self, rng, local, first };
+        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let session = self.provider.open(certificate, first.credentials);
+        let client = Client { shared: self, faults: first.faults, rng, local, session, request_total: 0 };
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            connection::serve(seat, stream, orders).await;
+            connection::serve(client, stream, orders).await;
         } else {
-            http1::serve(seat, stream, orders).await;
+            http1::serve(client, stream, orders).await;
         }
     }
 
@@ -228,16 +302,16 @@ impl<P: Provider> Shared<P> {
     }
 }
 
-/// After a handshake that failed: reads on until the peer closes. A socket that is closed with bytes unread resets the connection,
-/// and so takes the alert from a peer that has not read it yet.
+/// Reads on after a failed handshake until the peer closes. Closing a socket with unread bytes resets the connection, and
+/// the peer might then never read our alert.
 async fn drain(mut stream: tokio::net::TcpStream) {
     let _ = stream.shutdown().await;
     let mut rest = [0; 1024];
     let drained = async { while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {} };
-    let _ = timeout(LINGER_MAX, drained).await; // Either way it is closed.
+    let _ = timeout(LINGER_MAX, drained).await; // The socket is closed in any case.
 }
 
-// Hands connections out in turn; for ever, also on the threads that have nothing to accept.
+/// Accepts connections and hands them out round-robin. Never ends, also on the threads that do not accept.
 async fn accept(accepting: Option<Accepting>) {
     let Some((listeners, txs)) = accepting else { return std::future::pending().await };
     let (txs, turn) = (Rc::new(txs), Rc::new(Cell::new(0)));
@@ -258,7 +332,7 @@ async fn accept_from(listener: TcpListener, txs: Rc<Vec<mpsc::Sender<TcpStream>>
             Ok(stream) => {
                 let tx = &txs[turn.get() % txs.len()];
                 turn.set(turn.get().wrapping_add(1));
-                let _ = tx.send(stream).await; // The thread has ended only when all are to end.
+                let _ = tx.send(stream).await; // Fails only while all threads are ending.
             }
             Err(error) => {
                 tracing::warn!(error = chain(&error), "Simulator cannot accept a connection");
@@ -270,5 +344,5 @@ async fn accept_from(listener: TcpListener, txs: Rc<Vec<mpsc::Sender<TcpStream>>
 
 fn nonblocking(stream: tokio::net::TcpStream) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
-    stream.into_std() // Stays non-blocking, as the thread that takes it needs it.
+    stream.into_std() // The stream stays non-blocking, as the thread that takes it requires.
 }

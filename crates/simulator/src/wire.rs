@@ -1,8 +1,8 @@
-//! The bytes between h2 and TLS: read and written in large pieces, seen by the [`Meter`].
+//! The bytes between h2 and TLS, in large pieces. The [`Meter`] sees all frame headers.
 //!
-//! Inbound, h2 is handed a frame header only when it is complete, because the meter may change it, and at most
-//! [`TURN_BYTES`] per turn. Outbound, everything h2 writes is gathered; it goes out at h2's flush of the last turn, so that
-//! many answers share a TLS record.
+//! Inbound, h2 gets a frame header only when it is complete, because the meter may change it. It gets at most
+//! [`TURN_BYTES`] per turn. Outbound, everything that h2 writes is collected and written at h2's flush after the last
+//! turn, so that many answers share a TLS record.
 //!
 //! Memory: [`BUFFER_BYTES`] for each direction. A full outbound buffer makes h2 wait for the socket.
 
@@ -23,11 +23,11 @@ use crate::meter::{FrameHeader, HEADER_LEN, Meter};
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// How long a connection that has ended waits for its peer to close it too.
+/// How long an ended connection waits for the peer to close it too.
 pub(crate) const LINGER_MAX: Duration = Duration::from_secs(1);
 
-/// What h2 is handed in one turn: some thirty requests. With a thousand at a time each of them costs half as much again,
-/// most of it in the allocator.
+/// How much h2 gets in one turn: about thirty requests. With a thousand requests per turn, each request costs half as
+/// much again, most of it in the allocator.
 pub(crate) const TURN_BYTES: usize = 16 * 1024;
 
 /// The client's connection preface (RFC 9113, 3.4) comes before its first frame.
@@ -36,13 +36,13 @@ const PREFACE_LEN: usize = 24;
 /// What the driver of a connection shares with the [`Wire`] that h2 owns.
 pub(crate) struct Link {
     pub(crate) meter: Meter,
-    /// A stream limit to be announced at the next flush.
+    /// A stream limit to announce at the next flush.
     pub(crate) announce: Option<u32>,
-    /// The socket is to be reset when the wire is dropped.
+    /// Dropping the wire resets the connection.
     pub(crate) reset: bool,
-    /// What h2 may still be handed in this turn.
+    /// How much h2 may still read in this turn.
     turn_bytes: usize,
-    /// This turn's bytes are used up, and more have arrived.
+    /// The turn has used all its bytes, and more have arrived.
     is_turn_over: bool,
 }
 
@@ -53,14 +53,14 @@ impl Link {
         Rc::new(RefCell::new(link))
     }
 
-    /// Begins another turn; whether bytes wait for it. Then h2 must be polled, since nothing else will wake it.
+    /// Begins another turn, and says whether bytes wait for it. If so, h2 must be polled: nothing else wakes it.
     pub(crate) fn next_turn(&mut self) -> bool {
         self.turn_bytes = TURN_BYTES;
         std::mem::take(&mut self.is_turn_over)
     }
 }
 
-/// A TLS stream whose frames are followed.
+/// A TLS stream that shows its frames to the [`Meter`].
 pub(crate) struct Wire {
     io: TlsStream<TcpStream>,
     link: Rc<RefCell<Link>>,
@@ -68,12 +68,12 @@ pub(crate) struct Wire {
     outbound: Outbound,
     /// Something was written to TLS and not flushed yet.
     is_unflushed: bool,
-    /// Nothing more is written; until then, what the peer still says is read and thrown away. A socket that is closed with
-    /// bytes unread resets the connection, and so takes away what the peer has not read yet.
+    /// Set at shutdown. Until it ends, what the peer sends is read and dropped. Closing a socket with unread bytes resets
+    /// the connection, and the peer might lose what it has not read yet.
     linger: Option<Pin<Box<Sleep>>>,
 }
 
-/// Invariant: `start <= ready <= end <= bytes.len()`; between `ready` and `end` lies less than a frame header.
+/// Invariant: `start <= ready <= end <= bytes.len()`. From `ready` to `end` is less than one frame header.
 struct Inbound {
     bytes: Box<[u8]>,
     start: usize,
@@ -84,7 +84,7 @@ struct Inbound {
     is_eof: bool,
 }
 
-/// Invariant: `written <= scanned`; `scanned` may lie beyond the end, inside a payload that is still to come.
+/// Invariant: `written <= scanned`. `scanned` may be beyond the end, inside a payload that is not written yet.
 #[derive(Default)]
 struct Outbound {
     bytes: Vec<u8>,
@@ -99,7 +99,7 @@ impl Wire {
         Self { io, link, inbound, outbound: Outbound::default(), is_unflushed: false, linger: None }
     }
 
-    /// Hands everything gathered to TLS.
+    /// Hands all bytes to TLS, except an incomplete frame header or SETTINGS frame at the end.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outbound = &mut self.outbound;
         let end = outbound.scanned.min(outbound.bytes.len());
@@ -119,7 +119,7 @@ impl Wire {
 }
 
 impl Inbound {
-    /// Looks at the frame headers that are complete, and makes everything up to them ready.
+    /// Shows the complete frame headers to the meter, and makes the bytes up to them ready.
     fn scan(&mut self, meter: &mut Meter) {
         loop {
             let skipped = self.skip.min(self.end - self.ready);
@@ -134,7 +134,7 @@ impl Inbound {
         }
     }
 
-    /// Makes room behind `end`, keeping the piece of a header.
+    /// Makes room after `end`, and keeps the unread bytes.
     fn compact(&mut self) {
         self.bytes.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -159,12 +159,11 @@ impl Outbound {
         }
     }
 
-    /// Whether another frame may be put in here.
     fn is_between_frames(&self) -> bool {
         self.scanned == self.bytes.len()
     }
 
-    /// Puts in a frame that the meter has made itself.
+    /// Adds a frame that the meter has made.
     fn insert(&mut self, frame: &[u8]) {
         self.bytes.extend_from_slice(frame);
         self.scanned = self.bytes.len();
@@ -210,7 +209,7 @@ impl AsyncWrite for Wire {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.link.borrow().is_turn_over && this.outbound.bytes.len() < BUFFER_BYTES {
-            return Poll::Ready(Ok(())); // More is to come: the next turn flushes it.
+            return Poll::Ready(Ok(())); // There is a next turn, and it flushes.
         }
         if this.outbound.is_between_frames() {
             let link = &mut *this.link.borrow_mut();
@@ -247,7 +246,7 @@ impl AsyncWrite for Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         if self.link.borrow().reset {
-            // Closing with a linger time of zero makes TCP send RST and forget what was not sent.
+            // With a linger time of zero, closing makes TCP send RST and drop unsent bytes.
             let _ = self.io.get_ref().0.set_zero_linger();
         }
     }

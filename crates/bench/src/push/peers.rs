@@ -157,7 +157,7 @@ impl Work {
 impl Peers {
     /// Starts those that are in `peers`; what they send is put into `folder`, where the keys will be.
     pub(super) fn start(peers: &Path, folder: &Folder) -> Result<Self, CommandError> {
-        let SimulatorConfig { key_id, team_id, .. } = SimulatorConfig::default();
+        let SimulatorConfig { key_id, team_id, .. } = SimulatorConfig::<tidings_simulator::Reason>::default();
         let work = serde_json::to_vec(&Work::new()).expect("work is plain");
         fs::write(folder.path("work.json"), work)?;
         let mut all = Self { found: Vec::new(), missing: Vec::new(), folder: peers.to_owned() };

@@ -1,63 +1,63 @@
-//! Whether a body is one that FCM takes: its JSON against the published messages, and the rules that stand beside them.
+//! Checks a body as FCM does: its JSON against tables of the published messages, and the rules that FCM states in words.
 //!
-//! The tables are written after the discovery document of `fcm.googleapis.com` (v1). As FCM does, both spellings of a
-//! name are taken (`collapse_key`, `collapseKey`); as it does not, numbers and truth values in quotes are refused, and
-//! so are names given twice in both spellings. A message is measured without its target and its time to live, as
-//! compact JSON.
+//! The tables follow the discovery document of `fcm.googleapis.com` (v1). Both spellings of a name are accepted
+//! (`collapse_key`, `collapseKey`). The simulator is stricter than FCM in two points: it refuses numbers and booleans in
+//! quotes, and a field that is given in both spellings. The size of a message is that of its compact JSON, without target
+//! and time to live.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// What of a message may be sent to a device.
+/// For a message to a device.
 const MESSAGE_BYTES_MAX: usize = 4096;
-/// To a topic or a condition.
+/// For a message to a topic or a condition.
 const TOPIC_MESSAGE_BYTES_MAX: usize = 2048;
 /// Four weeks.
 const TTL_SECONDS_MAX: f64 = 2_419_200.0;
 const TOKEN_BYTES_MAX: usize = 4096;
 
-/// Where a body is wrong, and why.
+/// A mistake in a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Violation {
-    /// Its path in dots, as sent.
+    /// The path of the field, with dots, as the client has spelt it.
     pub(super) field: String,
     pub(super) description: String,
 }
 
-/// A request that may be performed.
+/// A valid request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) validate_only: bool,
     pub(super) target: Target,
-    /// What the message replaces in the list of notifications.
+    /// The notification replaces earlier ones with the same tag.
     pub(super) tag: Option<String>,
     pub(super) title: String,
-    /// The message without its target and its time to live, which is another one when it is repeated.
+    /// The message without target and time to live: a repeated message has another time to live.
     pub(super) content: Vec<u8>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Token(String),
-    /// Topic, condition or installation: taken, but no device of ours.
+    /// Topic, condition or installation: accepted, but not a registration token.
     Other(String),
 }
 
-/// What a value must be.
+/// The type of a field's value.
 enum Kind {
     Text,
-    Truth,
+    Bool,
     Integer,
     /// From 0 to 1.
     Share,
     /// Seconds with an `s`: `3.5s`.
-    Span,
+    Duration,
     /// RFC 3339.
-    Moment,
+    Time,
     Choice(&'static [&'static str]),
-    Texts,
-    Spans,
+    TextList,
+    DurationList,
     /// Names to texts.
     TextMap,
     /// Any JSON object.
@@ -67,7 +67,7 @@ enum Kind {
 
 struct Field(&'static str, Kind);
 
-const REQUEST: &[Field] = &[Field("validate_only", Kind::Truth), Field("message", Kind::Message(MESSAGE))];
+const REQUEST: &[Field] = &[Field("validate_only", Kind::Bool), Field("message", Kind::Message(MESSAGE))];
 
 const MESSAGE: &[Field] = &[
     Field("name", Kind::Text),
@@ -92,14 +92,14 @@ const LABEL: &[Field] = &[Field("analytics_label", Kind::Text)];
 const ANDROID: &[Field] = &[
     Field("collapse_key", Kind::Text),
     Field("priority", Kind::Choice(&["NORMAL", "HIGH"])),
-    Field("ttl", Kind::Span),
+    Field("ttl", Kind::Duration),
     Field("restricted_package_name", Kind::Text),
     Field("data", Kind::TextMap),
     Field("notification", Kind::Message(ANDROID_NOTIFICATION)),
     Field("fcm_options", Kind::Message(LABEL)),
-    Field("direct_boot_ok", Kind::Truth),
-    Field("bandwidth_constrained_ok", Kind::Truth),
-    Field("restricted_satellite_ok", Kind::Truth),
+    Field("direct_boot_ok", Kind::Bool),
+    Field("bandwidth_constrained_ok", Kind::Bool),
+    Field("restricted_satellite_ok", Kind::Bool),
 ];
 
 const ANDROID_NOTIFICATION: &[Field] = &[
@@ -111,14 +111,14 @@ const ANDROID_NOTIFICATION: &[Field] = &[
     Field("tag", Kind::Text),
     Field("click_action", Kind::Text),
     Field("body_loc_key", Kind::Text),
-    Field("body_loc_args", Kind::Texts),
+    Field("body_loc_args", Kind::TextList),
     Field("title_loc_key", Kind::Text),
-    Field("title_loc_args", Kind::Texts),
+    Field("title_loc_args", Kind::TextList),
     Field("channel_id", Kind::Text),
     Field("ticker", Kind::Text),
-    Field("sticky", Kind::Truth),
-    Field("event_time", Kind::Moment),
-    Field("local_only", Kind::Truth),
+    Field("sticky", Kind::Bool),
+    Field("event_time", Kind::Time),
+    Field("local_only", Kind::Bool),
     Field(
         "notification_priority",
         Kind::Choice(&[
@@ -130,22 +130,22 @@ const ANDROID_NOTIFICATION: &[Field] = &[
             "PRIORITY_MAX",
         ]),
     ),
-    Field("default_sound", Kind::Truth),
-    Field("default_vibrate_timings", Kind::Truth),
-    Field("default_light_settings", Kind::Truth),
-    Field("vibrate_timings", Kind::Spans),
+    Field("default_sound", Kind::Bool),
+    Field("default_vibrate_timings", Kind::Bool),
+    Field("default_light_settings", Kind::Bool),
+    Field("vibrate_timings", Kind::DurationList),
     Field("visibility", Kind::Choice(&["VISIBILITY_UNSPECIFIED", "PRIVATE", "PUBLIC", "SECRET"])),
     Field("notification_count", Kind::Integer),
     Field("light_settings", Kind::Message(LIGHT)),
     Field("image", Kind::Text),
-    Field("bypass_proxy_notification", Kind::Truth),
+    Field("bypass_proxy_notification", Kind::Bool),
     Field("proxy", Kind::Choice(&["PROXY_UNSPECIFIED", "ALLOW", "DENY", "IF_PRIORITY_LOWERED"])),
 ];
 
 const LIGHT: &[Field] = &[
     Field("color", Kind::Message(COLOR)),
-    Field("light_on_duration", Kind::Span),
-    Field("light_off_duration", Kind::Span),
+    Field("light_on_duration", Kind::Duration),
+    Field("light_off_duration", Kind::Duration),
 ];
 
 const COLOR: &[Field] =
@@ -168,7 +168,7 @@ const APNS: &[Field] = &[
 /// Reads a request.
 ///
 /// # Errors
-/// The first thing wrong with it.
+/// The first mistake.
 pub(super) fn read(body: &[u8]) -> Result<Request, Violation> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| violation("", &format!("Invalid JSON payload received. {error}")))?;
@@ -207,13 +207,13 @@ fn read_target(message: &Map<String, Value>) -> Result<Target, Violation> {
     }
 }
 
-/// Whether it could be a registration token.
+/// Whether the text could be a registration token.
 pub(super) fn is_token(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b":_-.".contains(&byte);
     (1..=TOKEN_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
-/// What stands in words beside the tables.
+/// Checks the rules that are not in the tables.
 fn check_rules(message: &Map<String, Value>) -> Result<(), Violation> {
     for path in [&["data"][..], &["android", "data"], &["webpush", "data"]] {
         for key in find(message, path).and_then(Value::as_object).into_iter().flat_map(Map::keys) {
@@ -233,14 +233,14 @@ fn check_rules(message: &Map<String, Value>) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The message without its target and its time to live, as compact JSON.
+/// The message without target and time to live, as compact JSON.
 fn content(message: &Map<String, Value>) -> Vec<u8> {
     let mut rest = message.clone();
     TARGETS.iter().for_each(|name| drop(rest.remove(*name)));
     if let Some(android) = rest.get_mut("android").and_then(Value::as_object_mut) {
         android.remove("ttl");
     }
-    serde_json::to_vec(&rest).expect("a value that was read can be written")
+    serde_json::to_vec(&rest).expect("a JSON value always serializes")
 }
 
 fn check_message<'v>(value: &'v Value, path: &str, fields: &[Field]) -> Result<&'v Map<String, Value>, Violation> {
@@ -263,17 +263,17 @@ fn check_message<'v>(value: &'v Value, path: &str, fields: &[Field]) -> Result<&
 }
 
 fn check_value(value: &Value, path: &str, kind: &Kind) -> Result<(), Violation> {
-    let is_span = |value: &Value| value.as_str().and_then(seconds).is_some();
+    let is_duration = |value: &Value| value.as_str().and_then(seconds).is_some();
     let (holds, what) = match kind {
         Kind::Text => (value.is_string(), "a string"),
-        Kind::Truth => (value.is_boolean(), "true or false"),
+        Kind::Bool => (value.is_boolean(), "true or false"),
         Kind::Integer => (value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()), "a 32-bit integer"),
         Kind::Share => (value.as_f64().is_some_and(|share| (0.0..=1.0).contains(&share)), "a number from 0 to 1"),
-        Kind::Span => (is_span(value), "a duration like 3.5s"),
-        Kind::Moment => (value.as_str().is_some_and(is_moment), "a time like 2026-07-19T21:00:00Z"),
+        Kind::Duration => (is_duration(value), "a duration like 3.5s"),
+        Kind::Time => (value.as_str().is_some_and(is_time), "a time like 2026-07-19T21:00:00Z"),
         Kind::Choice(names) => (value.as_str().is_some_and(|name| names.contains(&name)), "one of its names"),
-        Kind::Texts => (value.as_array().is_some_and(|all| all.iter().all(Value::is_string)), "a list of strings"),
-        Kind::Spans => (value.as_array().is_some_and(|all| all.iter().all(is_span)), "a list of durations"),
+        Kind::TextList => (value.as_array().is_some_and(|all| all.iter().all(Value::is_string)), "a list of strings"),
+        Kind::DurationList => (value.as_array().is_some_and(|all| all.iter().all(is_duration)), "a list of durations"),
         Kind::TextMap => (value.as_object().is_some_and(|all| all.values().all(Value::is_string)), "a map of strings"),
         Kind::Object => (value.is_object(), "an object"),
         Kind::Message(fields) => return check_message(value, path, fields).map(drop),
@@ -289,7 +289,7 @@ fn violation(field: &str, description: &str) -> Violation {
     Violation { field: field.to_owned(), description: description.to_owned() }
 }
 
-/// A field by its name in either spelling.
+/// Finds a field in either spelling.
 fn get<'v>(object: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
     object.get(name).or_else(|| object.get(&camel(name)))
 }
@@ -300,7 +300,7 @@ fn find<'v>(object: &'v Map<String, Value>, path: &[&str]) -> Option<&'v Value> 
     get(parent, last)
 }
 
-/// `collapse_key` as `collapseKey`.
+/// Turns `collapse_key` into `collapseKey`.
 fn camel(name: &str) -> String {
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();
@@ -310,7 +310,7 @@ fn camel(name: &str) -> String {
     })
 }
 
-/// A `google.protobuf.Duration`.
+/// Reads a `google.protobuf.Duration`.
 fn seconds(text: &str) -> Option<f64> {
     let number = text.strip_suffix('s')?;
     let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || b".-".contains(&byte));
@@ -318,8 +318,8 @@ fn seconds(text: &str) -> Option<f64> {
     if is_plain && fraction.len() <= 9 { number.parse().ok() } else { None }
 }
 
-/// Whether it has the form of RFC 3339, with any offset.
-fn is_moment(text: &str) -> bool {
+/// Whether the text has the form of RFC 3339, with any offset.
+fn is_time(text: &str) -> bool {
     const FORM: &[u8] = b"dddd-dd-ddTdd:dd:dd";
     let Some((head, tail)) = text.as_bytes().split_at_checked(FORM.len()) else { return false };
     let fits = |(form, byte): (&u8, &u8)| if *form == b'd' { byte.is_ascii_digit() } else { form == byte };
@@ -374,14 +374,14 @@ mod tests {
         assert_eq!(request.target, Target::Token("abc:DEF_1-2".into()));
         assert_eq!((request.tag.as_deref(), &*request.title), (Some("match-7"), "Goal!"));
         assert!(!request.validate_only && !String::from_utf8(request.content).unwrap().contains("DEF_1"));
-        assert!(read(with("/validateOnly", json!(true)).to_string().as_bytes()).is_err(), "twice, in both spellings");
+        assert!(read(with("/validateOnly", json!(true)).to_string().as_bytes()).is_err(), "given in both spellings");
         let mut only = full();
         only["validate_only"] = json!(true);
         assert!(read(only.to_string().as_bytes()).unwrap().validate_only);
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_path() {
+    fn a_mistake_is_named_by_its_path() {
         for (pointer, value, field) in [
             ("/validate_only", json!("true"), "validate_only"),
             ("/else", json!(1), ""),
@@ -405,7 +405,7 @@ mod tests {
         ] {
             let request = with(pointer, value);
             let violation = refused(&request);
-            // Of two spellings of one field the later name is the one that is told.
+            // If a field is given in both spellings, the violation names the later one.
             let is_named = violation.field == field || (field.ends_with("collapse_key"));
             assert!(is_named, "{pointer}: {violation:?}");
         }
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_4096_bytes_is_taken_and_one_more_is_not() {
+    fn a_message_of_4096_bytes_is_accepted_and_4097_bytes_are_refused() {
         let sized = |bytes: usize, target: &str| {
             let overhead = json!({"data": {"x": ""}}).to_string().len();
             let mut request = json!({"message": {"data": {"x": "y".repeat(bytes - overhead)}}});

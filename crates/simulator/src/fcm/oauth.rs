@@ -1,7 +1,7 @@
-//! The token endpoint: a service account's signed assertion is exchanged for an access token (RFC 7523, 2.1).
+//! The token endpoint: it exchanges a service account's signed assertion for an access token (RFC 7523, 2.1).
 //!
-//! Access tokens are random, good until they expire or are revoked, and kept: [`ACCESS_TOKEN_COUNT_MAX`] of them, the
-//! one that expires first goes.
+//! Access tokens are random, and valid until they expire or are revoked. At most [`ACCESS_TOKEN_COUNT_MAX`] are kept. A
+//! further token replaces the one that expires first.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,15 +13,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tidings_types::Timestamp;
 
-/// What a sender asks for.
 const SCOPE: &str = "https://www.googleapis.com/auth/firebase.messaging";
-/// The wider scope that Google takes as well.
+/// A wider scope that Google accepts as well.
 const PLATFORM_SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
-/// Google's own endpoint, and its older name: some clients always name one of them.
+/// Google's endpoint, and its older name. Some clients always send one of them as the audience.
 const GOOGLE_AUDIENCES: [&str; 2] =
     ["https://oauth2.googleapis.com/token", "https://www.googleapis.com/oauth2/v4/token"];
 const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-/// How long an assertion may be good, in seconds.
+/// The longest life of an assertion.
 const ASSERTION_SECONDS_MAX: u64 = 3600;
 const ACCESS_TOKEN_COUNT_MAX: usize = 1000;
 
@@ -30,7 +29,7 @@ pub(super) struct ServiceAccount {
     pub(super) public_key: DecodingKey,
     pub(super) key_id: String,
     pub(super) email: String,
-    /// The address of our endpoint.
+    /// The address of the simulator's token endpoint.
     pub(super) token_uri: String,
     pub(super) access_token_seconds: u64,
 }
@@ -44,7 +43,7 @@ struct Claims {
     exp: u64,
 }
 
-/// Why an assertion is not exchanged, in OAuth's words (RFC 6749, 5.2).
+/// An error answer of OAuth (RFC 6749, 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) error: &'static str,
@@ -55,7 +54,7 @@ const fn refused(error: &'static str, description: &'static str) -> Refused {
     Refused { error, description }
 }
 
-/// What was sent is no form.
+/// The request is not a form.
 pub(super) const NO_FORM: Refused = refused("invalid_request", "The content type must be a form's.");
 
 impl Refused {
@@ -79,7 +78,7 @@ impl ServiceAccount {
     fn check_assertion(&self, assertion: &str, now: Timestamp) -> Result<(), Refused> {
         let mut validation = Validation::new(Algorithm::RS256);
         validation.required_spec_claims.clear();
-        validation.validate_exp = false; // By our own clock, below.
+        validation.validate_exp = false; // Checked below, against `now`.
         validation.validate_aud = false;
         let decoded = jsonwebtoken::decode::<Claims>(assertion, &self.public_key, &validation)
             .map_err(|_| refused("invalid_grant", "Invalid JWT Signature."))?;
@@ -104,12 +103,11 @@ impl ServiceAccount {
     }
 }
 
-/// The access tokens given out, with the moment from which each is no longer good.
+/// The issued access tokens, each with its time of expiry.
 #[derive(Default)]
 pub(super) struct AccessTokens(Mutex<HashMap<String, Timestamp>>);
 
 impl AccessTokens {
-    /// Makes another one.
     pub(super) fn issue(&self, expires_at: Timestamp, rng: &mut Xoshiro256PlusPlus) -> String {
         let token = format!("ya29.simulated-{:032x}", rng.random::<u128>());
         let mut tokens = self.tokens();
@@ -151,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_assertion_is_checked_in_everything_it_says() {
+    fn every_part_of_an_assertion_is_checked() {
         let (pem, public_key) = make_rsa_key().unwrap();
         let text = |text: &str| text.to_owned();
         let account = ServiceAccount {
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn access_tokens_are_bounded_and_the_first_to_expire_goes() {
+    fn a_token_too_many_replaces_the_first_to_expire() {
         let tokens = AccessTokens::default();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let first = tokens.issue(Timestamp(1), &mut rng);

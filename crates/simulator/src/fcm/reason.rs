@@ -1,26 +1,25 @@
-//! Why FCM does not accept a message, and how it says so (google.rpc.Status with details).
+//! FCM's reasons for not accepting a message, and the body of the answer (google.rpc.Status with details).
 
 use serde_json::{Value, json};
 
-use crate::Refusal;
 use crate::refusal::refusals;
 
 use super::message::Violation;
 
 refusals! {
-    /// Why FCM does not accept a message, in its words.
+    /// FCM's reasons for not accepting a message.
     FcmReason {
-        /// The token is none.
+        /// The token is not a registration token.
         InvalidArgument = 400 "INVALID_ARGUMENT",
         /// The body breaks a rule; FCM says `INVALID_ARGUMENT` with `fieldViolations`.
         InvalidBody = 400 "INVALID_BODY",
-        /// The assertion for an access token is not taken; OAuth's `invalid_grant` and its like.
+        /// The assertion for an access token is refused: OAuth's `invalid_grant` and similar errors.
         InvalidGrant = 400 "INVALID_GRANT",
-        /// There is no access token, or it is not ours, or it has expired.
+        /// The access token is missing, unknown or expired.
         Unauthenticated = 401 "UNAUTHENTICATED",
-        /// The credential for APNs that was left with Firebase is wrong.
+        /// The APNs credential that is stored at Firebase is wrong.
         ThirdPartyAuthError = 401 "THIRD_PARTY_AUTH_ERROR",
-        /// The project is another one.
+        /// The request names another project.
         PermissionDenied = 403 "PERMISSION_DENIED",
         /// The device belongs to another project.
         SenderIdMismatch = 403 "SENDER_ID_MISMATCH",
@@ -30,25 +29,18 @@ refusals! {
         Unregistered = 404 "UNREGISTERED",
         /// Too many messages.
         QuotaExceeded = 429 "QUOTA_EXCEEDED",
-        /// An error of FCM's.
+        /// FCM failed.
         Internal = 500 "INTERNAL",
         /// FCM is overloaded.
         Unavailable = 503 "UNAVAILABLE",
     }
-}
-
-impl Refusal for FcmReason {
-    const EVERY: &'static [Self] = Self::ALL;
     const INTERNAL_ERROR: Self = Self::Internal;
     const UNAVAILABLE: Self = Self::Unavailable;
     const TOO_MANY: Self = Self::QuotaExceeded;
     const GONE: Self = Self::Unregistered;
     const HAS_QUOTA: bool = true;
     const STREAM_LIMIT: u32 = 100;
-
-    fn index(self) -> usize {
-        self as usize
-    }
+    const NOTIFICATION_COUNT_MAX: usize = 8_000_000;
 }
 
 impl FcmReason {
@@ -74,7 +66,7 @@ impl FcmReason {
         }
     }
 
-    /// `errorCode` of the detail of FCM's own, where it is FCM that refuses and not the front before it.
+    /// The `errorCode` of the detail that FCM adds. Answers of the front end before FCM have none.
     fn error_code(self) -> Option<&'static str> {
         match self {
             Self::InvalidBody => Some("INVALID_ARGUMENT"),
@@ -83,7 +75,6 @@ impl FcmReason {
         }
     }
 
-    /// The body of the answer.
     pub(super) fn body(self, violation: Option<&Violation>) -> Value {
         let (status, message) = self.words();
         let message = violation.map_or(message, |violation| violation.description.as_str());

@@ -1,10 +1,10 @@
-//! The browsers behind the push service: subscriptions, and what their keys open.
+//! The browsers behind the push service: their subscriptions, and decryption with their keys.
 //!
-//! Nothing is kept per subscription. Its number, the key of its sender and a code that only we can make stand in the
-//! endpoint; the browser's keys are derived from the number. Millions of subscriptions cost no memory, and a simulator
-//! with the same seed on the same port knows those of an earlier one.
+//! Nothing is stored per subscription. The endpoint holds a number, a hash of the sender's key and an authentication code.
+//! The browser's keys are derived from the number and the seed. So millions of subscriptions cost no memory, and a
+//! simulator with the same seed and port knows the subscriptions of an earlier one.
 //!
-//! Opening a body follows RFC 8291 and RFC 8188 from the receiver's side, and shares no line with the sender's code.
+//! Decryption follows RFC 8291 and RFC 8188 from the receiver's side. It shares no code with the sender.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{self, ECDH_P256, PrivateKey, UnparsedPublicKey};
@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-/// Salt, record size, length of the key's name (RFC 8188, 2.1), the key itself (RFC 8291, 4).
+/// Salt, record size, length of the key id (RFC 8188, 2.1), and the sender's public key as the key id (RFC 8291, 4).
 const HEADER_LEN: usize = 16 + 4 + 1 + PUBLIC_KEY_LEN;
 const TAG_LEN: usize = 16;
 pub(super) const PUBLIC_KEY_LEN: usize = 65;
@@ -23,15 +23,15 @@ const CODE_LEN: usize = 16;
 /// Number, hash of the sender's key, code.
 const NAME_LEN: usize = 8 + 16 + CODE_LEN;
 
-/// What a browser hands to its app's server: `PushSubscription` of the W3C Push API as JSON.
+/// What a browser gives to its app's server: `PushSubscription` of the W3C Push API as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PushSubscription {
-    /// Where to send to.
+    /// The URL to send pushes to.
     pub endpoint: String,
-    /// When it ends; these never do by themselves.
+    /// When the subscription ends; always `None`.
     pub expiration_time: Option<u64>,
-    /// What to encrypt with.
+    /// The keys to encrypt with.
     pub keys: PushKeys,
 }
 
@@ -44,15 +44,15 @@ pub struct PushKeys {
     pub auth: String,
 }
 
-/// A subscription as its endpoint names it.
+/// The parts of a subscription that its endpoint holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Subscription {
     pub(super) number: u64,
-    /// The sender whose pushes are taken, as a hash of its key; zeros for any.
+    /// The hash of the key of the only sender that may push; zeros allow any sender.
     sender: [u8; 16],
 }
 
-/// All browsers of a simulator.
+/// All browsers of a simulator. The key is made from the seed; everything else is derived from the key.
 pub(super) struct Browsers(hmac::Key);
 
 struct Keys {
@@ -66,7 +66,7 @@ impl Browsers {
         Self(hmac::Key::new(HMAC_SHA256, &[b"tidings simulated browsers".as_slice(), &seed.to_be_bytes()].concat()))
     }
 
-    /// The subscription of this number, under an origin.
+    /// Makes the subscription with this number.
     pub(super) fn subscribe(&self, origin: &str, number: u64, sender: Option<&[u8]>) -> PushSubscription {
         let sender = sender.map_or([0; 16], sender_hash);
         let keys = self.keys(number);
@@ -79,7 +79,7 @@ impl Browsers {
         }
     }
 
-    /// The subscription that the last piece of an endpoint names, if it is one of ours.
+    /// Finds the subscription for the last part of an endpoint. `None` if this simulator has not made it.
     pub(super) fn find(&self, name: &str) -> Option<Subscription> {
         let name: [u8; NAME_LEN] = BASE64_URL_SAFE_NO_PAD.decode(name).ok()?.try_into().ok()?;
         let (number, rest) = name.split_first_chunk::<8>()?;
@@ -89,7 +89,7 @@ impl Browsers {
         Some(Subscription { number, sender: *sender })
     }
 
-    /// The plaintext of a body sent to a subscription; `None` if its keys do not open it.
+    /// Decrypts a body that was sent to a subscription. `None` if the browser's keys do not decrypt it.
     pub(super) fn open(&self, subscription: Subscription, body: &[u8]) -> Option<Vec<u8>> {
         open(&self.keys(subscription.number), body)
     }
@@ -104,7 +104,7 @@ impl Browsers {
         Keys { private, public, auth: self.derive(b"auth", number, 0)[..16].to_vec() }
     }
 
-    /// The private key of a sender, 32 bytes, and its public key.
+    /// The private key (32 bytes) and the public key for a sender that has none of its own.
     pub(super) fn sender(&self) -> (Vec<u8>, Vec<u8>) {
         let (secret, _, public) = self.key_pair(b"sender", 0);
         (secret, public)
@@ -116,9 +116,9 @@ impl Browsers {
             let private = PrivateKey::from_private_key(&ECDH_P256, &secret).ok()?;
             Some((secret, private))
         };
-        // Above the curve's order lies one number in 2³².
+        // One number in 2³² is above the curve's order and thus not a key.
         let (secret, private) = (0..=u8::MAX).find_map(at).expect("not all of 256 numbers are above the order");
-        let public = private.compute_public_key().expect("a private key has a public one").as_ref().to_vec();
+        let public = private.compute_public_key().expect("every private key has a public key").as_ref().to_vec();
         (secret, private, public)
     }
 
@@ -128,7 +128,7 @@ impl Browsers {
 }
 
 impl Subscription {
-    /// Whether pushes of the sender with this key are taken.
+    /// Whether the sender with this key may push.
     pub(super) fn takes(self, key: &[u8]) -> bool {
         !self.is_restricted() || self.sender == sender_hash(key)
     }
@@ -143,14 +143,14 @@ fn sender_hash(key: &[u8]) -> [u8; 16] {
     *digest(&SHA256, key).as_ref().first_chunk().expect("SHA-256 has 32 bytes")
 }
 
-/// Opens a body: header, one record, its padding.
+/// Decrypts a body: a header and one record with padding.
 fn open(keys: &Keys, body: &[u8]) -> Option<Vec<u8>> {
     let (header, record) = body.split_at_checked(HEADER_LEN)?;
     let (salt, rest) = header.split_at_checked(16)?;
     let (record_size, rest) = rest.split_first_chunk::<4>()?;
     let (name_len, sender_public) = rest.split_first()?;
     let record_size = u32::from_be_bytes(*record_size) as usize;
-    // Exactly one record, with room for the delimiter (RFC 8291, 4; RFC 8188, 2).
+    // There is exactly one record, with room for the delimiter (RFC 8291, 4; RFC 8188, 2).
     let is_one_record = record_size >= TAG_LEN + 2 && record.len() <= record_size && record.len() > TAG_LEN;
     if usize::from(*name_len) != PUBLIC_KEY_LEN || !is_one_record {
         return None;
@@ -163,7 +163,7 @@ fn open(keys: &Keys, body: &[u8]) -> Option<Vec<u8>> {
     let key = UnboundKey::new(&AES_128_GCM, &expand(&prk, b"Content-Encoding: aes128gcm\0")[..16]).ok()?;
     let nonce = expand(&prk, b"Content-Encoding: nonce\0").first_chunk().copied()?;
     let mut record = record.to_vec();
-    let nonce = Nonce::assume_unique_for_key(nonce); // Of the first and only record: nothing to add (RFC 8188, 2.3).
+    let nonce = Nonce::assume_unique_for_key(nonce); // The first record's nonce is used as it is (RFC 8188, 2.3).
     let padded = LessSafeKey::new(key).open_in_place(nonce, Aad::empty(), &mut record).ok()?;
     // The last record ends with 2 and zeros (RFC 8188, 2).
     let end = padded.iter().rposition(|byte| *byte != 0)?;
@@ -204,21 +204,21 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_specification_is_opened() {
+    fn the_example_of_the_specification_is_decrypted() {
         let (keys, body) = example();
         assert_eq!(keys.private.compute_public_key().unwrap().as_ref(), keys.public);
         assert_eq!(open(&keys, &body).unwrap(), b"When I grow up, I want to be a watermelon");
     }
 
     #[test]
-    fn no_bit_of_a_body_may_be_another_and_no_byte_missing() {
+    fn a_body_with_a_changed_bit_or_a_missing_byte_is_refused() {
         let (keys, body) = example();
         for at in 0..body.len() {
             assert_eq!(open(&keys, &body[..at]), None, "{at} bytes");
             let mut changed = body.clone();
             changed[at] ^= 1;
-            // The record size, bytes 16 to 19, is not signed: as long as the record fits, nothing depends on it.
-            assert_eq!(open(&keys, &changed).is_some(), (17..20).contains(&at) || at == 16, "byte {at}");
+            // The record size, bytes 16 to 19, is not authenticated: any size that the record fits into is accepted.
+            assert_eq!(open(&keys, &changed).is_some(), (16..20).contains(&at), "byte {at}");
         }
     }
 
@@ -229,14 +229,14 @@ mod tests {
         ) {
             let (keys, body) = example();
             proptest::prop_assert_eq!(open(&keys, &bytes), None);
-            // The right header, and whatever behind it.
+            // A valid header with random bytes after it.
             proptest::prop_assert_eq!(open(&keys, &[&body[..HEADER_LEN], &bytes].concat()), None);
             proptest::prop_assert_eq!(Browsers::new(1).find(&name), None);
         }
     }
 
     #[test]
-    fn an_endpoint_says_whose_it_is_and_cannot_be_invented() {
+    fn an_endpoint_names_its_subscription_and_cannot_be_forged() {
         let browsers = Browsers::new(1);
         let sender = [4; PUBLIC_KEY_LEN];
         let open = browsers.subscribe("https://localhost:1", 7, None);

@@ -1,6 +1,6 @@
-//! Who pushes: `Authorization: vapid t=<JWT>, k=<key>` (RFC 8292).
+//! The identity of a sender: `Authorization: vapid t=<JWT>, k=<key>` (RFC 8292).
 //!
-//! A connection remembers the last value that was good, so the signature is checked once per token and connection; the
+//! A connection remembers its last valid `Authorization`. So the signature is checked once per token and connection. The
 //! time is checked at each request.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use tidings_types::Timestamp;
 use super::WebPushReason;
 use super::browser::{PUBLIC_KEY_LEN, Subscription};
 
-/// How long a token may be good (RFC 8292, 2).
+/// The longest life of a token (RFC 8292, 2).
 const SECONDS_MAX: u64 = 24 * 3600;
 
 /// What a connection remembers of its sender.
@@ -37,7 +37,7 @@ struct Claims {
 }
 
 impl SenderMemory {
-    /// Whether a push with this authorization may go to the subscription.
+    /// Checks that a push with this authorization may go to the subscription.
     pub(super) fn check(
         &mut self,
         subscription: Subscription,
@@ -63,7 +63,7 @@ impl SenderMemory {
     }
 }
 
-/// Who has signed, if it is for us.
+/// Reads a valid authorization for this origin.
 fn verify(authorization: &str, origin: &str) -> Option<Sender> {
     let (scheme, params) = authorization.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("vapid") {
@@ -80,14 +80,14 @@ fn verify(authorization: &str, origin: &str) -> Option<Sender> {
     let public_key = DecodingKey::from_ec_components(&text(x), &text(y)).ok()?;
     let mut validation = Validation::new(Algorithm::ES256);
     validation.required_spec_claims.clear();
-    validation.validate_exp = false; // By our own clock, at each request.
+    validation.validate_exp = false; // `SenderMemory::check` does it at each request.
     validation.validate_aud = false;
     let claims = jsonwebtoken::decode::<Claims>(params.get("t")?, &public_key, &validation).ok()?.claims;
     let has_contact = claims.sub.starts_with("mailto:") || claims.sub.starts_with("https:");
     (claims.aud == origin && has_contact).then_some(Sender { key, expires_at: claims.exp })
 }
 
-/// A sender's public key in base64url: an uncompressed point.
+/// Decodes a sender's public key from base64url. It must be an uncompressed point.
 pub(super) fn decode_key(text: &str) -> Option<Vec<u8>> {
     let key = BASE64_URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
     (key.len() == PUBLIC_KEY_LEN && key[0] == 4).then_some(key)

@@ -16,7 +16,7 @@ fn start(authority: &PushAuthority, environment: Environment) -> ApnsSimulator {
     ApnsSimulator::start(SimulatorConfig { client_ca_pem, environment, faults, ..SimulatorConfig::default() }).unwrap()
 }
 
-/// What becomes of a request without a token, changed so, on a connection with a certificate for these.
+/// Sends a request without a token, with changed headers, on a connection with a certificate for these topics.
 async fn shown(
     authority: &PushAuthority,
     topics: &[&str],
@@ -33,7 +33,7 @@ async fn shown(
 }
 
 #[tokio::test]
-async fn a_certificate_is_judged_by_its_topics_and_its_world() {
+async fn a_certificate_is_valid_for_its_topics_and_its_environment() {
     let authority = PushAuthority::new().unwrap();
     let (one, two) = (&[TOPIC][..], &[TOPIC, VOIP][..]);
     let keep = |_: &mut HeaderMap| {};
@@ -48,7 +48,7 @@ async fn a_certificate_is_judged_by_its_topics_and_its_world() {
     assert_eq!(shown(&authority, one, production, keep).await, Seen::Accepted);
     assert_eq!(shown(&authority, one, sandbox, keep).await, Seen::rejected(403, "BadCertificateEnvironment"));
     assert_eq!(shown(&authority, &[], None, keep).await, Seen::rejected(403, "BadCertificate"));
-    assert_eq!(shown(&authority, one, None, wrong_token).await, Seen::Accepted, "tokens are not looked at");
+    assert_eq!(shown(&authority, one, None, wrong_token).await, Seen::Accepted, "tokens are ignored");
     assert_eq!(shown(&authority, one, None, unnamed).await, Seen::Accepted);
     assert_eq!(shown(&authority, two, None, unnamed).await, Seen::rejected(400, "MissingTopic"));
     assert_eq!(shown(&authority, two, None, voip).await, Seen::Accepted);
@@ -56,7 +56,7 @@ async fn a_certificate_is_judged_by_its_topics_and_its_world() {
 }
 
 #[tokio::test]
-async fn a_client_without_a_certificate_needs_a_token_and_one_of_a_stranger_is_hung_up_on() {
+async fn without_a_certificate_a_token_is_needed_and_a_foreign_certificate_ends_the_connection() {
     let authority = PushAuthority::new().unwrap();
     let simulator = start(&authority, Environment::Sandbox);
     let mut client = Client::connect(&simulator).await;
@@ -66,7 +66,7 @@ async fn a_client_without_a_certificate_needs_a_token_and_one_of_a_stranger_is_h
     assert_eq!(client.push(without).await, Seen::rejected(403, "MissingProviderToken"));
 
     let stranger = PushAuthority::new().unwrap().issue(&[TOPIC], None, FAR).unwrap();
-    // With TLS 1.3 the client learns of it only after its handshake.
+    // With TLS 1.3 the client learns of the refusal only after its handshake.
     if let Some(mut client) = Client::connect_with(&simulator, &stranger).await {
         let seen = match client.send(Push::new(&simulator, 1, 3)).await {
             Some(response) => see(response).await,
@@ -87,13 +87,13 @@ async fn a_certificate_has_all_streams_from_the_beginning() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_replaced_is_refused_on_running_connections_too() {
+async fn a_replaced_key_is_refused_on_running_connections_too() {
     let authority = PushAuthority::new().unwrap();
     let simulator = start(&authority, Environment::Sandbox);
     let mut client = Client::connect(&simulator).await;
     assert_eq!(client.push(Push::new(&simulator, 1, 1)).await, Seen::Accepted);
     simulator.add_key("ANOTHERKEY", "ANOTHERTEA").unwrap();
-    assert_eq!(client.push(Push::new(&simulator, 1, 2)).await, Seen::Accepted, "one more key harms none");
+    assert_eq!(client.push(Push::new(&simulator, 1, 2)).await, Seen::Accepted, "a further key changes nothing");
     simulator.add_key(simulator.key_id(), simulator.team_id()).unwrap();
     assert_eq!(client.push(Push::new(&simulator, 1, 3)).await, Seen::rejected(403, "InvalidProviderToken"));
 }

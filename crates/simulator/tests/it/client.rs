@@ -1,4 +1,4 @@
-//! A client on `h2::client`, and one that writes its frames by hand to break the rules.
+//! A client of APNs on `h2::client`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -43,7 +43,7 @@ impl Seen {
     }
 }
 
-/// A request that can be spoilt before it is sent.
+/// A request that a test can change before it is sent.
 #[derive(Clone)]
 pub(crate) struct Push {
     pub(crate) method: Method,
@@ -53,7 +53,7 @@ pub(crate) struct Push {
 }
 
 impl Push {
-    /// A right one, for device and notification of these numbers.
+    /// A valid request for the device and the notification with these numbers.
     pub(crate) fn new(simulator: &ApnsSimulator, device: u32, id: u128) -> Self {
         let mut push = Self {
             method: Method::POST,
@@ -86,11 +86,11 @@ pub(crate) fn token(device: u32) -> String {
 }
 
 thread_local! {
-    /// Tokens signed in this test: signing another each second would break APNs' twenty minutes.
+    /// The tokens of this test. A new token for each request would break APNs' rule of twenty minutes.
     static SIGNED: RefCell<HashMap<(String, u64), String>> = RefCell::default();
 }
 
-/// A provider token issued so many seconds ago, the same one each time.
+/// A provider token that was issued `age_secs` ago. Each call gives the same token.
 pub(crate) fn bearer(simulator: &ApnsSimulator, age_secs: u64) -> String {
     let sign = || {
         let header = Header { kid: Some(simulator.key_id().into()), ..Header::new(Algorithm::ES256) };
@@ -103,19 +103,13 @@ pub(crate) fn bearer(simulator: &ApnsSimulator, age_secs: u64) -> String {
 }
 
 pub(crate) async fn connect_tls(
-    simulator: &ApnsSimulator,
-    certificate: Option<&PushCertificate>,
-) -> std::io::Result<TlsStream<TcpStream>> {
-    connect_tls_to(simulator, simulator.addr(), certificate).await
-}
-
-async fn connect_tls_to(
-    simulator: &ApnsSimulator,
     addr: SocketAddr,
+    ca_pem: &str,
+    alpn: &str,
     certificate: Option<&PushCertificate>,
 ) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(simulator.ca_pem().as_bytes()).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).unwrap()).unwrap();
     let builder = ClientConfig::builder().with_root_certificates(roots);
     let mut config = match certificate {
         None => builder.with_no_client_auth(),
@@ -125,7 +119,7 @@ async fn connect_tls_to(
             builder.with_client_auth_cert(chain, key).unwrap()
         }
     };
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
     let stream = TcpStream::connect(addr).await?;
     let name = ServerName::try_from("localhost").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
@@ -138,7 +132,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn connect(simulator: &ApnsSimulator) -> Self {
-        Self::try_connect(simulator).await.expect("the simulator takes connections")
+        Self::try_connect(simulator).await.expect("the simulator accepts connections")
     }
 
     pub(crate) async fn try_connect(simulator: &ApnsSimulator) -> Option<Self> {
@@ -154,7 +148,7 @@ impl Client {
     }
 
     async fn open(simulator: &ApnsSimulator, addr: SocketAddr, certificate: Option<&PushCertificate>) -> Option<Self> {
-        let stream = connect_tls_to(simulator, addr, certificate).await.ok()?;
+        let stream = connect_tls(addr, simulator.ca_pem(), "h2", certificate).await.ok()?;
         let (sender, connection) =
             h2::client::Builder::new().initial_max_send_streams(1).handshake(stream).await.ok()?;
         let mut driver = JoinSet::new();
@@ -162,12 +156,12 @@ impl Client {
         Some(Self { sender, driver })
     }
 
-    /// How many streams the server allows now, as far as this client has read.
+    /// The last stream limit that this client has read.
     pub(crate) fn stream_limit(&self) -> usize {
         self.sender.current_max_send_streams()
     }
 
-    /// Waits until the client has read a stream limit of this value; the driver must be given turns to read.
+    /// Waits until the client has read this stream limit. Yields, so that the driver can read.
     pub(crate) async fn until_stream_limit(&self, limit: usize) {
         let reached = async {
             while self.stream_limit() != limit {
@@ -179,7 +173,7 @@ impl Client {
         assert!(outcome.is_ok(), "the limit stays {}, expected {limit}", self.stream_limit());
     }
 
-    /// Sends a request; nothing if the connection takes no more.
+    /// Sends a request. `None` if the connection accepts no more.
     pub(crate) async fn send(&mut self, push: Push) -> Option<ResponseFuture> {
         let mut sender = self.sender.clone().ready().await.ok()?;
         let mut request = Request::builder().method(push.method).uri(format!("https://localhost{}", push.path));
@@ -187,12 +181,12 @@ impl Client {
         let is_empty = push.body.is_empty();
         let (response, mut stream) = sender.send_request(request.body(()).unwrap(), is_empty).ok()?;
         if !is_empty {
-            let _ = stream.send_data(push.body, true); // The stream may have been reset already: the answer tells.
+            let _ = stream.send_data(push.body, true); // Fails if the stream was reset, which the answer shows too.
         }
         Some(response)
     }
 
-    /// Sends a request and waits for what becomes of it.
+    /// Sends a request and waits for its result.
     pub(crate) async fn push(&mut self, push: Push) -> Seen {
         match self.send(push).await {
             Some(response) => see(response).await,

@@ -7,7 +7,7 @@ use tidings_simulator::{Faults, LedgerEntry, LedgerSummary};
 use crate::client::{Client, Push, Seen, start, token};
 
 #[tokio::test]
-async fn the_ledger_is_readable_over_the_wire() {
+async fn control_requests_read_the_ledger() {
     let simulator = start(Faults::default());
     let mut client = Client::connect(&simulator).await;
     client.push(Push::new(&simulator, 1, 1)).await;
@@ -27,7 +27,7 @@ async fn the_ledger_is_readable_over_the_wire() {
 }
 
 #[tokio::test]
-async fn faults_are_set_over_the_wire_and_do_not_touch_control() {
+async fn control_requests_set_faults_and_are_not_affected_by_them() {
     let simulator = start(Faults::default());
     let mut client = Client::connect(&simulator).await;
     let faults = r#"{"internal_error_probability": 1, "rejection_reasons": ["BadTopic"]}"#;

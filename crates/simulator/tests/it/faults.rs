@@ -1,4 +1,4 @@
-//! Faults: that they happen, that they can be repeated, and that the ledger is right about them.
+//! Faults: each of them happens, a seed repeats them, and the ledger stays correct.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,7 +20,7 @@ async fn push_all(simulator: &ApnsSimulator, count: u32) -> Vec<Seen> {
 }
 
 #[tokio::test]
-async fn the_same_seed_meets_the_same_faults() {
+async fn the_same_seed_gives_the_same_faults() {
     let faults = Faults {
         refuse_probability: 0.1,
         internal_error_probability: 0.1,
@@ -60,7 +60,7 @@ async fn the_same_seed_meets_the_same_faults() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_gone_stays_gone_and_says_since_when() {
+async fn a_gone_token_stays_gone_and_the_answer_says_since_when() {
     let simulator = start(Faults { gone_share: 0.5, gone_since: Some(Timestamp(1234)), ..Faults::default() });
     let first = push_all(&simulator, 100).await;
     assert_eq!(first, push_all(&simulator, 100).await);
@@ -75,7 +75,7 @@ async fn a_token_that_is_gone_stays_gone_and_says_since_when() {
 }
 
 #[tokio::test]
-async fn a_reset_before_records_nothing_and_one_after_records() {
+async fn only_the_reset_after_recording_records_a_notification() {
     for (before, after, recorded) in [(1.0, 0.0, 0), (0.0, 1.0, 1)] {
         let faults = Faults { reset_before_probability: before, reset_after_probability: after, ..Faults::default() };
         let simulator = start(faults);
@@ -118,7 +118,7 @@ async fn an_abrupt_goaway_leaves_recorded_notifications_unanswered() {
 }
 
 #[tokio::test]
-async fn answers_are_delayed_side_by_side() {
+async fn the_delays_of_answers_run_concurrently() {
     let simulator = start(Faults { delay_ms: 100, jitter_ms: 50, ..Faults::default() });
     let mut client = Client::connect(&simulator).await;
     client.until_stream_limit(1000).await;
@@ -132,11 +132,11 @@ async fn answers_are_delayed_side_by_side() {
         assert_eq!(see(response).await, Seen::Accepted);
         assert!(begin.elapsed() >= Duration::from_millis(100));
     }
-    assert!(begin.elapsed() < Duration::from_secs(2), "fifty delays one after the other take five seconds");
+    assert!(begin.elapsed() < Duration::from_secs(2), "fifty delays in sequence take five seconds");
 }
 
 #[tokio::test]
-async fn a_stall_holds_back_everything_for_its_time() {
+async fn a_stall_delays_the_answers() {
     let simulator = start(Faults { stall_probability: 1.0, stall_ms: 100, ..Faults::default() });
     let mut client = Client::connect(&simulator).await;
     let begin = Instant::now();
@@ -155,7 +155,7 @@ async fn a_connection_can_die_as_soon_as_it_is_accepted() {
 }
 
 #[tokio::test]
-async fn it_listens_again_on_its_port_with_its_keys_and_ledger() {
+async fn a_stopped_simulator_listens_again_with_its_port_keys_and_ledger() {
     let simulator = start(Faults::default());
     let mut client = Client::connect(&simulator).await;
     assert_eq!(client.push(Push::new(&simulator, 1, 1)).await, Seen::Accepted);
@@ -172,7 +172,7 @@ async fn it_listens_again_on_its_port_with_its_keys_and_ledger() {
 }
 
 #[tokio::test]
-async fn the_observer_is_told_of_acceptances_only() {
+async fn the_observer_sees_only_acceptances() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let observer = {
         let told = told.clone();

@@ -1,4 +1,4 @@
-//! FCM's simulator as its clients meet it.
+//! The simulator of FCM, as its clients see it.
 
 use bytes::Bytes;
 use http::Request;
@@ -15,7 +15,7 @@ fn start(faults: Faults<FcmReason>) -> FcmSimulator {
     FcmSimulator::start(FcmConfig { faults, ..FcmConfig::default() }).unwrap()
 }
 
-/// The body of a request for an access token, made from the service account's file alone.
+/// The body of a request for an access token. It uses nothing but the service account's file.
 fn grant(simulator: &FcmSimulator, change: impl FnOnce(&mut Value)) -> String {
     let account: Value = serde_json::from_str(&simulator.service_account_json()).unwrap();
     let now = unix_now().as_secs();
@@ -41,7 +41,7 @@ async fn ask_token(client: &mut Client, form: String) -> Answer {
     client.send(request("/token", "application/x-www-form-urlencoded", "none", form)).await.unwrap()
 }
 
-/// `Bearer` with a new access token.
+/// `Bearer` and a new access token.
 pub(crate) async fn bearer(simulator: &FcmSimulator) -> String {
     let mut client = Client::one(simulator.addr(), simulator.ca_pem()).await;
     let answer = ask_token(&mut client, grant(simulator, |_| ())).await;
@@ -103,7 +103,7 @@ async fn a_device_shows_the_last_message_of_each_tag() {
 }
 
 #[tokio::test]
-async fn validate_only_is_answered_and_not_written_down() {
+async fn validate_only_is_answered_but_not_recorded() {
     let simulator = start(Faults::default());
     let bearer = bearer(&simulator).await;
     let mut client = Client::two(simulator.addr(), simulator.ca_pem()).await;
@@ -113,7 +113,7 @@ async fn validate_only_is_answered_and_not_written_down() {
     assert_eq!(answer.json()["name"], "projects/tidings-simulator/messages/fake_message_id");
     assert_eq!(simulator.ledger().accepted_total(), 0);
     body["message"]["else"] = json!(1);
-    assert_eq!(send(&mut client, &bearer, &body).await.status, 400, "it is validated");
+    assert_eq!(send(&mut client, &bearer, &body).await.status, 400, "the body is still validated");
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn a_wrong_body_names_its_field_and_a_wrong_token_does_not() {
 }
 
 #[tokio::test]
-async fn only_an_access_token_of_ours_that_lives_lets_anybody_in() {
+async fn only_an_issued_access_token_that_has_not_expired_is_accepted() {
     let simulator = FcmSimulator::start(FcmConfig { access_token_seconds: 1, ..FcmConfig::default() }).unwrap();
     let mut client = Client::two(simulator.addr(), simulator.ca_pem()).await;
     let body = message("phone:1", "a", "b");
@@ -147,7 +147,7 @@ async fn only_an_access_token_of_ours_that_lives_lets_anybody_in() {
     }
     let first = bearer(&simulator).await;
     let expires_by = unix_now().as_millis() + 1000;
-    // Good at first, and refused once its second is over.
+    // The token is accepted for one second.
     let mut seen = Vec::new();
     while unix_now().as_millis() <= expires_by {
         seen.push(send(&mut client, &first, &body).await.status.as_u16());
@@ -252,12 +252,12 @@ async fn a_spent_quota_is_429_with_the_rest_of_its_interval() {
     for _ in 0..10 {
         let begin = unix_now();
         assert_eq!(send(&mut client, &bearer, &body).await.status, 200);
-        while unix_now() == begin {} // The interval of a millisecond is over.
+        while unix_now() == begin {} // Then the interval of one millisecond is over.
     }
 }
 
 #[tokio::test]
-async fn the_same_over_http_1_and_control_too() {
+async fn messages_and_control_requests_work_over_http_1() {
     let simulator = start(Faults { gone_share: 1.0, ..Faults::default() });
     let bearer = bearer(&simulator).await;
     let mut client = Client::one(simulator.addr(), simulator.ca_pem()).await;
@@ -277,7 +277,7 @@ async fn the_same_over_http_1_and_control_too() {
 }
 
 #[tokio::test]
-async fn a_connection_over_http_1_can_be_reset_before_and_after() {
+async fn a_connection_over_http_1_can_be_reset_before_or_after_recording() {
     for (before, after, recorded) in [(1.0, 0.0, 0), (0.0, 1.0, 1)] {
         let simulator = start(Faults::default());
         let bearer = bearer(&simulator).await;

@@ -1,31 +1,16 @@
-//! Clients that know no provider: HTTP/2 on `h2`, HTTP/1.1 on hyper, and TLS alone.
+//! A plain HTTP client: HTTP/2 on `h2`, HTTP/1.1 on hyper.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
-pub(crate) async fn connect(addr: SocketAddr, ca_pem: &str, alpn: &str) -> std::io::Result<TlsStream<TcpStream>> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).unwrap()).unwrap();
-    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
-    let stream = TcpStream::connect(addr).await?;
-    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await
-}
+use crate::client::connect_tls;
 
-/// What came back.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -43,14 +28,14 @@ impl Answer {
     }
 }
 
-/// Of HTTP.
+/// The version of HTTP.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Version {
     One,
     Two,
 }
 
-/// A connection of either version; it ends with this.
+/// A connection of either version. Dropping the client closes it.
 pub(crate) struct Client {
     sender: Sender,
     _driver: JoinSet<()>,
@@ -74,13 +59,13 @@ impl Client {
         let mut driver = JoinSet::new();
         let sender = match version {
             Version::Two => {
-                let stream = connect(addr, ca_pem, "h2").await.ok()?;
+                let stream = connect_tls(addr, ca_pem, "h2", None).await.ok()?;
                 let (sender, connection) = h2::client::handshake(stream).await.ok()?;
                 driver.spawn(async move { drop(connection.await) });
                 Sender::Two(sender)
             }
             Version::One => {
-                let stream = TokioIo::new(connect(addr, ca_pem, "http/1.1").await.ok()?);
+                let stream = TokioIo::new(connect_tls(addr, ca_pem, "http/1.1", None).await.ok()?);
                 let (sender, connection) = hyper::client::conn::http1::handshake(stream).await.ok()?;
                 driver.spawn(async move { drop(connection.await) });
                 Sender::One(sender)
@@ -89,7 +74,7 @@ impl Client {
         Some(Self { sender, _driver: driver })
     }
 
-    /// Sends a request and waits for its answer; nothing when the connection broke instead.
+    /// Sends a request and waits for its answer. `None` if the connection breaks.
     pub(crate) async fn send(&mut self, request: Request<Bytes>) -> Option<Answer> {
         let (status, headers, body) = match &mut self.sender {
             Sender::Two(sender) => {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::client::{Client, Push, Seen, connect_tls, see, start};
 
 #[tokio::test]
-async fn the_limit_opens_with_the_first_token_falls_with_a_rejection_and_rises_again() {
+async fn the_limit_rises_with_the_first_token_falls_with_a_rejection_and_rises_again() {
     let simulator = start(Faults {
         stream_limit: 100,
         stream_limit_before_token: Some(1),
@@ -33,7 +33,7 @@ async fn the_limit_opens_with_the_first_token_falls_with_a_rejection_and_rises_a
 }
 
 #[tokio::test]
-async fn a_client_that_obeys_fills_the_limit_and_breaks_it_never() {
+async fn a_client_that_obeys_uses_the_whole_limit_and_never_breaks_it() {
     let simulator = start(Faults { stream_limit: 5, delay_ms: 5, ..Faults::default() });
     let mut client = Client::connect(&simulator).await;
     client.until_stream_limit(5).await;
@@ -52,15 +52,15 @@ async fn a_client_that_obeys_fills_the_limit_and_breaks_it_never() {
 #[tokio::test]
 async fn a_client_that_breaks_the_limit_is_refused_and_counted() {
     let simulator = start(Faults { stream_limit: 2, ..Faults::default() });
-    let mut stream = connect_tls(&simulator, None).await.unwrap();
+    let mut stream = connect_tls(simulator.addr(), simulator.ca_pem(), "h2", None).await.unwrap();
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    bytes.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]); // Our SETTINGS.
-    bytes.extend([0, 0, 0, 4, 1, 0, 0, 0, 0]); // We acknowledge those of the server.
+    bytes.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]); // The client's SETTINGS.
+    bytes.extend([0, 0, 0, 4, 1, 0, 0, 0, 0]); // The acknowledgement of the server's SETTINGS.
     for id in [1, 3, 5] {
         // POST https /a, headers ended, stream open.
         bytes.extend([0, 0, 6, 1, 4, 0, 0, 0, id, 0x83, 0x87, 0x04, 2, b'/', b'a']);
     }
-    // In pieces that cut every header: the meter must put them together.
+    // The pieces split every frame header, so the meter must join them.
     for piece in bytes.chunks(5) {
         stream.write_all(piece).await.unwrap();
         stream.flush().await.unwrap();
@@ -83,7 +83,7 @@ async fn a_client_that_breaks_the_limit_is_refused_and_counted() {
 }
 
 #[tokio::test]
-async fn small_windows_slow_a_client_down_and_lose_nothing() {
+async fn small_windows_slow_a_client_and_lose_nothing() {
     let faults = Faults { stream_window_bytes: 10, connection_window_bytes: 65_535, ..Faults::default() };
     let simulator = start(faults);
     let mut client = Client::connect(&simulator).await;
@@ -94,7 +94,7 @@ async fn small_windows_slow_a_client_down_and_lose_nothing() {
 }
 
 #[tokio::test]
-async fn from_afar_answers_settings_and_windows_take_their_time() {
+async fn a_round_trip_time_delays_answers_settings_and_windows() {
     let faults = Faults {
         round_trip_ms: 100,
         connection_window_bytes: 65_535,
@@ -114,7 +114,7 @@ async fn from_afar_answers_settings_and_windows_take_their_time() {
     let begin = Instant::now();
     let mut responses = Vec::new();
     for id in 1..=48 {
-        // 192 KiB: the window lets through a third of it per round trip.
+        // 192 KiB together: one round trip lets a third of it through the window.
         let body = Bytes::from(format!(r#"{{"a":"{}"}}"#, "x".repeat(4088)));
         responses.push(client.send(Push { body, ..Push::new(&simulator, 1, id) }).await.unwrap());
     }
@@ -125,7 +125,7 @@ async fn from_afar_answers_settings_and_windows_take_their_time() {
 }
 
 #[tokio::test]
-async fn one_address_can_be_dead_while_the_others_live() {
+async fn one_address_can_be_dead_while_another_works() {
     let other = IpAddr::from([127, 0, 0, 2]);
     let config = SimulatorConfig { more_addresses: vec![other], ..SimulatorConfig::default() };
     let simulator = ApnsSimulator::start(config).unwrap();
@@ -148,7 +148,7 @@ async fn one_address_can_be_dead_while_the_others_live() {
 }
 
 #[tokio::test]
-async fn too_many_connections_are_closed() {
+async fn a_connection_too_many_is_closed() {
     let simulator =
         ApnsSimulator::start(SimulatorConfig { connection_count_max: 1, ..SimulatorConfig::default() }).unwrap();
     let mut client = Client::connect(&simulator).await;

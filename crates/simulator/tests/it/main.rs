@@ -1,4 +1,4 @@
-//! The simulator as its clients meet it: over TLS and HTTP/2.
+//! The simulators as their clients see them: over TLS, HTTP/2 and HTTP/1.1.
 
 mod certificates;
 mod client;

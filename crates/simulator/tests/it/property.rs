@@ -1,4 +1,5 @@
-//! Whatever goes wrong: the ledger holds what clients saw accepted, and beyond it only what they could not know.
+//! With any faults, the ledger has all notifications that a client saw accepted. Beyond them it has only notifications
+//! whose answer the client did not get.
 
 use std::collections::HashMap;
 
@@ -50,7 +51,7 @@ struct Tally {
     unknown: u64,
 }
 
-/// Sends every notification once over as many connections as it takes; what the client saw, per notification.
+/// Sends every notification once, over as many connections as needed. Returns what the client saw of each.
 async fn send_all(simulator: &ApnsSimulator, window: usize) -> HashMap<Uuid, Seen> {
     let mut seen = HashMap::new();
     let mut number = 0;
@@ -65,7 +66,7 @@ async fn send_all(simulator: &ApnsSimulator, window: usize) -> HashMap<Uuid, See
                 number += 1;
             }
             if responses.is_empty() {
-                break; // This connection takes no more.
+                break; // This connection accepts no more.
             }
             for (id, response) in responses {
                 seen.insert(id, see(response).await);
@@ -79,7 +80,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_ledger_equals_what_clients_saw_and_at_most_the_unknown(
+    fn the_ledger_has_what_clients_saw_accepted_and_at_most_the_unknown(
         faults in any_faults(vec![Reason::BadDeviceToken, Reason::TooManyRequests]), seed in any::<u64>(),
         window in 1..40usize,
     ) {
@@ -112,11 +113,11 @@ proptest! {
 }
 
 proptest! {
-    // Fewer, since a key is made for each.
+    // Fewer cases, because each makes an RSA key.
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
     #[test]
-    fn fcms_ledger_does_so_over_both_versions_of_http(
+    fn the_ledger_of_fcm_does_so_over_both_versions_of_http(
         faults in any_faults(vec![FcmReason::Unregistered, FcmReason::QuotaExceeded]), seed in any::<u64>(),
         version in prop::sample::select(vec![Version::One, Version::Two]),
     ) {
@@ -145,7 +146,7 @@ proptest! {
 
 const FCM_MESSAGES: usize = 40;
 
-/// Sends every message once, one after the other, over as many connections as it takes; the status, or nothing.
+/// Sends every message once, in sequence, over as many connections as needed. Returns the status of each, or `None`.
 async fn send_all_to_fcm(
     simulator: &FcmSimulator,
     faults: Faults<FcmReason>,
@@ -164,7 +165,7 @@ async fn send_all_to_fcm(
             let status = client.send(request).await.map(|answer| answer.status.as_u16());
             seen.insert(title, status);
             if status.is_none() {
-                break; // Perhaps only the stream was refused; another connection does no harm.
+                break; // Perhaps only the stream was refused, but a new connection does no harm.
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What is accepted, and what each mistake is called.
+//! Accepted requests, and the reason for each mistake.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::client::{Client, Push, Seen, answer, bearer, see, start, token};
 
 #[tokio::test]
-async fn a_right_request_is_accepted_and_recorded() {
+async fn a_valid_request_is_accepted_and_recorded() {
     let simulator = start(Faults::default());
     let mut client = Client::connect(&simulator).await;
     let push = Push::new(&simulator, 1, 42);
@@ -32,9 +32,9 @@ async fn a_right_request_is_accepted_and_recorded() {
     assert_eq!((duplicates[0].0.to_text().into_owned(), duplicates[0].1.count), (token(1), 2));
 }
 
-/// Some 200 KiB that arrive together are many turns of a connection, and nothing but the last turn ends in waiting.
+/// About 200 KiB that arrive together take many turns of a connection. Only after the last turn may it wait.
 #[tokio::test]
-async fn more_than_one_turn_s_requests_are_answered_and_recorded_on_every_thread() {
+async fn requests_of_many_turns_are_answered_and_recorded_on_every_thread() {
     let simulator = ApnsSimulator::start(SimulatorConfig { thread_count: 3, ..SimulatorConfig::default() }).unwrap();
     let (connection_count, push_count) = (4, 100);
     let mut clients = Vec::new();
@@ -141,7 +141,7 @@ async fn each_mistake_has_its_reason() {
 }
 
 #[tokio::test]
-async fn a_connection_takes_a_new_provider_token_every_twenty_minutes_only() {
+async fn a_connection_accepts_a_new_provider_token_only_every_twenty_minutes() {
     let simulator = start(Faults::default());
     let mut client = Client::connect(&simulator).await;
     let push = |age| Push::new(&simulator, 1, 1).with("authorization", &bearer(&simulator, age));

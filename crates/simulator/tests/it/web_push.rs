@@ -1,4 +1,4 @@
-//! The push service's simulator as its clients meet it.
+//! The simulator of a push service, as its clients see it.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{self, ECDH_P256, PrivateKey, UnparsedPublicKey};
@@ -14,13 +14,13 @@ use tidings_simulator::{Faults, PushSubscription, WebPushConfig, WebPushReason, 
 use tidings_telemetry::unix_now;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::foreign::{Answer, Client, connect};
+use crate::client::connect_tls;
+use crate::foreign::{Answer, Client};
 
 fn start(faults: Faults<WebPushReason>) -> WebPushSimulator {
     WebPushSimulator::start(WebPushConfig { faults, ..WebPushConfig::default() }).unwrap()
 }
 
-/// Who pushes.
 struct Sender {
     key: KeyPair,
 }
@@ -54,7 +54,6 @@ impl KeyType for Length {
     }
 }
 
-/// The 32 bytes that HKDF makes of these.
 fn hkdf(salt: &[u8], secret: &[u8], info: &[u8], length: usize) -> Vec<u8> {
     let mut out = vec![0; length];
     let prk = Salt::new(HKDF_SHA256, salt).extract(secret);
@@ -62,7 +61,7 @@ fn hkdf(salt: &[u8], secret: &[u8], info: &[u8], length: usize) -> Vec<u8> {
     out
 }
 
-/// RFC 8291 from the sender's side, with HKDF of the library; `plaintext` has its padding.
+/// Encrypts as RFC 8291 says, with the library's HKDF. `plaintext` includes the padding.
 fn encrypt(subscription: &PushSubscription, plaintext: &[u8]) -> Vec<u8> {
     let decode = |text: &str| BASE64_URL_SAFE_NO_PAD.decode(text).unwrap();
     let (browser, auth) = (decode(&subscription.keys.p256dh), decode(&subscription.keys.auth));
@@ -85,7 +84,7 @@ fn sealed(subscription: &PushSubscription, content: &Value) -> Vec<u8> {
     encrypt(subscription, &[content.to_string().as_bytes(), &[2]].concat())
 }
 
-/// A right push, to be changed by header and value; an empty value takes the header away.
+/// A valid push with changed headers. An empty value removes the header.
 fn push(simulator: &WebPushSimulator, endpoint: &str, body: Vec<u8>, changes: &[(&str, &str)]) -> Request<Bytes> {
     let path = endpoint.strip_prefix(simulator.origin()).unwrap();
     let mut headers = vec![("ttl", "60"), ("urgency", "high"), ("topic", "match-7"), ("content-encoding", "aes128gcm")];
@@ -103,7 +102,7 @@ fn refused(answer: &Answer) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_browser_opens_what_it_gets_and_shows_the_last_of_each_tag() {
+async fn a_browser_decrypts_its_pushes_and_shows_the_last_of_each_tag() {
     let simulator = start(Faults::default());
     let sender = Sender::new();
     let subscription = simulator.subscribe(Some(&sender.public())).unwrap();
@@ -121,11 +120,11 @@ async fn a_browser_opens_what_it_gets_and_shows_the_last_of_each_tag() {
     };
     assert_eq!(titles(simulator.ledger().for_endpoint(&subscription.endpoint)), ["1 : 0", "0 : 0", "1 : 1"]);
     assert_eq!(titles(simulator.ledger().shown(&subscription.endpoint)), ["0 : 0", "1 : 1"]);
-    assert_eq!(simulator.ledger().summary().repeated, 1, "the same content for the same browser");
+    assert_eq!(simulator.ledger().summary().repeated, 1, "one push was repeated");
 }
 
 #[tokio::test]
-async fn every_rule_has_its_answer() {
+async fn each_mistake_has_its_reason() {
     let simulator = start(Faults::default());
     let subscription = simulator.subscribe(None).unwrap();
     let mut client = Client::two(simulator.addr(), simulator.ca_pem()).await;
@@ -172,7 +171,7 @@ async fn every_rule_has_its_answer() {
 }
 
 #[tokio::test]
-async fn a_subscription_for_one_sender_takes_nobody_else() {
+async fn a_subscription_for_one_sender_refuses_all_others() {
     let simulator = start(Faults::default());
     let (sender, stranger) = (Sender::new(), Sender::new());
     let subscription = simulator.subscribe(Some(&sender.public())).unwrap();
@@ -211,9 +210,9 @@ async fn a_subscription_for_one_sender_takes_nobody_else() {
 }
 
 #[tokio::test]
-async fn requests_sent_ahead_are_answered_in_order_after_one_round_trip() {
+async fn pipelined_requests_are_answered_in_order_after_one_round_trip() {
     let simulator = start(Faults { delay_ms: 50, jitter_ms: 20, ..Faults::default() });
-    let mut stream = connect(simulator.addr(), simulator.ca_pem(), "http/1.1").await.unwrap();
+    let mut stream = connect_tls(simulator.addr(), simulator.ca_pem(), "http/1.1", None).await.unwrap();
     let subscription = simulator.subscribe(None).unwrap();
     let path = subscription.endpoint.strip_prefix(simulator.origin()).unwrap();
     let mut bytes = Vec::new();
@@ -230,7 +229,7 @@ async fn requests_sent_ahead_are_answered_in_order_after_one_round_trip() {
     assert_eq!(ttls, (0..100).collect::<Vec<_>>());
     assert!(text.contains("HTTP/1.1 400 Bad Request") && text.contains("connection: close"));
     assert_eq!(simulator.ledger().accepted_total(), 100);
-    assert!(simulator.ledger().summary().streams_open_max > 50, "they waited side by side");
+    assert!(simulator.ledger().summary().streams_open_max > 50, "the answers waited together");
 }
 
 #[tokio::test]
@@ -251,7 +250,7 @@ async fn faults_and_quota_are_answered_with_retry_after() {
 }
 
 #[tokio::test]
-async fn browsers_subscribe_and_leave_over_the_wire() {
+async fn control_requests_make_and_end_subscriptions() {
     let simulator = start(Faults::default());
     let mut client = Client::one(simulator.addr(), simulator.ca_pem()).await;
     let mut ask = async |path: &str, body: String| {
@@ -272,7 +271,7 @@ async fn browsers_subscribe_and_leave_over_the_wire() {
 }
 
 #[tokio::test]
-async fn the_same_seed_on_the_same_port_knows_its_browsers_again() {
+async fn a_simulator_with_the_same_seed_and_port_knows_the_same_browsers() {
     let config = WebPushConfig { seed: 5, ..WebPushConfig::default() };
     let first = WebPushSimulator::start(config.clone()).unwrap();
     let (addr, subscription) = (first.addr(), first.subscribe(None).unwrap());
