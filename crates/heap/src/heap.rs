@@ -1,4 +1,4 @@
-//! All segments together: what is written where, which records are live, and which segments are kept for readers.
+//! All segments of a heap: where records are written, which records are live, and which segments can be deleted.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ use crate::segment::{self, Segment};
 
 /// Bytes that are collected before they are written.
 const PENDING_BYTES_MAX: usize = 1 << 20;
-/// The most bytes that a segment loses at its end because the next record does not fit.
+/// The most bytes that stay unused at the end of a segment because the next record does not fit.
 const LOST_BYTES_MAX: u32 = (RECORD_BYTES_MAX + CHECKSUM_BYTES) as u32;
 /// A new segment has this part of the size of all segments, within the limits, so that a small heap takes little.
 const GROWTH_PART: u64 = 4;
@@ -34,7 +34,7 @@ pub struct Limits {
     pub segment_bytes_max: u32,
 }
 
-/// What a heap holds.
+/// The sizes of a heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Bytes of all its files.
@@ -45,27 +45,26 @@ pub struct Usage {
     pub scattered_bytes: u64,
     /// Bytes of full files without live records: they wait for [`Heap::take_retired`].
     pub empty_bytes: u64,
-    /// Files.
+    /// The number of files.
     pub segment_count: u64,
 }
 
 /// The segment that is being written.
 struct Tail {
-    /// Its index.
     index: usize,
-    /// Its bytes in the file; those of `pending` follow.
+    /// Bytes in the file. The bytes of `pending` follow.
     written: u32,
 }
 
-/// Records in segments; the module says how. One writes, with `&mut`; many may read.
+/// Records in segments; see the crate's documentation. There is one writer (`&mut`) or many readers.
 pub struct Heap {
     folder: PathBuf,
     folder_file: Arc<File>,
     limits: Limits,
     /// By number. Segments after the tail are reserved. Segments before it, or all if there is no tail, are sealed.
     segments: Vec<Segment>,
-    /// For each segment number, counted from the first one's, its index in `segments`, so that a record is found in one
-    /// step. Deleted numbers have an entry too: 4 bytes for each segment that was written since the oldest one left.
+    /// The index in `segments` for each segment number, counted from the first segment's number. So a record is found in
+    /// one step. Deleted numbers have an entry too: 4 bytes for each segment since the oldest one that still exists.
     indexes: Vec<u32>,
     next_number: u32,
     tail: Option<Tail>,
@@ -76,8 +75,8 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// An empty heap in `folder`, which is created if necessary. Existing segments are deleted; another heap that has
-    /// them open can still read them.
+    /// Makes an empty heap in `folder`, which is created if necessary. Existing segments are deleted; another heap that
+    /// has them open can still read them.
     ///
     /// # Errors
     /// If the folder cannot be used.
@@ -87,8 +86,8 @@ impl Heap {
         Ok(heap)
     }
 
-    /// The segments in `folder`, which is created if necessary. Nothing in them is live: call [`Heap::adopt`] for live
-    /// records, then [`Heap::remove_unused`].
+    /// Opens the segments in `folder`, which is created if necessary. No record is live at first: call [`Heap::adopt`] for
+    /// each live record, then [`Heap::remove_unused`].
     ///
     /// # Errors
     /// If the folder cannot be used.
@@ -122,7 +121,7 @@ impl Heap {
         Ok(heap)
     }
 
-    /// After segments were added or deleted; known segments are not searched again.
+    /// Adds the indexes of segments that have none yet.
     fn find_indexes(&mut self) {
         let first = self.segments.first().map_or(0, |segment| segment.number);
         let known = self.indexes.last().map_or(0, |last| *last as usize + 1);
@@ -144,20 +143,20 @@ impl Heap {
         true
     }
 
-    /// Deletes the segments that nothing was adopted of.
+    /// Deletes the segments without an adopted record.
     ///
     /// # Errors
-    /// When a file cannot be deleted; those before it are.
+    /// When a file cannot be deleted. The other files are still deleted.
     pub fn remove_unused(&mut self) -> io::Result<()> {
         self.retire();
         self.take_retired().delete()
     }
 
-    /// Makes sure that records of `bytes` in all, by [`stored_bytes`](crate::stored_bytes), can be appended. Who must not
-    /// keep readers waiting for the disk makes the segments that are missing without the heap: [`Heap::missing`].
+    /// Makes sure that records of `bytes` together, by [`stored_bytes`](crate::stored_bytes), can be appended. This waits
+    /// for the disk. Use [`Heap::missing`] to make the segments without a lock on the heap.
     ///
     /// # Errors
-    /// When the disk has no room for a segment, or all numbers are used. What was reserved before stays.
+    /// When the disk has no room for a segment, or all numbers are used. Room that was reserved before stays.
     pub fn reserve(&mut self, bytes: u64) -> Result<(), ReserveError> {
         while let Some(missing) = self.missing(bytes) {
             self.add(missing.make()?);
@@ -165,7 +164,8 @@ impl Heap {
         Ok(())
     }
 
-    /// The next segment that must be added before records of `bytes` in all can surely be appended; `None`: they can.
+    /// The next segment that must be added before records of `bytes` together can be appended. `None` if there is enough
+    /// room.
     pub fn missing(&self, bytes: u64) -> Option<MissingSegment> {
         if self.room() >= bytes {
             return None;
@@ -182,12 +182,12 @@ impl Heap {
         })
     }
 
-    /// Takes a segment that was missing, and still is: nothing was added since [`Heap::missing`] told of it.
+    /// Adds the segment from [`Heap::missing`].
     ///
     /// # Panics
-    /// When another segment was added meanwhile.
+    /// When another segment was added since [`Heap::missing`].
     pub fn add(&mut self, NewSegment(segment): NewSegment) {
-        assert_eq!(segment.number, self.next_number, "one adds segments at a time");
+        assert_eq!(segment.number, self.next_number, "another segment was added since `missing`");
         self.next_number += 1;
         self.segments.push(segment);
         self.find_indexes();
@@ -196,7 +196,7 @@ impl Heap {
         }
     }
 
-    /// What can surely be appended.
+    /// How many bytes of records can surely be appended.
     fn room(&self) -> u64 {
         let (written, reserved) = match &self.tail {
             Some(tail) => (self.end(tail), &self.segments[tail.index..]),
@@ -204,21 +204,21 @@ impl Heap {
         };
         let usable = |segment: &Segment| u64::from(segment.bytes().saturating_sub(LOST_BYTES_MAX));
         let all: u64 = reserved.iter().map(usable).sum();
-        // The tail's own part may be over already.
+        // The usable part of the tail may be full already.
         let tail = reserved.first().map_or(0, usable);
         all - tail + tail.saturating_sub(u64::from(written))
     }
 
-    /// Where the tail's next record will be.
+    /// The offset of the tail's next record.
     fn end(&self, tail: &Tail) -> u32 {
         tail.written + self.pending.len() as u32
     }
 
-    /// Writes a record; `key` is part of its checksum. It can be read at once, and is handed to the operating system by
-    /// [`Heap::flush`].
+    /// Appends a record; `key` is part of its checksum. The record can be read at once. [`Heap::flush`] hands it to the
+    /// operating system.
     ///
     /// # Errors
-    /// When no room was reserved for it, or it is too long.
+    /// When no room was reserved for the record, or it is too long.
     pub fn append(&mut self, key: u32, record: &[u8]) -> Result<Place, NoRoom> {
         let bytes = CHECKSUM_BYTES + record.len();
         let no_room = NoRoom { bytes: record.len() };
@@ -247,11 +247,11 @@ impl Heap {
         }
     }
 
-    /// Hands what was appended to the operating system: it survives the end of this process. Call it when a batch is
-    /// over: what waits is at most 1 MiB and a record.
+    /// Hands the appended records to the operating system, so that they survive the end of this process. Call it at the
+    /// end of a batch. Until then at most 1 MiB and a record wait in memory.
     ///
     /// # Errors
-    /// When the disk refuses now, or has since the last call. What could not be written is damaged.
+    /// When a write fails now, or has failed since the last call. The records of that write are damaged.
     pub fn flush(&mut self) -> io::Result<()> {
         self.write_pending();
         self.failure.take().map_or(Ok(()), Err)
@@ -266,21 +266,21 @@ impl Heap {
         self.pending.clear();
     }
 
-    /// What a sync of all that is flushed by now needs; to be done without the owner's lock.
+    /// The files to sync for everything that is flushed by now. Sync them without the owner's lock.
     pub fn unsynced(&self) -> Unsynced {
         let of = |segment: &Segment| (segment.file.clone(), segment.unsynced_bytes.clone());
         Unsynced { files: self.segments.iter().map(of).collect(), folder: self.folder_file.clone() }
     }
 
-    /// The record of `key` at `place`.
+    /// The record with `key` at `place`.
     ///
     /// # Errors
-    /// When what is there is not that, as it was written.
+    /// When the place does not have this record as it was written.
     pub fn get(&self, key: u32, place: Place) -> Result<&[u8], Damaged> {
         self.stored(place).record(key)
     }
 
-    /// What is at `place`, unread.
+    /// The bytes at `place`, not checked yet.
     #[inline]
     pub fn stored(&self, place: Place) -> Stored<'_> {
         let Some(index) = self.index(place.segment()) else { return Stored::default() };
@@ -294,8 +294,8 @@ impl Heap {
         Stored(bytes.unwrap_or_default())
     }
 
-    /// Tells the kernel that these will be read soon, in this order. Only where they are dense: pages here and there are
-    /// read as they are met. A few of many do, such as one in 64.
+    /// Tells the kernel that these records will be read soon, in this order. Only dense runs are announced; single pages
+    /// are read when they are needed. A sample of the places is enough, such as one in 64.
     pub fn will_need(&self, places: impl Iterator<Item = Place>) {
         const GAP_BYTES: u32 = 32 << 10;
         const RUN_BYTES_MIN: u32 = 128 << 10;
@@ -317,16 +317,17 @@ impl Heap {
         tell(run);
     }
 
-    /// The record at `place` is garbage from now on; its owner forgets the place.
+    /// Makes the record at `place` garbage. The owner must forget the place.
     pub fn release(&mut self, place: Place) {
         if let Some(segment) = self.segment_mut(place.segment()) {
             segment.live_bytes = segment.live_bytes.saturating_sub(place.bytes());
         }
     }
 
-    /// The sealed segments out of which everything is to be moved, in the order of keys; ascending. Those of which less
-    /// than half lives; and those whose records are scattered, if they are a good part of all, as many as hold `room`
-    /// bytes: until they are deleted these are there twice.
+    /// The numbers of the sealed segments whose records should be moved, in the order of keys. The numbers are ascending.
+    /// These are the sparse segments, with less than half of their bytes live. If at least 1/16 of the live bytes are
+    /// scattered, the scattered segments are added, up to `room` live bytes: moved records need space twice until the
+    /// segments are deleted.
     pub fn untidy(&self, room: u64) -> Vec<u32> {
         let usage = self.usage();
         let is_worth_it = usage.scattered_bytes >= usage.live_bytes / SCATTERED_PART;
@@ -340,10 +341,10 @@ impl Heap {
         self.sealed().iter().filter(is_untidy).map(|segment| segment.number).collect()
     }
 
-    /// Bytes that the disk has left for files.
+    /// The free bytes of the disk.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system call fails.
     pub fn free_bytes(&self) -> io::Result<u64> {
         let disk = fstatvfs(&self.folder_file)?;
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
@@ -353,7 +354,7 @@ impl Heap {
         &self.segments[..self.tail.as_ref().map_or(self.segments.len(), |tail| tail.index)]
     }
 
-    /// Notes which sealed segments hold nothing live: nobody can come to want them who has no place in them already.
+    /// Marks the sealed segments without a live record. No new place can point into them.
     pub fn retire(&mut self) {
         let sealed_count = self.sealed().len();
         for segment in &mut self.segments[..sealed_count] {
@@ -361,7 +362,7 @@ impl Heap {
         }
     }
 
-    /// Takes out the segments that the last [`Heap::retire`] noted. What was a place in them is damaged from now on.
+    /// Takes out the segments that the last [`Heap::retire`] marked. Places in them are damaged from now on.
     pub fn take_retired(&mut self) -> Retired {
         let mut segments = Vec::new();
         let mut index = 0;
@@ -369,7 +370,7 @@ impl Heap {
             if self.segments[index].is_retired && self.segments[index].live_bytes == 0 {
                 segments.push(self.segments.remove(index));
                 if let Some(tail) = &mut self.tail {
-                    tail.index -= 1; // It is not sealed, so it comes behind.
+                    tail.index -= 1; // The tail is after all sealed segments.
                 }
             } else {
                 index += 1;
@@ -380,7 +381,7 @@ impl Heap {
         Retired { folder: self.folder.clone(), segments }
     }
 
-    /// What the heap holds.
+    /// The sizes of the heap.
     pub fn usage(&self) -> Usage {
         let sealed_count = self.sealed().len();
         self.segments.iter().enumerate().fold(Usage::default(), |sum, (index, segment)| {
@@ -405,7 +406,7 @@ impl Heap {
         (index != GONE).then_some(index as usize)
     }
 
-    /// Another file behind the tail, as when a disk begins to refuse.
+    /// Replaces the tail's file, to simulate a disk that fails.
     #[cfg(test)]
     pub(crate) fn set_file(&mut self, file: File) {
         let tail = self.tail.as_ref().unwrap();
@@ -423,21 +424,22 @@ impl std::fmt::Debug for Heap {
     }
 }
 
-/// What a place holds, before anybody knows whether it is the record's.
+/// The bytes at a place, not checked yet.
 #[derive(Clone, Copy, Default)]
 pub struct Stored<'a>(&'a [u8]);
 
 impl<'a> Stored<'a> {
-    /// Asks the processor to fetch it from memory, and does not wait. Who reads many asks for one some records ahead.
+    /// Asks the processor to fetch the bytes from memory, and does not wait. To read many records, prefetch some records
+    /// ahead.
     #[inline]
     pub fn prefetch(self) {
         prefetch::bytes(self.0);
     }
 
-    /// The record of `key`.
+    /// The record with `key`.
     ///
     /// # Errors
-    /// When it is not that, as it was written.
+    /// When the bytes are not this record as it was written.
     #[inline]
     pub fn record(self, key: u32) -> Result<&'a [u8], Damaged> {
         let (sum, record) = self.0.split_first_chunk().ok_or(Damaged)?;
@@ -450,31 +452,31 @@ fn checksum(key: u32, record: &[u8]) -> u64 {
     xxh3_64_with_seed(record, u64::from(key))
 }
 
-/// A segment that a heap is short of.
+/// A segment that a heap needs.
 #[derive(Debug)]
-#[must_use = "it is not made yet"]
+#[must_use = "the file is not made yet"]
 pub struct MissingSegment {
     folder: PathBuf,
     number: u32,
+    /// The size of the file.
     wanted: u32,
-    /// With less room on the disk.
+    /// The size if the disk has no room for `wanted`.
     enough: u32,
 }
 
 impl MissingSegment {
-    /// Makes its file and allocates all of it, which may take the disk some tens of milliseconds; to be done without the
-    /// owner's lock.
+    /// Makes the file and allocates all of it, which may take some tens of milliseconds. Call it without the owner's lock.
     ///
     /// # Errors
     /// When the disk has no room for it, or all numbers are used.
     pub fn make(self) -> Result<NewSegment, ReserveError> {
         let create = |bytes| match self.number {
             0..=SEGMENT_NUMBER_MAX => Segment::create(&self.folder, self.number, bytes),
-            _ => Err(io::Error::other("all segments have been used")),
+            _ => Err(io::Error::other("all segment numbers are used")),
         };
         let created = match create(self.wanted) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull && self.wanted > self.enough => {
-                create(self.enough) // There may be room for what is needed now.
+                create(self.enough)
             }
             created => created,
         };
@@ -482,25 +484,25 @@ impl MissingSegment {
     }
 }
 
-/// A segment that no heap has yet. Dropped, its file is found when the heap is opened again.
-#[must_use = "it is of no use without its heap"]
+/// A segment that is not part of a heap yet. If it is dropped, its file is found when the heap is opened again.
+#[must_use = "the heap does not have it yet"]
 pub struct NewSegment(Segment);
 
 /// Files to be synced.
 #[derive(Debug)]
-#[must_use = "nothing is synced by it alone"]
+#[must_use = "the files are not synced yet"]
 pub struct Unsynced {
-    /// Each with the bytes that were written since it was synced.
+    /// Each file with the bytes that were written since its last sync.
     files: Vec<(Arc<File>, Arc<AtomicU64>)>,
     folder: Arc<File>,
 }
 
 impl Unsynced {
-    /// Blocks until all is on the disk, file after file. `between` is told the bytes of each that was not yet, and may
-    /// wait, so that others have the disk too.
+    /// Syncs the files one after the other, and blocks until all are on the disk. After each file that was not synced yet,
+    /// `between` gets its number of bytes. It may wait, to let others use the disk.
     ///
     /// # Errors
-    /// When the disk refuses, or `between` does.
+    /// When a sync fails, or `between` returns an error.
     pub fn sync(&self, mut between: impl FnMut(u64) -> io::Result<()>) -> io::Result<()> {
         for (file, unsynced_bytes) in &self.files {
             let bytes = unsynced_bytes.swap(0, Ordering::Relaxed);
@@ -513,24 +515,24 @@ impl Unsynced {
     }
 }
 
-/// Segments taken out of a heap; their files are there until they are deleted.
-#[must_use = "the files are still there"]
+/// Segments that were taken out of a heap. Their files exist until [`Retired::delete`].
+#[must_use = "the files still exist"]
 pub struct Retired {
     folder: PathBuf,
     segments: Vec<Segment>,
 }
 
 impl Retired {
-    /// Deletes the files; to be done without the owner's lock, for it takes a while.
+    /// Deletes the files, which takes a while. Call it without the owner's lock.
     ///
     /// # Errors
-    /// When one cannot be deleted; [`Heap::open`] finds it again.
+    /// When a file cannot be deleted. [`Heap::open`] finds it again.
     pub fn delete(self) -> io::Result<()> {
         let delete = |segment: &Segment| fs::remove_file(segment::path(&self.folder, segment.number));
         self.segments.iter().map(delete).fold(Ok(()), Result::and)
     }
 
-    /// Whether there is none.
+    /// Whether there are no segments.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Where a record is.
+//! The address of a record, and the limits that its layout sets.
 
 use std::num::NonZeroU64;
 
@@ -16,12 +16,12 @@ pub(crate) const SEGMENT_NUMBER_MAX: u32 = (1 << (64 - OFFSET_BITS - BYTES_BITS)
 /// Bytes of the longest record.
 pub const RECORD_BYTES_MAX: usize = (1 << BYTES_BITS) - 1 - CHECKSUM_BYTES;
 
-/// What a record of `bytes` takes of what is reserved.
+/// The reserved bytes that a record of `bytes` uses.
 pub const fn stored_bytes(bytes: usize) -> u64 {
     (CHECKSUM_BYTES + bytes) as u64
 }
 
-/// Where a record is, as a number: segment (24 bits), offset (26) and length (14) in bytes.
+/// The address of a record, as a number: segment (24 bits), offset (26 bits) and length (14 bits), both in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place(NonZeroU64);
 
@@ -30,22 +30,22 @@ impl Place {
         debug_assert!((1..=SEGMENT_NUMBER_MAX).contains(&segment) && offset < SEGMENT_BYTES_MAX);
         debug_assert!((CHECKSUM_BYTES..1 << BYTES_BITS).contains(&bytes));
         let bits = u64::from(segment) << (OFFSET_BITS + BYTES_BITS) | u64::from(offset) << BYTES_BITS | bytes as u64;
-        Self(NonZeroU64::new(bits).expect("a segment's number is not 0"))
+        Self(NonZeroU64::new(bits).expect("a segment number is at least 1"))
     }
 
-    /// The place of which these are the bits. `None` below 2^40, which no place has: its owner may give them a meaning.
-    /// Any other bits are taken; if they are not [`Place::to_bits`] of a record that is there, it is damaged.
+    /// Makes a place of the bits from [`Place::to_bits`]. `None` below 2^40: no place has such bits, so the owner may use
+    /// them for something else. All other bits are accepted; without a record there, reading reports damage.
     #[inline]
     pub fn from_bits(bits: u64) -> Option<Self> {
         NonZeroU64::new(bits).filter(|bits| bits.get() >> (OFFSET_BITS + BYTES_BITS) > 0).map(Self)
     }
 
-    /// All of it: at least 2^40.
+    /// The place as a number, at least 2^40.
     pub fn to_bits(self) -> u64 {
         self.0.get()
     }
 
-    /// The number of its segment.
+    /// The number of the segment.
     #[inline]
     pub fn segment(self) -> u32 {
         (self.to_bits() >> (OFFSET_BITS + BYTES_BITS)) as u32

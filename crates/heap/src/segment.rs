@@ -14,11 +14,12 @@ use rustix::io::Errno;
 use crate::place::{Place, SEGMENT_BYTES_MAX, SEGMENT_NUMBER_MAX};
 
 pub(crate) const EXTENSION: &str = "heap";
-/// Records that lie in order, on average: some lines of the processor's cache.
+/// A segment whose runs of ordered records are shorter than this on average is scattered. It is some lines of the
+/// processor's cache.
 const RUN_BYTES_MIN: u64 = 1 << 10;
-/// Behind a record, the next one of a run begins within so many bytes.
+/// The largest gap between two records of a run.
 const GAP_BYTES_MAX: u32 = 512;
-/// Zeros are written so many at a time where a file cannot be allocated at once.
+/// Written again and again where the file system cannot allocate a file.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 pub(crate) struct Segment {
@@ -29,22 +30,22 @@ pub(crate) struct Segment {
     /// Bytes of records that are not released.
     pub(crate) live_bytes: u32,
     pub(crate) order: Order,
-    /// It held nothing live when [`Heap::retire`](crate::Heap::retire) was called.
+    /// It had no live record when [`Heap::retire`](crate::Heap::retire) was called.
     pub(crate) is_retired: bool,
-    /// Bytes that a crash of the machine may lose; of a file that was found, all: nobody knows.
+    /// Bytes that a crash of the machine may lose. For a file that existed before, this is the whole file.
     pub(crate) unsynced_bytes: Arc<AtomicU64>,
 }
 
 impl Segment {
-    /// Makes the file and allocates all of it; nothing is left of one that could not be.
+    /// Makes the file and allocates all of it. If that fails, the file is removed.
     pub(crate) fn create(folder: &Path, number: u32, bytes: u32) -> io::Result<Self> {
         let path = path(folder, number);
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         let made = allocate(&file, bytes).and_then(|()| Self::over(file, number, 0));
-        made.inspect_err(|_| _ = fs::remove_file(&path)) // What it was refused for is the error to tell.
+        made.inspect_err(|_| _ = fs::remove_file(&path)) // The first error is the one to report.
     }
 
-    /// `None`: it is no file that this version has made.
+    /// `None` for a size that this version never makes.
     pub(crate) fn open(folder: &Path, number: u32) -> io::Result<Option<Self>> {
         let file = File::open(path(folder, number))?;
         let bytes = file.metadata()?.len();
@@ -54,13 +55,13 @@ impl Segment {
         Self::over(file, number, bytes).map(Some)
     }
 
-    #[expect(unsafe_code, reason = "a map is the one way to lend bytes of a file without a copy")]
+    #[expect(unsafe_code, reason = "only a map can lend bytes of a file without a copy")]
     fn over(file: File, number: u32, unsynced_bytes: u64) -> io::Result<Self> {
-        // SAFETY: the bytes that are lent out do not change while they are. Nobody else writes here: the heap's owner
-        // has locked the folder against other processes. We write only through `Segment::write`, which takes `&mut self`
-        // while what is lent borrows `&self`; of two heaps of one folder (one being replaced by the next) only the newer
-        // is written, and only into files it made itself (`create_new`). No file is ever made shorter; a deleted one
-        // stays as long as it is mapped.
+        // SAFETY: bytes do not change while they are borrowed, for these reasons. No other process writes here: the
+        // heap's owner has locked the folder. This process writes only through `Segment::write`, which takes `&mut self`,
+        // while borrowed bytes borrow `&self`. If two heaps use one folder (a new one replaces the old one), only the
+        // newer heap writes, and only into files that it has made itself (`create_new`). No file is ever truncated. A
+        // deleted file remains as long as it is mapped.
         let map = unsafe { Mmap::map(&file)? };
         let unsynced_bytes = Arc::new(AtomicU64::new(unsynced_bytes));
         Ok(Self {
@@ -74,7 +75,6 @@ impl Segment {
         })
     }
 
-    /// Bytes of the file.
     pub(crate) fn bytes(&self) -> u32 {
         self.map.len() as u32 // At most `SEGMENT_BYTES_MAX`.
     }
@@ -84,13 +84,14 @@ impl Segment {
         self.map.get(place.offset() as usize..place.end() as usize)
     }
 
-    /// Seen in the map at once: both are the kernel's page cache.
+    /// The map shows the bytes at once, because both use the kernel's page cache.
     pub(crate) fn write(&mut self, offset: u32, bytes: &[u8]) -> io::Result<()> {
-        self.unsynced_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed); // Before: a part may be written.
+        // Counted before writing, because a write that fails may have written a part.
+        self.unsynced_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.file.write_all_at(bytes, u64::from(offset))
     }
 
-    /// Asks the kernel to read a part that will be looked at soon. A refusal costs time and nothing else.
+    /// Asks the kernel to read a part ahead. If the kernel refuses, reading takes longer.
     pub(crate) fn will_need(&self, start: u32, end: u32) {
         let end = end.min(self.bytes());
         if start < end {
@@ -102,33 +103,33 @@ impl Segment {
         place.end() <= self.bytes()
     }
 
-    /// Its records come in runs of keys so short that reading them in that order jumps about.
+    /// Whether its runs of ordered records are so short that reading in the order of keys is slow.
     pub(crate) fn is_scattered(&self) -> bool {
         u64::from(self.order.break_count) * RUN_BYTES_MIN > u64::from(self.bytes())
     }
 
-    /// Fewer than half of its bytes are live.
+    /// Whether fewer than half of its bytes are live.
     pub(crate) fn is_sparse(&self) -> bool {
         self.live_bytes < self.bytes() / 2
     }
 }
 
-/// How often records do not lie in the order of their keys.
+/// Counts how often a record is not stored in the order of keys.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Order {
-    /// The key that was written last, or where the record that was found last ends.
+    /// While writing: the last key. While adopting: the end of the last record.
     last: u32,
     break_count: u32,
 }
 
 impl Order {
-    /// The next record that is written has this key.
+    /// Notes that the next written record has this key.
     pub(crate) fn wrote(&mut self, key: u32) {
         self.break_count += u32::from(key < self.last);
         self.last = key;
     }
 
-    /// The record with the next key is here. Between it and the one before may be some that are garbage by now.
+    /// Notes where the record with the next key is. Garbage may be between it and the record before.
     pub(crate) fn found(&mut self, place: Place) {
         let is_near = (self.last..=self.last.saturating_add(GAP_BYTES_MAX)).contains(&place.offset());
         self.break_count += u32::from(!is_near);
@@ -153,7 +154,7 @@ pub(crate) fn path(folder: &Path, number: u32) -> PathBuf {
     folder.join(format!("{number:06x}.{EXTENSION}"))
 }
 
-/// The number of the segment in a file of this name.
+/// The number of the segment in a file with this name. `None` for other files.
 pub(crate) fn number_of(path: &Path) -> Option<u32> {
     let is_ours = path.extension().is_some_and(|extension| extension == EXTENSION);
     let digits = path.file_stem()?.to_str().filter(|digits| is_ours && digits.len() == 6)?;

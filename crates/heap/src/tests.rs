@@ -1,4 +1,4 @@
-//! The heap beside a model, under random operations; and what a disk may do to its files.
+//! The heap compared with a model under random operations, and with damaged files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::{Damaged, Heap, Limits, Place, RECORD_BYTES_MAX, stored_bytes};
 
-/// Small segments, so that many come and go.
+/// Small segments, so that many are made and deleted.
 const LIMITS: Limits = Limits { segment_bytes_min: 64 << 10, segment_bytes_max: 256 << 10 };
 
 fn record(key: u32, version: u32, bytes: usize) -> Vec<u8> {
@@ -29,7 +29,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// Adds or replaces records of some keys, as a batch: reserved together, flushed or not.
+    /// Adds or replaces records of some keys as a batch: reserved together, and perhaps flushed.
     Put {
         keys: Vec<(u32, usize)>,
         flush: bool,
@@ -37,13 +37,13 @@ enum Act {
     Remove {
         key: u32,
     },
-    /// Moves so many records out of untidy segments, then deletes what is empty.
+    /// Moves up to `count` records out of untidy segments, then deletes empty segments.
     Collect {
         count: usize,
     },
-    /// As after a kill: what was flushed is there. The places are known from a checkpoint.
+    /// Opens the heap as after a kill. Flushed records are there, and the places are known from a checkpoint.
     Reopen,
-    /// As where there is no checkpoint.
+    /// Begins again without a checkpoint.
     Begin,
 }
 
@@ -59,7 +59,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What must be there: each key's place and bytes.
+/// The expected place and bytes of each key.
 #[derive(Default)]
 struct Model(BTreeMap<u32, (Place, Vec<u8>)>);
 
@@ -76,7 +76,7 @@ impl Model {
                         heap.release(old);
                     }
                 }
-                assert_eq!(files(folder), files_before, "nothing is made after the reservation");
+                assert_eq!(files(folder), files_before, "no file is made after the reservation");
                 if flush {
                     heap.flush().unwrap();
                 }
@@ -132,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_heap_holds_what_the_model_holds(acts in prop::collection::vec(act(), 1..60)) {
+    fn a_heap_equals_the_model(acts in prop::collection::vec(act(), 1..60)) {
         let folder = tempfile::tempdir().unwrap();
         let mut heap = Heap::create(folder.path(), LIMITS).unwrap();
         let mut model = Model::default();
@@ -140,7 +140,7 @@ proptest! {
             model.apply(act, &mut heap, folder.path(), version as u32);
             model.check(&heap, folder.path());
         }
-        // Moved to the end, nothing is left of what was garbage but in the tail.
+        // When all untidy segments are moved, garbage is left only in the tail and in segments that are mostly live.
         while !heap.untidy(u64::MAX).is_empty() {
             model.apply(Act::Collect { count: 10 }, &mut heap, folder.path(), 0);
         }
@@ -150,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_changed_and_files_that_are_cut_are_damage_and_never_other_bytes(
+    fn changed_bytes_and_truncated_files_are_damage_and_never_wrong_bytes(
         sizes in prop::collection::vec(0_usize..3000, 1..60),
         flips in prop::collection::vec((any::<prop::sample::Index>(), 0_u32..8), 0..20),
         cut in prop::option::of(any::<prop::sample::Index>()),
@@ -178,7 +178,7 @@ proptest! {
             prop_assert_eq!(heap.adopt(*place), !is_cut);
             let found = heap.get(key as u32, *place).map(<[u8]>::to_vec);
             let is_touched = was_first && touched.iter().any(|at| (place.offset()..place.end()).contains(at));
-            // A bit that was flipped twice is as it was.
+            // A bit may have been flipped twice.
             prop_assert!(found == Ok(record.clone()) || (is_cut || is_touched) && found == Err(Damaged));
             prop_assert!(!is_cut || found.is_err());
         }
@@ -187,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_reserved_can_be_appended(batches in prop::collection::vec(prop::collection::vec(0..=RECORD_BYTES_MAX, 1..40), 1..8)) {
+    fn reserved_bytes_can_be_appended(batches in prop::collection::vec(prop::collection::vec(0..=RECORD_BYTES_MAX, 1..40), 1..8)) {
         let folder = tempfile::tempdir().unwrap();
         let limits = Limits { segment_bytes_max: 64 << 10, ..LIMITS };
         let mut heap = Heap::create(folder.path(), limits).unwrap();
@@ -219,7 +219,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_not_reserved_or_too_long_is_not_taken() {
+fn a_record_without_reservation_or_too_long_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut heap = Heap::create(folder.path(), LIMITS).unwrap();
     assert!(heap.append(1, b"x").is_err());
@@ -227,13 +227,13 @@ fn what_is_not_reserved_or_too_long_is_not_taken() {
     assert!(heap.append(1, &vec![0; RECORD_BYTES_MAX]).is_ok());
     assert!(heap.append(1, &vec![0; RECORD_BYTES_MAX + 1]).is_err());
     while heap.append(1, &[1; 1000]).is_ok() {}
-    assert_eq!(files(folder.path()).len(), 1, "it was full before another was made");
+    assert_eq!(files(folder.path()).len(), 1, "only reserving makes a segment");
     heap.reserve(100_000).unwrap();
     assert!((0..100).all(|_| heap.append(1, &[1; 992]).is_ok()));
 }
 
 #[test]
-fn records_out_of_order_are_to_be_moved_until_they_lie_in_order() {
+fn records_out_of_order_are_untidy_until_they_are_moved() {
     const COUNT: u32 = 3000;
     let folder = tempfile::tempdir().unwrap();
     let mut heap = Heap::create(folder.path(), LIMITS).unwrap();
@@ -243,7 +243,7 @@ fn records_out_of_order_are_to_be_moved_until_they_lie_in_order() {
         assert!(places.values().all(|place| heap.adopt(*place)));
         heap
     };
-    // Thirty groups of keys; each next record is of any of them, with its next key.
+    // There are thirty groups of keys. Each next record has the next key of a random group.
     let mut next: Vec<u32> = (0..COUNT).step_by(100).collect();
     let mut places = BTreeMap::new();
     for draw in 0_u64.. {
@@ -260,10 +260,10 @@ fn records_out_of_order_are_to_be_moved_until_they_lie_in_order() {
     }
     assert_eq!(places.len() as u32, COUNT);
     let last = places.values().map(|place| place.segment()).max().unwrap();
-    assert!(heap.untidy(u64::MAX).into_iter().eq(1..last), "but for the one that is written");
+    assert!(heap.untidy(u64::MAX).into_iter().eq(1..last), "all but the segment that is written");
     heap = reopened(heap, &places);
-    assert!(heap.untidy(u64::MAX).into_iter().eq(1..=last), "it is found out again");
-    assert_eq!(heap.untidy(100_000), [1], "the second would be more than there is room for");
+    assert!(heap.untidy(u64::MAX).into_iter().eq(1..=last), "the order is counted again when records are adopted");
+    assert_eq!(heap.untidy(100_000), [1], "there is no room for the second segment");
 
     for (key, place) in &mut places {
         let copy = heap.get(*key, *place).unwrap().to_vec();
@@ -272,7 +272,7 @@ fn records_out_of_order_are_to_be_moved_until_they_lie_in_order() {
     }
     assert_eq!(heap.untidy(u64::MAX), []);
     heap = reopened(heap, &places);
-    assert_eq!(heap.untidy(u64::MAX), [], "also the one that was written last is full");
+    assert_eq!(heap.untidy(u64::MAX), [], "this includes the segment that was written last");
     assert!(places.iter().all(|(key, place)| heap.get(*key, *place) == Ok(&record(*key, 0, 100)[..])));
 }
 
@@ -299,18 +299,18 @@ fn two_heaps_of_one_folder_do_not_disturb_each_other() {
         std::mem::take(&mut synced)
     };
     let written = stored_bytes(3);
-    assert_eq!((sync(&new), sync(&new)), (vec![written], vec![]), "once is enough");
+    assert_eq!((sync(&new), sync(&new)), (vec![written], vec![]), "nothing is synced twice");
     put(&mut new, 2, b"more");
     new.flush().unwrap();
     assert_eq!(sync(&new), [stored_bytes(4)]);
     let file_bytes = new.usage().disk_bytes;
     let found = Heap::open(folder.path(), LIMITS).unwrap();
-    assert_eq!(sync(&found).iter().sum::<u64>(), file_bytes, "nobody knows");
+    assert_eq!(sync(&found).iter().sum::<u64>(), file_bytes, "after opening, all bytes count as unsynced");
     assert_eq!(new.get(1, newer), Ok(&b"new"[..]));
 }
 
 #[test]
-fn what_is_retired_goes_only_when_it_is_taken_and_what_is_no_segment_stays() {
+fn only_taken_segments_are_deleted_and_other_files_stay() {
     let folder = tempfile::tempdir().unwrap();
     let other = folder.path().join("notes.txt");
     fs::write(&other, "not ours").unwrap();
@@ -324,14 +324,14 @@ fn what_is_retired_goes_only_when_it_is_taken_and_what_is_no_segment_stays() {
     while put(&mut heap, 2, &[2; 1000]).segment() == first.segment() {}
     assert!(first.segment() > 9, "a number is never used again");
     heap.retire();
-    assert!(heap.take_retired().is_empty(), "it lives");
+    assert!(heap.take_retired().is_empty(), "its record is live");
     heap.flush().unwrap();
     let mut heap = Heap::open(folder.path(), LIMITS).unwrap();
     assert!(heap.adopt(first));
     heap.retire();
     heap.release(first);
     let (count, retired) = (heap.usage().segment_count, heap.take_retired());
-    assert!(heap.get(1, first).is_ok(), "it was live when the others were retired");
+    assert!(heap.get(1, first).is_ok(), "it was live at the last retire");
     assert_eq!(files(folder.path()).len() as u64, count + 1);
     retired.delete().unwrap();
     heap.remove_unused().unwrap();
@@ -339,11 +339,11 @@ fn what_is_retired_goes_only_when_it_is_taken_and_what_is_no_segment_stays() {
 }
 
 #[test]
-fn a_disk_that_refuses_to_write_is_told_once() {
+fn a_failed_write_is_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut heap = Heap::create(folder.path(), LIMITS).unwrap();
     heap.reserve(1000).unwrap();
-    heap.set_file(File::open(&files(folder.path())[0]).unwrap()); // Read only.
+    heap.set_file(File::open(&files(folder.path())[0]).unwrap()); // Opened for reading only.
     let place = heap.append(1, b"lost").unwrap();
     assert_eq!(heap.get(1, place), Ok(&b"lost"[..]), "it is still in memory");
     assert!(heap.flush().is_err() && heap.flush().is_ok());

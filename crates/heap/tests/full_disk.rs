@@ -1,6 +1,6 @@
-//! A full disk is met when room is reserved, and never while records are written or read.
+//! A full disk is noticed when room is reserved, and never while records are written or read.
 //!
-//! The disk is a tmpfs of 8 MiB in a mount namespace of the test's own, made with `unshare` (util-linux).
+//! The disk is a tmpfs of 8 MiB in a separate mount namespace, made with `unshare` (util-linux).
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tidings_heap::{Heap, Limits, stored_bytes};
 const FOLDER: &str = "TIDINGS_HEAP_FULL_DISK_FOLDER";
 
 #[test]
-fn a_full_disk_is_met_when_reserving() {
+fn a_full_disk_is_noticed_when_reserving() {
     let folder = tempfile::tempdir().unwrap();
     let status = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-ec"])
@@ -25,7 +25,7 @@ fn a_full_disk_is_met_when_reserving() {
 }
 
 #[test]
-#[ignore = "child process: started by the full disk test where the folder is a small tmpfs"]
+#[ignore = "child process: the full disk test starts it with a small tmpfs"]
 fn on_a_small_disk() {
     let folder = std::env::var_os(FOLDER).expect("started by the full disk test");
     let folder = Path::new(&folder).join("heap");
@@ -39,12 +39,12 @@ fn on_a_small_disk() {
         for _ in 0..50 {
             places.push(heap.append(places.len() as u32, &[places.len() as u8; 1000]).expect("it was reserved"));
         }
-        heap.flush().expect("what was reserved can be written");
+        heap.flush().expect("reserved room can be written");
     };
     let cause = std::error::Error::source(&refused).unwrap().downcast_ref::<std::io::Error>().unwrap();
     assert_eq!(cause.kind(), std::io::ErrorKind::StorageFull);
     let usage = heap.usage();
-    assert!(usage.disk_bytes > (8 << 20) - (256 << 10), "small segments filled what was left: {usage:?}");
+    assert!(usage.disk_bytes > (8 << 20) - (256 << 10), "small segments use the rest of the disk: {usage:?}");
     let check = |heap: &Heap, from: usize| {
         for (key, place) in places.iter().enumerate().skip(from) {
             assert_eq!(heap.get(key as u32, *place), Ok(&[key as u8; 1000][..]));
@@ -54,10 +54,10 @@ fn on_a_small_disk() {
     assert_eq!(
         std::fs::read_dir(&folder).unwrap().count() as u64,
         usage.segment_count,
-        "nothing is left of the refused"
+        "a failed reservation leaves no file"
     );
     assert!(heap.reserve(1 << 20).is_err(), "still full");
-    // Room that garbage gives back.
+    // Deleting garbage makes room again.
     let from = places.len() / 2;
     places[..from].iter().for_each(|place| heap.release(*place));
     heap.retire();
