@@ -1,8 +1,7 @@
-//! Relations between settings, and the files they name.
+//! Checks relations between settings, and the files that settings name.
 //!
-//! What a single value can be is checked where it is read; here is what two of them must be to each other. Secrets
-//! that lie in files are read here, API keys become digests and the keys themselves are forgotten, so that whoever
-//! uses the configuration finds one form only.
+//! Single values are checked when they are read. Here secrets are read from their files, and API keys become digests;
+//! the keys themselves are dropped. So a checked configuration has one form only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -30,21 +29,21 @@ use super::tree::{Origin, Problem};
 use super::value::{Moment, Secret, Sha256};
 use crate::WebhookKey;
 
-/// The shortest API key: a key is a random string, not a password.
+/// The least length of an API key: a key is a random string, not a password.
 const API_KEY_CHARACTERS_MIN: usize = 16;
 
-/// The shortest secret without a warning (RFC 7518, 3.2: as long as the hash).
+/// The least length of a secret without a warning (RFC 7518, 3.2: the length of the hash).
 const TOKEN_SECRET_BYTES: usize = 32;
 
-/// A certificate of the server that ends sooner is warned about. Automatic renewal replaces it 30 days before its end.
+/// The server's certificate causes a warning if it ends sooner. Automatic renewal replaces it 30 days before its end.
 const SERVER_CERTIFICATE_END_NEAR: Duration = Duration::from_secs(14 * DAY_SECS);
 
 const DAY_SECS: u64 = 24 * 3600;
 
-/// A certificate for a provider that ends sooner is warned about.
+/// A provider's certificate causes a warning if it ends sooner.
 const CERTIFICATE_END_NEAR: Duration = Duration::from_secs(30 * DAY_SECS);
 
-/// Checks everything; problems go to `reader`, what is allowed but unwise is returned.
+/// Checks everything. Problems go to `reader`; warnings are returned.
 pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     let mut check = Check { reader, warnings: Vec::new() };
     check.http(&config.http, &config.api);
@@ -84,7 +83,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Where a setting or, if it has no value, the first of its table was stated.
+    /// Where a setting was given; if it was not, the first given setting of its table.
     fn origin(&self, path: &str) -> Origin {
         let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
         let settings = || self.reader.effective.iter();
@@ -147,7 +146,7 @@ impl Check<'_> {
         }
     }
 
-    /// Clients judge it, so one that has ended only costs a warning: a server that does not start helps nobody.
+    /// An expired certificate only causes a warning: a server that does not start helps nobody.
     fn server_certificate(&mut self, file: &Path, certificate: &Certificate) {
         let (path, now, end) = ("http.tls.certificate_file", unix_now(), certificate.end_date());
         let days = |span: Duration| span.as_secs() / DAY_SECS;
@@ -164,7 +163,7 @@ impl Check<'_> {
         }
     }
 
-    /// A certificate with its private key.
+    /// Reads a certificate with its private key.
     fn key_pair<T>(
         &mut self,
         path: &str,
@@ -181,7 +180,7 @@ impl Check<'_> {
         read(&chain?, &key?).map_err(tell).ok()
     }
 
-    /// A proxy that tells who asks has the connections of all.
+    /// Warns about a limit per address behind a proxy, where all connections have the proxy's address.
     fn proxy(&mut self, http: &Http, apps: &Apps) {
         if apps.address_header.is_some() && http.address_connection_count_max > 0 {
             let message = format!(
@@ -211,7 +210,7 @@ impl Check<'_> {
         }
     }
 
-    /// Leaves the digest only.
+    /// Replaces the key by its digest.
     fn digest(&mut self, path: &str, key: &mut ApiKey) {
         let stated =
             usize::from(key.key.is_some()) + usize::from(key.key_file.is_some()) + usize::from(key.sha256.is_some());
@@ -307,7 +306,7 @@ impl Check<'_> {
         }
     }
 
-    /// A secret in a file: its text without the line break at the end.
+    /// Reads a secret from a file, without the line break at the end.
     fn secret_file(&mut self, path: &str, file: &Path) -> Option<Secret> {
         let text = self.file(path, file)?;
         let secret = text.trim_end_matches(['\n', '\r']);
@@ -417,7 +416,7 @@ impl Check<'_> {
         if let Some(twice) = influx.tags.iter().find(|tag| !keys.insert(&tag.key)) {
             self.problem("influx.tags", &format!("{:?} is given twice", twice.key));
         }
-        // Every point repeats them.
+        // Every point contains the tags.
         let bytes: usize = influx.tags.iter().map(|tag| tag.key.len() + tag.value.len() + 2).sum();
         let bytes_max = influx.packet_bytes.as_usize() / 4;
         if bytes > bytes_max {
@@ -496,7 +495,7 @@ impl Check<'_> {
         }
     }
 
-    /// The apps of a section are some, and no other section's.
+    /// Checks that a section has apps, and that no other section has the same app.
     fn apps<'a>(&mut self, table: &str, name: &'a str, apps: &'a [AppId], taken: &mut BTreeMap<&'a AppId, &'a str>) {
         let path = format!("{table}.{}.apps", bare_or_quoted(name));
         if apps.is_empty() {
@@ -534,7 +533,7 @@ impl Check<'_> {
         }
         self.connections(path, apns.connection_count, apns.connection_count_max, apns.thread_count);
         self.lake(path, apns.lake_capacity, apns.connection_count_max * apns.stream_count_max);
-        // There every token is a bad one, and tokens that are bad are forgotten.
+        // The other environment rejects every token, and rejected tokens are removed.
         if let Some(other) = other_environment(apns.host(), apns.environment) {
             let message =
                 format!("is Apple's for `environment = \"{other}\"`: no device of this section is known there");
@@ -606,7 +605,7 @@ impl Check<'_> {
     }
 }
 
-/// The environment that one of Apple's hosts is for, if that is not this one.
+/// The environment of one of Apple's hosts, if it differs from `environment`.
 fn other_environment(host: &str, environment: Environment) -> Option<&'static str> {
     let (own, name) = match host.trim_end_matches('.').to_ascii_lowercase().as_str() {
         "api.push.apple.com" => (Environment::Production, "production"),
@@ -617,7 +616,7 @@ fn other_environment(host: &str, environment: Environment) -> Option<&'static st
 }
 
 impl Http {
-    /// Whether `listen` speaks TLS, and nothing else.
+    /// Whether `listen` speaks only TLS.
     pub fn is_tls_only(&self) -> bool {
         self.tls.certificate_file.is_some() && self.tls.listen.is_none()
     }
@@ -638,17 +637,17 @@ impl Token {
 }
 
 impl ApiKey {
-    /// The SHA-256 of the key, whichever way it was stated.
+    /// The SHA-256 of the key.
     ///
     /// # Panics
-    /// Before the configuration was checked.
+    /// If the configuration was not checked.
     pub fn digest(&self) -> &[u8; 32] {
-        &self.sha256.as_ref().expect("the check leaves every key as its digest").0
+        &self.sha256.as_ref().expect("the check has replaced every key by its digest").0
     }
 }
 
 impl Apns {
-    /// The host, by default Apple's own for the environment.
+    /// The host; by default Apple's host of the environment.
     pub fn host(&self) -> &str {
         self.host.as_deref().unwrap_or(match self.environment {
             Environment::Production => "api.push.apple.com",
@@ -658,7 +657,7 @@ impl Apns {
 }
 
 impl WebPush {
-    /// Which endpoints are asked.
+    /// The endpoints that may be called.
     pub fn rules(&self) -> Result<EndpointRules, HostRuleError> {
         let hosts = DEFAULT_HOSTS.iter().copied().chain(self.allowed_hosts.iter().map(String::as_str));
         let rules = EndpointRules::new(hosts, self.allowed_ports.iter().copied())?;
@@ -684,7 +683,7 @@ impl Topic {
 }
 
 impl Namespace {
-    /// As the protocol knows it; `half` is what it may have of all channels of its kind unless it says so itself.
+    /// The namespace for the protocol. `half` is its maximum number of channels if it does not set one.
     fn options(&self, half: u32) -> NamespaceOptions {
         NamespaceOptions {
             history_size: self.history_size,
@@ -710,13 +709,13 @@ impl Namespace {
 }
 
 impl Config {
-    /// The rules of all channels, as the protocol knows them.
+    /// All namespaces for the protocol.
     pub fn namespaces(&self) -> tidings_protocol::Namespaces {
         let named = self.channel.namespaces.iter().map(|(name, namespace)| (name.clone(), self.options_of(namespace)));
         tidings_protocol::Namespaces::new(self.options_of(&self.channel.without_namespace), named.collect())
     }
 
-    /// The rules of one namespace's channels.
+    /// One namespace for the protocol.
     pub fn options_of(&self, namespace: &Namespace) -> NamespaceOptions {
         let all = if namespace.durable { self.store.channel_count_max } else { self.channels.count_max as u64 };
         namespace.options(u32::try_from(all.div_ceil(2)).unwrap_or(u32::MAX))

@@ -1,10 +1,10 @@
-//! How settings are declared and read: one declaration per setting yields its type, default, range, parsing, the
+//! How settings are declared and read. One declaration per setting yields its type, default, range, parsing, the
 //! reference page and the example file.
 //!
-//! [`section!`] declares a table of settings as a plain struct; [`Field`] reads whatever a setting may hold: a single
-//! value ([`Leaf`]), an optional one, a list, another section, or sections named by the operator. Reading never stops
-//! at a mistake: it notes a [`Problem`] and goes on, so that all mistakes are told at once. A section exists only when
-//! all its settings were right.
+//! [`section!`] declares a table of settings as a plain struct. [`Field`] reads everything that a setting may be: a
+//! single value ([`Leaf`]), an optional value, a list, another section, or sections with names that the operator gives.
+//! Reading does not stop at a mistake: it notes a [`Problem`] and continues, so that all mistakes are reported at once. A
+//! section exists only if all its settings were right.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -27,59 +27,55 @@ use super::value::{
 
 /// The declaration of one setting.
 pub(crate) struct Item {
-    /// Its name in its table.
     pub(crate) name: &'static str,
-    /// What it does, as written above the field.
+    /// The comment above the field.
     pub(crate) docs: &'static [&'static str],
-    /// The value when nothing is stated, as text.
+    /// The value if none is given.
     pub(crate) default: Option<&'static str>,
-    /// A value for the example file where there is no default.
+    /// A value for the example file, for a setting without default.
     pub(crate) example: Option<&'static str>,
-    /// Least and greatest value.
+    /// The least and the greatest value.
     pub(crate) range: Option<(&'static str, &'static str)>,
-    /// What it holds.
     pub(crate) shape: Shape,
 }
 
-/// What a setting holds.
+/// The form of a setting.
 pub(crate) enum Shape {
     /// One value.
     Leaf { expected: &'static str, spelling: Spelling },
-    /// One value, or none.
+    /// One value or none.
     Optional(&'static Shape),
-    /// Several, in order.
+    /// Any number, in order.
     List(&'static Shape),
     /// A table of settings.
     Section { docs: &'static [&'static str], items: &'static [Item] },
-    /// Tables of settings under names that the operator gives.
+    /// Tables of settings; the operator gives each a name.
     Named(&'static Shape),
 }
 
-/// A setting as it is in force.
+/// A setting and its effective value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effective {
-    /// The path of its table; rows of a list as `api.keys[0]`.
+    /// The path of its table. A row of a list is `api.keys[0]`.
     pub table: String,
     /// Its name in the table.
     pub name: String,
     /// The value as TOML, secrets masked.
     pub value: String,
-    /// Who says so.
+    /// Where the value comes from.
     pub origin: Origin,
 }
 
-/// What reading has found so far.
+/// The result of reading so far.
 pub(crate) struct Reader {
-    /// Every setting there is.
+    /// The settings at the top.
     all: &'static [Item],
-    /// Every mistake.
     pub(crate) problems: Vec<Problem>,
-    /// Every value in force, in the order of the declarations.
+    /// Every effective value, in the order of the declarations.
     pub(crate) effective: Vec<Effective>,
 }
 
 impl Reader {
-    /// Nothing is read yet; `all` are the settings at the top.
     pub(super) fn new(all: &'static [Item]) -> Self {
         Self { all, problems: Vec::new(), effective: Vec::new() }
     }
@@ -89,16 +85,15 @@ impl Reader {
     }
 }
 
-/// Where in the tree reading is.
+/// The setting that is read.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     /// The path of the table; empty at the top.
     pub(super) table: &'a str,
-    /// The origin of the table, to complain about what is missing in it.
+    /// The origin of the table, for a setting that is missing in it.
     pub(super) origin: &'a Origin,
-    /// The declaration of the setting being read.
     pub(super) item: &'a Item,
-    /// Its name, or that of the row or named table in it.
+    /// The setting's name, or the name of a row or of a named table in it.
     pub(super) name: &'a str,
 }
 
@@ -109,28 +104,25 @@ impl Place<'_> {
     }
 }
 
-/// What a setting may hold.
+/// A type that a setting may have.
 pub(crate) trait Field: Sized {
-    /// Its declaration.
     const SHAPE: Shape;
 
-    /// Reads it; `None` after noting a problem.
+    /// Reads the value; `None` after a noted problem.
     fn read(node: Option<&Node>, place: Place<'_>, reader: &mut Reader) -> Option<Self>;
 }
 
 /// A table of settings, declared by [`section!`].
 pub(crate) trait Section: Sized {
-    /// What the table is for.
     const DOCS: &'static [&'static str];
-    /// Its settings.
     const ITEMS: &'static [Item];
 
-    /// Reads every setting, then puts them together.
+    /// Reads every setting, and makes the section if all are right.
     fn read_items(table: &Table, path: &str, origin: &Origin, reader: &mut Reader) -> Option<Self>;
 }
 
-/// Declares sections: `name: Type = "default", like "example", from "low" to "high";` per setting, the comment above
-/// it being its documentation. A setting without default is required, unless it is an `Option`, a list, a section or
+/// Declares sections: `name: Type = "default", like "example", from "low" to "high";` per setting. The comment above a
+/// setting is its documentation. A setting without default is required, unless it is an `Option`, a list, a section or
 /// named sections.
 macro_rules! section {
     ($($(#[doc = $section_doc:literal])+ $section:ident {
@@ -164,7 +156,7 @@ macro_rules! section {
                 $(let $field: Option<$type> = $crate::field::read_item(
                     items.next().expect("one declaration per field"), table, path, origin, reader,
                 );)+
-                Some(Self { $($field: $field?),+ }) // Only after every setting was read: all mistakes at once.
+                Some(Self { $($field: $field?),+ }) // After every setting was read, so that all mistakes are reported.
             }
         }
 
@@ -188,7 +180,7 @@ macro_rules! section {
 }
 pub(crate) use section;
 
-/// Reads one setting of a table: what is stated, else the default.
+/// Reads one setting of a table: the given value, else the default.
 pub(crate) fn read_item<T: Field>(
     item: &Item,
     table: &Table,
@@ -201,7 +193,7 @@ pub(crate) fn read_item<T: Field>(
     T::read(table.get(item.name).map(|(_, node)| node).or(default.as_ref()), place, reader)
 }
 
-/// Reads a table inside another.
+/// Reads a table inside another table.
 pub(crate) fn read_section<T: Section>(node: Option<&Node>, place: Place<'_>, reader: &mut Reader) -> Option<T> {
     match node {
         None => T::read_items(&Table::new(), &place.path(), place.origin, reader),
@@ -213,7 +205,7 @@ pub(crate) fn read_section<T: Section>(node: Option<&Node>, place: Place<'_>, re
     }
 }
 
-/// Reads a table and refuses every name in it that is none of its settings.
+/// Reads a table. Every name in it that is not a setting is a problem.
 pub(crate) fn read_table<T: Section>(table: &Table, path: &str, origin: &Origin, reader: &mut Reader) -> Option<T> {
     for (name, (origin, _)) in table {
         if T::ITEMS.iter().all(|item| item.name != name) {
@@ -234,14 +226,14 @@ pub(crate) fn variable_of(path: &str) -> String {
     format!("{VARIABLE_PREFIX}{}", names.join(VARIABLE_SEPARATOR))
 }
 
-/// The name that was probably meant: the most similar one of the same table, else the same name in another table.
+/// The setting that was probably meant: the most similar name in the same table, else the same name in another table.
 fn nearest(name: &str, path: &str, items: &'static [Item], all: &'static [Item]) -> Option<String> {
     let similar = closest(name, items.iter().map(|item| item.name))
         .map(|name| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") });
     similar.or_else(|| elsewhere(name, "", all))
 }
 
-/// The most similar of `names`, if one is similar enough to be a slip of the hand or a related word.
+/// The most similar of `names`, if it is similar enough for a typing error or a related word.
 pub(crate) fn closest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     names
         .map(|other| (strsim::jaro_winkler(name, other), other))
@@ -261,7 +253,7 @@ fn elsewhere(name: &str, path: &str, items: &'static [Item]) -> Option<String> {
     })
 }
 
-/// A kind of value in words, without the value.
+/// The kind of a value in words.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Text(_) | Value::Variable(_) => "text",
@@ -305,10 +297,15 @@ fn read_leaf<T: Leaf>(node: Option<&Node>, place: Place<'_>, reader: &mut Reader
     Some(value)
 }
 
+/// A text, or a path with `display()`, as TOML spells it.
+pub fn toml_text(text: impl Display) -> String {
+    toml::Value::String(text.to_string()).to_string()
+}
+
 /// A value as TOML spells it.
 pub(crate) fn toml_value(spelling: Spelling, text: &str) -> String {
     match spelling {
-        Spelling::Text => toml::Value::String(text.to_owned()).to_string(),
+        Spelling::Text => toml_text(text),
         Spelling::Integer | Spelling::Boolean => text.to_owned(),
     }
 }
@@ -359,7 +356,7 @@ impl<T: Field> Field for Vec<T> {
             T::read(Some(node), Place { name: &format!("{}[{index}]", place.name), ..place }, reader)
         };
         let values: Vec<Option<T>> = nodes.iter().enumerate().map(&mut read_row).collect();
-        // Rows of a table stay in force row by row, single values as one list.
+        // A list of tables has an entry per row, a list of single values has one entry.
         if nodes.is_empty() || matches!(T::SHAPE, Shape::Leaf { .. }) {
             let parts: Vec<String> = reader.effective.drain(mark..).map(|part| part.value).collect();
             reader.effective.push(Effective {
@@ -398,7 +395,7 @@ impl<K: FromStr<Err: Display> + Ord, T: Field> Field for BTreeMap<K, T> {
     }
 }
 
-/// A name as a path of TOML spells it.
+/// A name in a TOML path.
 pub(super) fn bare_or_quoted(name: &str) -> String {
     let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if !name.is_empty() && name.bytes().all(bare) { name.to_owned() } else { toml_value(Spelling::Text, name) }

@@ -1,4 +1,4 @@
-//! Reading the files that settings name, within a bound.
+//! Reads the files that settings name, up to a size limit.
 
 use std::io::Read as _;
 use std::path::Path;

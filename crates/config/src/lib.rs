@@ -1,13 +1,13 @@
-//! The configuration: one TOML file, environment variables over it, a default for every setting.
+//! The configuration: one TOML file, environment variables that override it, and a default for every setting.
 //!
-//! `TIDINGS_HTTP__LISTEN` is `listen` in `[http]`: the path in capitals, `__` between levels; lists are written as in
-//! TOML. Every mistake is told at once, with file, line and column or the variable, and the nearest valid name. A
-//! variable `TIDINGS_…` that is no setting and resembles none at the top level is left alone when it has no `__`: a
-//! container runtime may have put it there.
+//! `TIDINGS_HTTP__LISTEN` is `listen` in `[http]`: the path in capitals, with `__` between levels. Lists are written as
+//! in TOML. All mistakes are reported at once, with file, line and column or the variable, and the nearest valid name.
+//! An unknown variable `TIDINGS_…` without `__` that resembles no top-level setting is ignored: a container runtime may
+//! have set it.
 //!
-//! [`load`] reads, checks relations between settings and reads the secrets that lie in files, so that a configuration
-//! that exists can be started. It does not open ports or the data folder. Bounds: a file, or a secret, of at most
-//! [`FILE_BYTES_MAX`].
+//! [`load`] reads the settings, checks relations between them, and reads secrets from files, so that a configuration
+//! that exists can be started. It does not open ports or the data folder. Limit: a configuration file, or a file with a
+//! secret, has at most [`FILE_BYTES_MAX`].
 
 mod check;
 mod field;
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use tidings_types::{AppId, Environment, Provider};
 
-pub use self::field::Effective;
+pub use self::field::{Effective, toml_text};
 use self::field::{Reader, Section, closest, read_table};
 pub use self::file::{FILE_BYTES_MAX, read_file};
 pub use self::memory::{Basis, INFLUX_BUFFER_BYTES, LOG_BYTES_MAX, MemorySum, Term, memory_sum};
@@ -40,21 +40,21 @@ use self::value::Leaf as _;
 pub use self::value::{AppleId, ByteSize, HostPort, LogFormat, Moment, Ramp, Scope, Secret, Sha256, Tag, WebUrl};
 pub use self::webhook_key::{Key as WebhookKey, KeyError as WebhookKeyError, Keys as WebhookKeys};
 
-/// The file that is read when none is named and it is there.
+/// The file that is read if no other is named, and if it exists.
 pub const DEFAULT_FILE: &str = "tidings.toml";
 
-/// A configuration that may be started, and where each value comes from.
+/// A valid configuration, and where each value comes from.
 #[derive(Debug)]
 pub struct Loaded {
     /// The settings.
     pub config: Config,
-    /// What is in force, setting by setting.
+    /// The effective value of each setting.
     pub effective: Vec<Effective>,
-    /// What is allowed but should be looked at.
+    /// Settings that are allowed but probably wrong.
     pub warnings: Vec<Problem>,
 }
 
-/// The configuration cannot be started.
+/// Why a configuration cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -71,17 +71,17 @@ pub enum ConfigError {
     Wrong {
         /// Every mistake.
         problems: Problems,
-        /// How log lines look, if that was right.
+        /// `log.format`, if it is valid.
         log_format: Option<LogFormat>,
     },
 }
 
 impl ConfigError {
-    /// How this is to be told: as the file or the environment says, as far as that can be read.
+    /// The format in which to log this error: as the file or the environment says, if that can be read.
     pub fn log_format(&self) -> Option<LogFormat> {
         match self {
             Self::Wrong { log_format, .. } => *log_format,
-            // What is said last, by the environment, may be known even without the file.
+            // The environment overrides the file, so it may give the format even if the file cannot be read.
             Self::Unreadable { .. } => LogFormat::parse(&std::env::var("TIDINGS_LOG__FORMAT").ok()?),
         }
     }
@@ -101,39 +101,33 @@ impl fmt::Display for Problems {
 
 /// A section of a push provider.
 pub struct PushSection<'c> {
-    /// Whose.
+    /// The section's provider.
     pub provider: Provider,
-    /// Its name, which the operator gave.
+    /// The operator's name for the section.
     pub name: &'c str,
-    /// Which world; only Apple has two.
+    /// Always production, except for Apple.
     pub environment: Environment,
-    /// The apps it is for.
+    /// The apps of the section.
     pub apps: &'c [AppId],
 }
 
 impl Config {
     /// The sections of all providers, in the order of providers and names.
     pub fn push_sections(&self) -> impl Iterator<Item = PushSection<'_>> {
-        fn section<'c>(
-            provider: Provider,
-            name: &'c str,
-            environment: Environment,
-            apps: &'c [AppId],
-        ) -> PushSection<'c> {
-            PushSection { provider, name, environment, apps }
-        }
-        let usual = Environment::default(); // Only Apple has two.
-        let apns = self.apns.iter().map(|(name, it)| section(Provider::Apns, name, it.environment, &it.apps));
-        let fcm = self.fcm.iter().map(move |(name, it)| section(Provider::Fcm, name, usual, &it.apps));
-        let web_push = self.web_push.iter().map(move |(name, it)| section(Provider::WebPush, name, usual, &it.apps));
-        apns.chain(fcm).chain(web_push)
+        let environment = Environment::default(); // Only Apple has two.
+        let apns = self.apns.iter();
+        let apns = apns.map(|(name, it)| (Provider::Apns, name, it.environment, &it.apps));
+        let fcm = self.fcm.iter().map(move |(name, it)| (Provider::Fcm, name, environment, &it.apps));
+        let web_push = self.web_push.iter().map(move |(name, it)| (Provider::WebPush, name, environment, &it.apps));
+        let all = apns.chain(fcm).chain(web_push);
+        all.map(|(provider, name, environment, apps)| PushSection { provider, name, environment, apps })
     }
 }
 
-/// Reads the file (or, without one, [`DEFAULT_FILE`] if it is there) and lays the environment over it.
+/// Reads the file (if none is named, [`DEFAULT_FILE`] if it exists) and applies the environment variables.
 ///
 /// # Errors
-/// When the file cannot be read, or with every mistake found.
+/// If the file cannot be read, or with all mistakes.
 pub fn load(
     file: Option<&Path>,
     variables: impl IntoIterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
@@ -150,16 +144,16 @@ pub fn load(
     };
     let variables = variables.into_iter().filter_map(|(name, value)| {
         let name = name.into_string().ok().filter(|name| name.starts_with(VARIABLE_PREFIX))?;
-        // What is not UTF-8 is wrong for every setting; the replacement characters show it.
+        // A value that is not UTF-8 is wrong for every setting. The message shows replacement characters.
         Some((name, value.to_string_lossy().into_owned()))
     });
     parse(&name, &text, variables)
 }
 
-/// Reads a configuration from text; `file` is what mistakes in it are said to be in.
+/// Reads a configuration from text. Messages about mistakes name `file`.
 ///
 /// # Errors
-/// With every mistake found.
+/// With all mistakes.
 pub fn parse(
     file: &str,
     text: &str,
@@ -182,7 +176,7 @@ pub fn parse(
     }
 }
 
-/// Reads every setting without looking at relations between them or at other files.
+/// Reads every setting, without checking relations and without reading other files.
 fn read(file: &str, text: &str, variables: impl IntoIterator<Item = (String, String)>) -> (Option<Config>, Reader) {
     let mut reader = Reader::new(Config::ITEMS);
     let mut table = tree::parse(file, text, &mut reader.problems);
@@ -191,7 +185,7 @@ fn read(file: &str, text: &str, variables: impl IntoIterator<Item = (String, Str
     (config, reader)
 }
 
-/// Whether a variable means a setting, right or misspelt.
+/// Whether a variable is meant as a setting, even if it is misspelt.
 fn is_setting(variable: &str) -> bool {
     variable.strip_prefix(VARIABLE_PREFIX).is_some_and(|path| {
         let top = || closest(&path.to_ascii_lowercase(), Config::ITEMS.iter().map(|item| item.name)).is_some();
@@ -205,7 +199,7 @@ const NOT_SETTINGS: [&str; 5] = ["CONFIG", "URL", "API_KEY", "TOKEN", "BIN"];
 /// Reads a duration as settings spell it, for the command line.
 ///
 /// # Errors
-/// When it is none; the text tells what is expected.
+/// If the text is not a duration. The message says what is expected.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::parse(text).ok_or_else(|| format!("must be {}", Duration::EXPECTED))
 }

@@ -1,10 +1,9 @@
-//! The memory sum: what the bounds of the configuration add up to, in named terms.
+//! The memory sum: how much memory the limits of the configuration allow, in named terms.
 //!
-//! It tells what the server can come to need, in two sums: what stands when every count is reached (so many
-//! connections, channels, devices), and what is needed on top of it while every buffer is full at once, because every
-//! peer is slow. Idle buffers cost nothing. Each term is a count that a setting bounds times bytes that a setting or a
-//! constant here states; a constant says where it comes from. Outside the sum: the kernel's socket buffers, the program
-//! itself, and subscriptions of devices, about 5 bytes each.
+//! There are two sums: the memory when every count is reached (connections, channels, devices), and the memory while
+//! also every buffer is full, because every peer is slow. Empty buffers cost nothing. Each term is a count times bytes.
+//! A setting limits the count; a setting or a constant here gives the bytes, and each constant says where it comes from.
+//! Not in the sum: the kernel's socket buffers, the program itself, and subscriptions of devices (about 5 bytes each).
 
 use std::fmt;
 
@@ -16,45 +15,45 @@ use tidings_types::EventPriority;
 use super::value::ByteSize;
 use super::{Config, WebPush};
 
-/// Lines that wait for an agent of `[influx]`: some hundred bytes for each of the registry's at most 4096 series.
+/// Lines that wait for the agent of `[influx]`: some hundred bytes for each of the registry's at most 4096 series.
 pub const INFLUX_BUFFER_BYTES: usize = 1 << 20;
 /// Log lines that wait for standard error.
 pub const LOG_BYTES_MAX: usize = 4 << 20;
-/// Our own memory of an idle WebSocket connection (the goal, buffers excluded).
+/// Memory of an idle WebSocket connection (the goal, without buffers).
 const CONNECTION_BYTES: u64 = 6 << 10;
-/// What an idle WebSocket over TLS needs in addition: the session and its read buffer of 4 KiB (8.2 KiB, measured).
+/// Additional memory of an idle WebSocket over TLS: the session and its read buffer of 4 KiB (8.2 KiB, measured).
 const TLS_CONNECTION_BYTES: u64 = 10 << 10;
-/// Of a WebSocket over TLS: a record that waits for the socket, and one that is not read whole.
+/// Records of a WebSocket over TLS: one that waits for the socket, and one that is incomplete.
 const TLS_RECORD_BYTES: u64 = 2 * (18 << 10);
-/// The reply in hand on each loop: as text, as a frame, and in the connection's buffer, which may be twice as large.
+/// Copies of the current reply of a loop: as text, as a frame, and in the connection's buffer, which may be twice as large.
 const REPLY_COPIES: u64 = 4;
-/// One subscription of a connection: in its session (under 32 bytes plus the name), its loop and the channel.
+/// One subscription of a connection: its entries in the session (under 32 bytes plus the name), the loop and the channel.
 const SUBSCRIPTION_BYTES: u64 = 256;
 /// A channel without publications: name, lock, positions, readers.
 const CHANNEL_BYTES: u64 = 1 << 10;
-/// A publication in a history: a typical one, there is no smaller bound than a request's body.
+/// A publication in a history. A typical size: the only limit is that of a request's body.
 const PUBLICATION_BYTES: u64 = 1 << 10;
-/// A notification that waits: ids, a token of some 200 bytes (a browser's endpoint is of as many), its place in the
-/// lake. The payload is shared.
+/// A waiting notification: ids, a token of about 200 bytes (a browser's endpoint is as long), and its place in the lake.
+/// Notifications share the payload.
 const NOTIFICATION_BYTES: u64 = 512;
-/// A notification in flight: the same, its HTTP/2 stream, its headers and a payload of at most 4 KiB until written.
+/// A notification in flight: the same, an HTTP/2 stream, headers, and a payload of at most 4 KiB until it is written.
 const IN_FLIGHT_BYTES: u64 = 6 << 10;
-/// Notifications that may wait for a repeat, for each that may be in flight.
+/// Notifications that may wait for a retry, per notification that may be in flight.
 const WAITING_FACTOR: usize = 16;
-/// A connection to a browser's push service: buffers of HTTP/1.1 and TLS, and the one notification in flight.
+/// A connection to a browser's push service: buffers of HTTP/1.1 and TLS, and the notification in flight.
 const BROWSER_BYTES: u64 = 100 << 10;
-/// A registered device in memory: where its record is, hints, its places in the sets of what it is (60 bytes, measured), and
-/// its user, whose name and devices are kept. The record itself is in a file.
+/// A registered device: the place of its record, hints, its entries in the sets of its traits (60 bytes, measured), and
+/// its user with the list of the user's devices. The record itself is in a file.
 const DEVICE_BYTES: u64 = 160;
-/// An event's receipts besides its sets and users: their locks and counts, and its places in up to 16 channels.
+/// An event's receipts, without sets and users: locks, counts, and entries in up to 16 channels.
 const RECEIPTS_BYTES: u64 = 1 << 10;
-/// A user listed as having received an event: a name of at most 128 bytes and its place in the list.
+/// A user who has received an event: a name of at most 128 bytes and an entry in the list.
 const RECEIPT_USER_BYTES: u64 = 160;
-/// A job besides its audience: its event (at most 64 KiB with all limits used) and renderings in some languages.
+/// A job without its audience: its event (at most 64 KiB with all limits used) and renderings in some languages.
 const JOB_BYTES: u64 = 192 << 10;
-/// A waiting job besides its sets and counts: its row and its places in the sets of waiting jobs.
+/// A waiting job without its sets and counts: its row and its entries in the sets of waiting jobs.
 const WAITING_JOB_BYTES: u64 = 1 << 10;
-/// A report that the webhook's receiver has not taken: when it is due, twice for the order, and its place in the table.
+/// A report that the webhook's receiver has not accepted: its due time, twice for the order, and its entry in the table.
 const TELLING_BYTES: u64 = 160;
 /// The counts of a finished job.
 const REPORT_BYTES: u64 = 1 << 10;
@@ -63,11 +62,11 @@ const REPORT_BYTES: u64 = 1 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// As long as there are so many of it.
+    /// While the count is reached.
     Standing,
-    /// The same, but from a typical size: no setting bounds it.
+    /// The same, computed from a typical size that no setting limits.
     Estimate,
-    /// Only while it is full.
+    /// Only while the buffer is full.
     Peak,
 }
 
@@ -76,18 +75,18 @@ pub enum Basis {
 pub struct Term {
     /// What the memory is for.
     pub name: &'static str,
-    /// How many.
+    /// The count.
     pub count: u64,
-    /// Bytes of each.
+    /// Bytes of one.
     pub bytes_each: u64,
     /// When it is needed.
     pub basis: Basis,
-    /// The settings that decide.
+    /// The settings that decide it.
     pub settings: &'static str,
 }
 
 impl Term {
-    /// Its bytes.
+    /// Count times bytes.
     pub fn bytes(&self) -> u64 {
         self.count.saturating_mul(self.bytes_each)
     }
@@ -96,24 +95,24 @@ impl Term {
 /// The sum and its terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MemorySum {
-    /// In the order of the way of an event.
+    /// In the order in which an event passes them.
     pub terms: Vec<Term>,
 }
 
 impl MemorySum {
-    /// All terms together.
+    /// The sum of all terms.
     pub fn bytes(&self) -> u64 {
         self.terms.iter().fold(0, |sum, term| sum.saturating_add(term.bytes()))
     }
 
-    /// Without what is needed only while buffers are full.
+    /// The sum without the terms of full buffers.
     pub fn standing_bytes(&self) -> u64 {
         let standing = self.terms.iter().filter(|term| term.basis != Basis::Peak);
         standing.fold(0, |sum, term| sum.saturating_add(term.bytes()))
     }
 }
 
-/// A table for people, one term a line.
+/// A table with one term per line.
 impl fmt::Display for MemorySum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for term in &self.terms {
@@ -146,7 +145,7 @@ impl fmt::Display for Rounded {
     }
 }
 
-/// Adds up a configuration; `cores` is the number of loops when the configuration leaves it open.
+/// Computes the sum of a configuration. `cores` is the number of loops if the configuration does not give one.
 pub fn memory_sum(config: &Config, cores: usize) -> MemorySum {
     let mut terms = client_terms(config, cores);
     if config.http.tls.certificate_file.is_some() {
@@ -163,7 +162,7 @@ pub fn memory_sum(config: &Config, cores: usize) -> MemorySum {
     MemorySum { terms }
 }
 
-/// What waits in a batching writer and, as it waits, the pages around it (see [`tidings_batch`]).
+/// The bytes that wait in a batching writer, and its pages while they wait (see [`tidings_batch`]).
 fn batched(name: &'static str, bytes_max: usize, settings: &'static str) -> Term {
     peak(name, 1, 3 * bytes_max as u64, settings)
 }
@@ -180,11 +179,11 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
     let (http, client, edge) = (&config.http, &config.client, &config.edge);
     let connections = client.connection_count_max;
     let loops = if edge.loops == 0 { cores } else { edge.loops };
-    // A reply with one publication may be larger than others.
+    // A reply with a single publication may exceed the limit.
     let reply = client.reply_bytes_max.0.max(http.body_bytes_max.0);
     let subscriptions = connections.saturating_mul(client.channel_count_max);
     vec![
-        // A MessagePack body and the JSON made of it are held together.
+        // A MessagePack body and its JSON are in memory at the same time.
         peak(
             "requests",
             http.request_count_max,
@@ -209,7 +208,7 @@ fn channel_terms(config: &Config) -> Vec<Term> {
     let named = config.channel.namespaces.values();
     let longest = named.chain([&config.channel.without_namespace]).map(|namespace| namespace.history_size).max();
     let history = u64::from(longest.unwrap_or(0)) * PUBLICATION_BYTES;
-    // Who reads the channels, and who has answered; users only of events with `receipt: true`.
+    // The readers of the channels, and those that have answered. Users only for events with `receipt: true`.
     let receipts = RECEIPTS_BYTES + 2 * live_set_bytes(config) + RECEIPT_USER_COUNT_MAX as u64 * RECEIPT_USER_BYTES;
     vec![
         standing("channels", channels, CHANNEL_BYTES, "channels.count_max"),
@@ -227,13 +226,13 @@ fn channel_terms(config: &Config) -> Vec<Term> {
     ]
 }
 
-/// A set with a bit for each device there can be.
+/// A set with one bit for each possible device.
 fn device_set_bytes(config: &Config) -> u64 {
     u64::from(config.store.device_count_max).div_ceil(8)
 }
 
-/// A set of devices that are connected: 2 bytes each as long as they are few. Who comes and goes within the few seconds
-/// of an event counts as one.
+/// A set of connected devices: 2 bytes each while they are few. Devices that connect and disconnect during the few
+/// seconds of an event are not counted separately.
 fn live_set_bytes(config: &Config) -> u64 {
     device_set_bytes(config).min((config.client.connection_count_max as u64).saturating_mul(2))
 }
@@ -245,8 +244,8 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         .map(|ByteSize(bytes)| *bytes)
         .sum();
     let devices = store.device_count_max as usize;
-    // Its sets: the audience as it is frozen, and what of it waits for each app; who may answer, who has, and who is
-    // held for each app.
+    // The sets of a job: the selected audience, and the part that waits for each app; the devices that may answer, that have
+    // answered, and that are held for each app.
     let apps = config.apns.values().map(|section| &section.apps);
     let apps = apps.chain(config.fcm.values().map(|section| &section.apps));
     let services = config.web_push.values().map(|section| services(section).len() * section.apps.len());
@@ -282,19 +281,19 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
     ]
 }
 
-/// What is known of the origins of each push service of browsers that has connections of its own.
+/// The maximum number of origins of each push service with connections of its own, if it is known.
 fn services(web_push: &WebPush) -> Vec<Option<usize>> {
     let rules = web_push.rules().map_or(Vec::new(), |rules| rules.by_host());
     rules.into_iter().map(|(_, rules)| rules.origin_count_max()).collect()
 }
 
-/// Connections to browsers' push services, with those of the quarantines.
+/// Connections to browsers' push services, quarantines included.
 fn browser_connection_count(web_push: &WebPush) -> usize {
     let origins = services(web_push).into_iter().map(|count| count.unwrap_or(web_push.origin_count_max));
     2 * origins.sum::<usize>() * web_push.connection_count_max
 }
 
-/// Notifications that may wait in lakes, and that may be in flight, over all providers.
+/// The most notifications in lakes, and in flight, of all providers.
 fn provider_counts(config: &Config) -> (usize, usize) {
     let apns = config.apns.values().map(|it| {
         let pools = 1 + usize::from(it.quarantine_connection_count > 0);
@@ -302,7 +301,7 @@ fn provider_counts(config: &Config) -> (usize, usize) {
         (pools * it.lake_capacity, connections * it.stream_count_max)
     });
     let fcm = config.fcm.values().map(|it| (it.lake_capacity, it.connection_count_max * it.stream_count_max));
-    // A pool and a quarantine for each service; what a gateway for browsers holds beside its lakes is as much as they do.
+    // Each service has a pool and a quarantine. The gateway itself holds as many notifications as its lakes.
     let web = config.web_push.values().map(|it| (2 * 2 * services(it).len() * it.lake_capacity, 0));
     let sum = |(lakes, in_flight), (lake, streams)| (lakes + EventPriority::ALL.len() * lake, in_flight + streams);
     apns.chain(fcm).chain(web).fold((0, 0), sum)

@@ -1,5 +1,5 @@
-//! The settings for people: the reference page, the example file, and what is in force. All three are written from the
-//! declarations, so they cannot tell anything else than what is read.
+//! Writes the reference page, the example file and the effective configuration. All three are made from the
+//! declarations, so they always match what is read.
 
 use std::fmt::Write as _;
 
@@ -40,14 +40,14 @@ pub fn reference() -> String {
     page
 }
 
-/// The example file: every setting at its default; what has none, and what bears a name, as a comment.
+/// The example file: every setting at its default. Settings without default, and tables with a name, are comments.
 pub fn example() -> String {
     let mut file = String::from(
         "# Every setting of Tidings at its default. What has no default is a comment.\n\
          # TIDINGS_HTTP__LISTEN in the environment goes before `listen` in [http]; likewise all others.\n",
     );
     walk(Config::ITEMS, "", &mut |table, docs, items| {
-        // Tables under a name or in a list are examples: all of it is a comment.
+        // Tables with a name or in a list are examples, so they are comments.
         let off = if table.contains(NAME) || table.contains("[]") { "# " } else { "" };
         let singles = items.iter().filter(|item| single(&item.shape).is_some());
         if !table.is_empty() {
@@ -64,7 +64,7 @@ pub fn example() -> String {
     file
 }
 
-/// The settings in force as a TOML file, the origin behind each, secrets masked.
+/// The effective settings as a TOML file. Each has its origin behind it, and secrets are masked.
 pub fn effective(settings: &[Effective]) -> String {
     let mut file = String::new();
     let mut table = "";
@@ -83,13 +83,13 @@ pub fn effective(settings: &[Effective]) -> String {
     file
 }
 
-/// How a name that the operator gives stands in a path.
+/// The placeholder in a path for a name that the operator gives.
 const NAME: &str = "NAME";
 
-/// Takes a table's path, what it is for, and its settings.
+/// Gets a table's path, its documentation and its settings.
 type Visit<'a> = &'a mut dyn FnMut(&str, &'static [&'static str], &'static [Item]);
 
-/// Visits every table of settings, parents first. Names stand as `NAME`, lists of tables end in `[]`.
+/// Visits every table of settings, parents first. Names are `NAME`, and lists of tables end in `[]`.
 fn walk(items: &'static [Item], table: &str, visit: Visit<'_>) {
     if table.is_empty() {
         visit(table, Config::DOCS, items);
@@ -108,7 +108,7 @@ fn walk(items: &'static [Item], table: &str, visit: Visit<'_>) {
     }
 }
 
-/// What a setting that is a single value, or a list of such, is expected to be; `None` for tables.
+/// What a single value, or each value of a list, is expected to be; `None` for tables.
 fn single(shape: &Shape) -> Option<(&'static str, Spelling)> {
     match shape {
         Shape::Leaf { expected, spelling } => Some((expected, *spelling)),
@@ -117,7 +117,7 @@ fn single(shape: &Shape) -> Option<(&'static str, Spelling)> {
     }
 }
 
-/// A default or example as TOML spells it; lists are written so in the declaration.
+/// A default or example as TOML. The declaration of a list is TOML already.
 fn spelt(shape: &Shape, text: &str) -> String {
     match (shape, single(shape)) {
         (Shape::List(_), _) | (_, None) => text.to_owned(),
@@ -135,7 +135,7 @@ fn header(table: &str) -> String {
     table.strip_suffix("[]").map_or_else(|| format!("[{table}]"), |list| format!("[[{list}]]"))
 }
 
-/// The path with the example names of the declarations for `NAME`.
+/// The path with the declarations' example names instead of `NAME`.
 fn example_path(table: &str) -> String {
     let mut items = Config::ITEMS;
     let mut name = None;

@@ -1,4 +1,4 @@
-//! Wrong configurations and what is said about them, word by word; the environment; what is printed; the memory sum.
+//! Tests of the messages about wrong configurations, of the environment, of what is printed, and of the memory sum.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn loaded(text: &str) -> Loaded {
     parse("t.toml", text, NO_VARIABLES).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Everything that is wrong, one mistake a line.
+/// All mistakes.
 fn mistakes(text: &str, environment: &[(&str, &str)]) -> Vec<String> {
     match parse("t.toml", text, variables(environment)) {
         Err(ConfigError::Wrong { problems: Problems(problems), .. }) => {
@@ -40,7 +40,7 @@ fn check(text: &str, expected: &[&str]) {
 }
 
 #[test]
-fn nothing_stated_is_the_defaults() {
+fn an_empty_configuration_has_the_defaults() {
     let config = loaded("").config;
     assert_eq!(config.data_dir, Path::new("tidings-data"));
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:8000");
@@ -118,7 +118,7 @@ fn a_wrong_value_is_refused_with_what_is_expected() {
 }
 
 #[test]
-fn what_is_missing_is_told_where_its_table_begins() {
+fn a_missing_setting_is_reported_at_its_table() {
     check(
         "\n[topics.goal]\ntitle = \"Goal\"",
         &["t.toml:2:9: `topics.goal.body` is missing, must be text without control characters, not empty"],
@@ -126,7 +126,7 @@ fn what_is_missing_is_told_where_its_table_begins() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
+fn all_mistakes_are_reported_at_once_in_the_order_of_the_file() {
     let found =
         mistakes("[http]\nlisten = 5\nlisten = 6\n[client]\nping_intervall = \"1s\"\n[log]\nfilter = = 1\n", &[]);
     let has = |part: &str| assert!(found.iter().any(|line| line.contains(part)), "{part} in {found:#?}");
@@ -155,7 +155,7 @@ fn a_secret_is_never_repeated() {
 }
 
 #[test]
-fn relations_between_settings_hold() {
+fn relations_between_settings_are_checked() {
     let history = |lines: &str| format!("[channel.namespaces.n]\n{lines}");
     check(
         &history("history_size = 5"),
@@ -211,7 +211,7 @@ fn relations_between_settings_hold() {
 }
 
 #[test]
-fn texts_and_filters_are_understood_before_the_start() {
+fn texts_and_filters_are_checked() {
     let topic = |text: &str| format!("[topics.t]\ntitle = \"a\"\n{text}");
     let found = mistakes(&topic("body = \"%{broken\""), &[]);
     assert!(found.len() == 1 && found[0].starts_with("t.toml:3:8: `topics.t.body`: "), "{found:?}");
@@ -222,7 +222,7 @@ fn texts_and_filters_are_understood_before_the_start() {
 }
 
 #[test]
-fn the_topics_of_the_demo_are_a_configuration() {
+fn the_topics_of_the_demo_are_valid() {
     let config = loaded(include_str!("../../demo/topics.toml")).config;
     assert!(config.topics.len() >= 10);
     assert!(config.topics.values().any(|topic| topic.body_plural.is_some()));
@@ -243,7 +243,7 @@ fn the_api_beyond_loopback_needs_a_key() {
 }
 
 #[test]
-fn a_key_becomes_its_digest_whichever_way_it_is_stated() {
+fn a_key_becomes_its_digest() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("key");
     fs::write(&file, "0123456789abcdef\n").unwrap();
@@ -272,7 +272,7 @@ fn a_key_becomes_its_digest_whichever_way_it_is_stated() {
 }
 
 #[test]
-fn secrets_come_from_files_without_their_line_break() {
+fn a_secret_from_a_file_has_no_line_break() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("secret");
     fs::write(&file, "s3cret\r\n").unwrap();
@@ -389,7 +389,7 @@ fn apns_credentials_are_checked() {
     assert!(mistakes(&one, &[])[0].ends_with("holds no PEM \"PRIVATE KEY\""));
 }
 
-/// Files of the two, in a folder, and the sections that name them.
+/// The files of both providers in a folder, and the sections that name them.
 fn fcm_and_web_push() -> (tempfile::TempDir, String, String) {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
@@ -446,7 +446,7 @@ fn fcm_and_web_push_sections_are_checked() {
 }
 
 #[test]
-fn what_opens_the_network_or_pushes_everybody_is_warned_about() {
+fn settings_that_open_the_network_or_push_all_devices_cause_warnings() {
     let warnings = |text: &str| loaded(text).warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
     let (_dir, _, web) = fcm_and_web_push();
     let said = warnings(&format!("{web}allow_private = true\n"));
@@ -480,7 +480,7 @@ fn an_apns_section_has_a_key_or_a_certificate() {
 }
 
 #[test]
-fn an_apns_certificate_is_looked_at_before_it_is_used() {
+fn an_apns_certificate_is_checked() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
     let authority = tidings_simulator::PushAuthority::new().unwrap();
@@ -516,7 +516,7 @@ fn an_apns_certificate_is_looked_at_before_it_is_used() {
 }
 
 #[test]
-fn the_environment_goes_before_the_file() {
+fn the_environment_overrides_the_file() {
     let text = "[http]\nlisten = \"127.0.0.1:1\"\n[channel.namespaces.my-chat]\npresence = false";
     let environment = variables(&[
         ("TIDINGS_HTTP__LISTEN", "127.0.0.1:2"),
@@ -560,12 +560,12 @@ fn mistakes_in_the_environment_name_the_variable() {
     );
     check("TIDINGS_API__KEYS", "[", "TIDINGS_API__KEYS: `api.keys` must be a list in [], got text");
     let deep = format!("TIDINGS_{}X", "A__".repeat(30_000));
-    assert_eq!(mistakes("", &[(&deep, "1")]).len(), 1, "no depth of names exhausts the stack");
+    assert_eq!(mistakes("", &[(&deep, "1")]).len(), 1, "a deep name does not exhaust the stack");
 }
 
 #[test]
-fn variables_of_others_are_left_alone() {
-    // What a container runtime sets for a service called "tidings", and our own command line.
+fn variables_of_other_programs_are_ignored() {
+    // Variables that a container runtime sets for a service called "tidings", and those of our command line.
     let others = [
         "TIDINGS_SERVICE_HOST",
         "TIDINGS_PORT",
@@ -580,7 +580,7 @@ fn variables_of_others_are_left_alone() {
 }
 
 #[test]
-fn a_file_is_read_up_to_its_bound() {
+fn a_file_that_is_too_large_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tidings.toml");
     let load = || load(Some(&file), std::iter::empty());
@@ -592,7 +592,7 @@ fn a_file_is_read_up_to_its_bound() {
 }
 
 #[test]
-fn the_example_file_is_the_defaults() {
+fn the_example_file_has_the_defaults() {
     assert_eq!(loaded(&example()).config, loaded("").config);
 }
 
@@ -617,7 +617,7 @@ fn every_comment_of_the_example_file_is_a_valid_setting() {
 }
 
 #[test]
-fn every_setting_can_be_shown_and_stands_in_the_reference() {
+fn every_setting_has_an_example_and_is_in_the_reference() {
     fn check(items: &[field::Item], page: &str) {
         for item in items {
             let shape = match &item.shape {
@@ -641,7 +641,7 @@ fn every_setting_can_be_shown_and_stands_in_the_reference() {
 }
 
 #[test]
-fn what_is_in_force_reads_back_as_the_same_configuration() {
+fn the_effective_configuration_reads_back_as_the_same() {
     let credentials = credentials();
     let text = format!(
         "data_dir = \"d\"\n[channel.namespaces.\"a.b\"]\nhistory_size = 3\nhistory_ttl = \"1h30m\"\n[topics.goal]\ntitle = \
@@ -774,7 +774,7 @@ fn a_webhook_is_checked() {
 }
 
 #[test]
-fn unwise_settings_are_warned_about() {
+fn unsafe_settings_cause_warnings() {
     let warnings = |text: &str| -> Vec<String> { loaded(text).warnings.iter().map(ToString::to_string).collect() };
     let text = "[client]\ntoken.hmac_secret = \"short\"";
     assert_eq!(
@@ -786,7 +786,7 @@ fn unwise_settings_are_warned_about() {
 }
 
 #[test]
-fn the_memory_sum_is_its_terms() {
+fn the_memory_sum_adds_up_its_terms() {
     let credentials = credentials();
     let text = format!(
         "[http]\nrequest_count_max = 2\nbody_bytes_max = \"1MiB\"\n[client]\nconnection_count_max = 10\nchannel_count_max = 3\n\
@@ -813,7 +813,7 @@ fn the_memory_sum_is_its_terms() {
         ("store queues", 10 << 20),
         ("store cache", 1 << 20),
         ("devices", 800 * 160),
-        ("jobs", 16 * 3 * (196_608 + 2 * 100 + 3 * 20)), // Of 800 devices 10 can be connected.
+        ("jobs", 16 * 3 * (196_608 + 2 * 100 + 3 * 20)), // 10 of 800 devices can be connected.
         ("waiting jobs", 64 * 3 * 1024),
         ("sets of waiting jobs", 64 << 20),
         ("reports", 9 * 1024),
@@ -836,7 +836,7 @@ fn the_memory_sum_is_its_terms() {
 }
 
 #[test]
-fn sending_metrics_is_in_the_sum() {
+fn the_sum_includes_metrics_to_send() {
     let sum = |text: &str| memory_sum(&loaded(text).config, 1).bytes();
     assert_eq!(sum("influx.address = \"[::1]:8089\"") - sum(""), 3 << 20);
 }
@@ -850,16 +850,16 @@ fn the_largest_settings_do_not_overflow_the_sum() {
 
 proptest! {
     #[test]
-    fn no_text_makes_reading_panic(text in "\\PC{0,200}|(\\[\\[?[a-z.]{1,9}\\]?\\]?\n|[a-z_.\"]{1,9} ?= ?[-0-9a-zA-Z\"'\\[{},.=]{0,9}\n){0,20}") {
+    fn reading_never_panics(text in "\\PC{0,200}|(\\[\\[?[a-z.]{1,9}\\]?\\]?\n|[a-z_.\"]{1,9} ?= ?[-0-9a-zA-Z\"'\\[{},.=]{0,9}\n){0,20}") {
         drop(parse("t.toml", &text, NO_VARIABLES));
     }
 
     #[test]
-    fn durations_and_sizes_read_back(millis in any::<u64>(), bytes in any::<u64>(), text in "\\PC{0,12}|[0-9]{1,21}(ms|s|m|h|d|B|KiB|MiB|GiB)") {
+    fn durations_and_sizes_read_back_as_shown(millis in any::<u64>(), bytes in any::<u64>(), text in "\\PC{0,12}|[0-9]{1,21}(ms|s|m|h|d|B|KiB|MiB|GiB)") {
         let duration = Duration::from_millis(millis);
         prop_assert_eq!(Duration::parse(&duration.show()), Some(duration));
         prop_assert_eq!(ByteSize::parse(&ByteSize(bytes).show()), Some(ByteSize(bytes)));
-        // Whatever is read can be shown and read again.
+        // Every value that was read can be shown and read again.
         if let Some(duration) = Duration::parse(&text) {
             prop_assert_eq!(Duration::parse(&duration.show()), Some(duration));
         }
@@ -869,7 +869,7 @@ proptest! {
     }
 
     #[test]
-    fn a_single_mistake_anywhere_is_found_at_its_line(blank in 0_usize..20, setting in 0_usize..4) {
+    fn a_mistake_is_reported_with_its_line(blank in 0_usize..20, setting in 0_usize..4) {
         let (table, line) = [("client", "insecure = 3"), ("log", "format = 3"), ("edge", "loops = true"), ("store", "nonsense = 1")][setting];
         let text = format!("{}[{table}]\n{line}\n", "\n".repeat(blank));
         let found = mistakes(&text, &[]);
@@ -880,7 +880,7 @@ proptest! {
 }
 
 #[test]
-fn reading_notes_every_setting_once() {
+fn every_setting_is_listed_once() {
     let Reader { effective, .. } = read("t.toml", "", NO_VARIABLES).1;
     let mut paths: Vec<_> = effective.iter().map(|setting| (&setting.table, &setting.name)).collect();
     let count = paths.len();

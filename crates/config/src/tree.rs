@@ -1,8 +1,8 @@
-//! Where settings come from, before anybody knows what they mean: a TOML file with environment variables over it.
+//! Reads the sources of settings: a TOML file, and environment variables that override it.
 //!
-//! Both become one tree of [`Node`]s, each with its [`Origin`], so that every later complaint can point at the line or
-//! the variable. This module knows no setting: it does not say whether a name exists or a value is right. Values of
-//! environment variables stay text ([`Value::Variable`]) until the type of the setting says how to read them.
+//! Both become one tree of [`Node`]s, each with its [`Origin`], so that every later problem can name the line or the
+//! variable. This module knows no settings: it does not check names or values. Values of environment variables stay text
+//! ([`Value::Variable`]) until the setting's type decides how to read them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,32 +12,32 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What the names of environment variables that are settings begin with.
+/// The beginning of the names of environment variables that are settings.
 pub(crate) const VARIABLE_PREFIX: &str = "TIDINGS_";
 
-/// What separates the levels of a setting's path in the name of an environment variable.
+/// Separates the levels of a setting's path in the name of an environment variable.
 pub(crate) const VARIABLE_SEPARATOR: &str = "__";
 
-/// Where a value was stated.
+/// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Nowhere: the default of the binary.
+    /// The default of the binary.
     Default,
-    /// In the file, counted from 1; the column counts characters.
+    /// A place in the file.
     File {
-        /// The file's name as it was given.
+        /// The name of the file, as given.
         file: Arc<str>,
         /// Line, from 1.
         line: usize,
         /// Character in the line, from 1.
         column: usize,
     },
-    /// In this environment variable.
+    /// An environment variable.
     Environment(Arc<str>),
 }
 
 impl Origin {
-    /// Its place in the file, to sort by; what lies elsewhere comes first.
+    /// The place in the file, for sorting. An origin outside the file comes first.
     pub fn line_and_column(&self) -> (usize, usize) {
         match self {
             Self::File { line, column, .. } => (*line, *column),
@@ -56,12 +56,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A mistake and where it is.
+/// A mistake and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// The place of the mistake.
     pub origin: Origin,
-    /// What is wrong and what would be right; never repeats a secret.
+    /// What is wrong, and what would be right. Never contains a secret.
     pub message: String,
 }
 
@@ -71,17 +71,15 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A value with its origin: for a table that of its name, else that of the value.
+/// A value with its origin: for a table the place of its name, else the place of the value.
 #[derive(Clone)]
 pub(crate) struct Node {
-    /// Where it was stated.
     pub(crate) origin: Origin,
     /// What was stated.
     pub(crate) value: Value,
 }
 
-// Neither derives Debug: a value may be a secret.
-/// What was stated.
+/// A value. Neither this nor [`Node`] derives `Debug`, because a value may be a secret.
 #[derive(Clone)]
 pub(crate) enum Value {
     /// A TOML string.
@@ -94,16 +92,16 @@ pub(crate) enum Value {
     List(Vec<Node>),
     /// A TOML table.
     Table(Table),
-    /// Text whose meaning the type of the setting decides: of an environment variable, or a default.
+    /// The text of an environment variable or of a default. The setting's type decides how to read it.
     Variable(String),
-    /// What no setting takes (float, date and time), by the name of its kind.
+    /// The name of a kind that no setting has (float, date and time).
     Unsupported(&'static str),
 }
 
-/// Names and values, each name with its origin.
+/// Values by name. Each name has its origin.
 pub(crate) type Table = BTreeMap<String, (Origin, Node)>;
 
-/// Reads a file's text; everything that is no TOML is a problem, the rest is in the tree nevertheless.
+/// Reads the text of a file. Whatever is not TOML becomes a problem; the tree contains the rest.
 pub(crate) fn parse(file: &str, text: &str, problems: &mut Vec<Problem>) -> Table {
     let (table, errors) = DeTable::parse_recoverable(text);
     let lines = Lines::new(file, text);
@@ -114,18 +112,18 @@ pub(crate) fn parse(file: &str, text: &str, problems: &mut Vec<Problem>) -> Tabl
     table_of(table.get_ref(), &|span| lines.origin(span))
 }
 
-/// Reads a value as TOML spells it, for lists in an environment variable or a default.
+/// Reads a TOML value: a list in an environment variable or in a default.
 pub(crate) fn parse_value(text: &str, origin: &Origin) -> Option<Node> {
     let value = DeValue::parse(text).ok()?;
     Some(node_of(value.get_ref(), origin.clone(), &|_| origin.clone()))
 }
 
-/// Lays environment variables over the tree. A variable whose name leads through something that is no table is left
-/// out: the file's value there is wrong already.
+/// Sets environment variables in the tree. A variable is ignored if its name leads through a value that is not a table:
+/// then the value in the file is wrong already.
 pub(crate) fn overlay(table: &mut Table, variables: impl IntoIterator<Item = (String, String)>) {
     for (variable, text) in variables {
         let Some(path) = variable.strip_prefix(VARIABLE_PREFIX) else { continue };
-        // No setting lies deeper; what is longer keeps its rest in the last name and is unknown.
+        // No setting is deeper. The rest of a longer path stays in the last name, which is then unknown.
         let names: Vec<&str> = path.splitn(LEVEL_COUNT_MAX, VARIABLE_SEPARATOR).collect();
         insert(table, &names, &Origin::Environment(variable.as_str().into()), text);
     }
@@ -145,13 +143,13 @@ fn insert(table: &mut Table, names: &[&str], origin: &Origin, text: String) {
     }
 }
 
-/// The key of `table` that an environment variable can only spell in capitals and `_`; else the name in small letters.
+/// The key of `table` that matches a name in capitals; else the name in small letters.
 fn key_in(table: &Table, name: &str) -> String {
     let same = |key: &&String| variable_name(key) == name;
     table.keys().find(same).cloned().unwrap_or_else(|| name.to_ascii_lowercase())
 }
 
-/// How a name of the file is spelt in the name of an environment variable.
+/// A name of the file as it is spelt in the name of an environment variable.
 pub(crate) fn variable_name(name: &str) -> String {
     name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' }).collect()
 }
@@ -184,7 +182,7 @@ fn node_of(value: &DeValue<'_>, origin: Origin, locate: Locate<'_>) -> Node {
     Node { origin, value }
 }
 
-/// Byte positions as lines and columns.
+/// Converts byte positions to lines and columns.
 struct Lines<'a> {
     file: Arc<str>,
     text: &'a str,

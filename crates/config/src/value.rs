@@ -1,8 +1,7 @@
-//! The kinds of single values a setting can have: each reads itself from text and writes itself as TOML.
+//! The kinds of values that a setting can have. Each kind reads itself from text and writes itself as TOML.
 //!
-//! Durations and sizes are strings with units, so that nobody has to remember which number is in seconds. What is
-//! wrong is told by naming what is expected ([`Leaf::EXPECTED`]); the value itself is repeated by the caller, unless it
-//! is a secret.
+//! Durations and sizes are strings with units, so nobody has to remember which numbers are seconds. A wrong value is
+//! answered with what is expected ([`Leaf::EXPECTED`]). The caller repeats the value itself, unless it is a secret.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -29,20 +28,19 @@ pub(crate) enum Spelling {
 
 /// A single value of a setting.
 pub(crate) trait Leaf: Sized {
-    /// What is expected, as the rest of the sentence "must be".
+    /// What is expected: the end of the sentence "must be …".
     const EXPECTED: &'static str;
-    /// How it is spelt.
     const SPELLING: Spelling = Spelling::Text;
-    /// Whether it must never be shown.
+    /// Whether the value must never be shown.
     const SECRET: bool = false;
 
-    /// Reads the text inside the quotation marks, or the digits, or `true` and `false`.
+    /// Reads the text between the quotation marks, or the digits, or `true` and `false`.
     fn parse(text: &str) -> Option<Self>;
 
-    /// The same text again, for the effective configuration.
+    /// The value as text, for the effective configuration.
     fn show(&self) -> String;
 
-    /// Whether it lies within the stated bounds; what has no order is always inside.
+    /// Whether the value is within its range. A kind without an order has no range.
     fn is_within(&self, _low: &str, _high: &str) -> bool {
         true
     }
@@ -53,7 +51,7 @@ pub(crate) trait Leaf: Sized {
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// As the size of something in memory.
+    /// As a `usize`, at most `usize::MAX`.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -130,17 +128,30 @@ fn is_between<T: Leaf + PartialOrd>(value: &T, low: &str, high: &str) -> bool {
     T::parse(low).is_some_and(|low| *value >= low) && T::parse(high).is_some_and(|high| *value <= high)
 }
 
-impl Leaf for bool {
-    const EXPECTED: &'static str = "true or false";
-    const SPELLING: Spelling = Spelling::Boolean;
+macro_rules! from_text {
+    ($($type:ty, $spelling:ident: $expected:expr;)+) => {$(
+        impl Leaf for $type {
+            const EXPECTED: &'static str = $expected;
+            const SPELLING: Spelling = Spelling::$spelling;
 
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
+            fn parse(text: &str) -> Option<Self> {
+                text.parse().ok()
+            }
 
-    fn show(&self) -> String {
-        self.to_string()
-    }
+            fn show(&self) -> String {
+                self.to_string()
+            }
+        }
+    )+};
+}
+
+from_text! {
+    bool, Boolean: "true or false";
+    SocketAddr, Text: "an IP address and a port, such as \"127.0.0.1:8000\" or \"[::]:8000\"";
+    AppId, Text: "a bundle id of 1 to 128 visible ASCII characters";
+    SubjectPattern, Text: "a subject such as \"team:42\", \"team:*\" for a kind, or \"*\"; not of users";
+    HeaderName, Text: "the name of a header";
+    DeviceId, Text: "a device id of 1 to 128 visible ASCII characters";
 }
 
 macro_rules! whole_number {
@@ -190,19 +201,7 @@ impl Leaf for PathBuf {
     }
 }
 
-impl Leaf for SocketAddr {
-    const EXPECTED: &'static str = "an IP address and a port, such as \"127.0.0.1:8000\" or \"[::]:8000\"";
-
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
-}
-
-/// A host, by name or address, and a port, as a look-up takes them. Whether there is such a host is not known here.
+/// A host (name or address) and a port. Whether the host exists is not checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPort(pub String);
 
@@ -223,13 +222,13 @@ impl Leaf for HostPort {
     }
 }
 
-/// An address on the Web. Its query, which may be a secret, is not shown, and neither is an address that is refused: it
-/// may have a password in it.
+/// A Web address. Its query is not shown, because it may be a secret. A wrong address is not shown either, because it
+/// may contain a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebUrl {
     /// The server.
     pub origin: Origin,
-    /// What it is asked for: the path, and the query if there is one.
+    /// The path, and the query if there is one.
     pub target: String,
 }
 
@@ -288,13 +287,13 @@ impl Leaf for TextPattern {
 /// A tag of all metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tag {
-    /// Its name: letters, digits and `_`.
+    /// Letters, digits and `_`.
     pub key: String,
-    /// Its value.
+    /// Without control characters.
     pub value: String,
 }
 
-/// Bytes of a tag's name, and of its value.
+/// Bytes of a tag's key, and of its value.
 const TAG_BYTES_MAX: usize = 64;
 
 impl Leaf for Tag {
@@ -316,30 +315,6 @@ impl Leaf for Tag {
     }
 }
 
-impl Leaf for AppId {
-    const EXPECTED: &'static str = "a bundle id of 1 to 128 visible ASCII characters";
-
-    fn parse(text: &str) -> Option<Self> {
-        Self::new(text).ok()
-    }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Leaf for SubjectPattern {
-    const EXPECTED: &'static str = "a subject such as \"team:42\", \"team:*\" for a kind, or \"*\"; not of users";
-
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
-}
-
 impl Leaf for OriginPattern {
     const EXPECTED: &'static str = "\"*\", or an origin without a path, such as \"https://example.com\" or \
                                     \"https://example.com:8443\"; its host may begin with \"*.\", as in \
@@ -354,31 +329,7 @@ impl Leaf for OriginPattern {
     }
 }
 
-impl Leaf for HeaderName {
-    const EXPECTED: &'static str = "the name of a header";
-
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Leaf for DeviceId {
-    const EXPECTED: &'static str = "a device id of 1 to 128 visible ASCII characters";
-
-    fn parse(text: &str) -> Option<Self> {
-        Self::new(text).ok()
-    }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
-}
-
-/// Ten capital letters and digits: how Apple names keys and teams.
+/// Ten capital letters and digits: the form of Apple's ids of keys and teams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppleId(pub String);
 
@@ -395,7 +346,7 @@ impl Leaf for AppleId {
     }
 }
 
-/// Something that must never be shown: its Debug tells that there is one.
+/// A text that must never be shown. Its `Debug` shows only that there is one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -455,7 +406,7 @@ impl Leaf for Sha256 {
     }
 }
 
-/// Defines values that are one of a few words.
+/// Kinds whose value is one of a few words.
 macro_rules! words {
     ($type:ty: $expected:literal, $($word:literal => $value:path),+) => {
         impl Leaf for $type {
@@ -480,12 +431,12 @@ macro_rules! words {
 
 words!(Environment: "\"production\" or \"sandbox\"", "production" => Environment::Production, "sandbox" => Environment::Sandbox);
 
-/// How fast sending begins after quiet time.
+/// How fast sending begins after a quiet time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ramp {
     /// At the rate that was last sustained.
     None,
-    /// At a tenth of it; within a minute of sending at all of it.
+    /// At a tenth of that rate, rising to all of it within a minute of sending.
     Minute,
 }
 

@@ -1,5 +1,5 @@
-//! Signatures as the Standard Webhooks specification has them: HMAC-SHA256 over `id.timestamp.body`, in base64 behind
-//! `v1,`. While a secret is changed there are two, and a signature by each: receivers take whichever they know.
+//! Signatures of the Standard Webhooks specification: HMAC-SHA256 over `id.timestamp.body`, as `v1,` and base64. While a
+//! secret is replaced there are two secrets and two signatures. A receiver accepts the one that it knows.
 
 use std::fmt;
 
@@ -7,25 +7,24 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-/// What a secret begins with.
 const SECRET_PREFIX: &str = "whsec_";
 /// Bytes of a secret, decoded: 192 to 512 bits.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// A secret that reports are signed with. Its `Debug` shows nothing of it.
+/// A secret for signing reports. Its `Debug` does not show it.
 #[derive(Clone)]
 pub struct Key(hmac::Key);
 
-/// A text is no secret of a webhook. Nothing of it is repeated.
+/// Why a text is not a webhook secret. Does not contain the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Not in the form of the specification.
+    /// The text does not have the form of the specification.
     #[error("must be `{SECRET_PREFIX}` and base64, got something else")]
     Form,
-    /// To be guessed, or larger than any receiver takes.
+    /// The secret is too short to be safe, or too long for receivers.
     #[error("must hold {} to {} random bytes, got {found}", SECRET_BYTES.start(), SECRET_BYTES.end())]
     Length {
-        /// How many it has.
+        /// The number of bytes.
         found: usize,
     },
 }
@@ -34,7 +33,7 @@ impl Key {
     /// Reads a secret: `whsec_` and base64.
     ///
     /// # Errors
-    /// When it is no secret, or too short or long.
+    /// If the text is not a secret, or the secret is too short or too long.
     pub fn parse(secret: &str) -> Result<Self, KeyError> {
         let encoded = secret.strip_prefix(SECRET_PREFIX).ok_or(KeyError::Form)?;
         let bytes = BASE64_STANDARD.decode(encoded).map_err(|_| KeyError::Form)?;
@@ -59,19 +58,22 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The secrets in force.
+/// The current secrets.
 #[derive(Debug, Clone)]
 pub struct Keys {
-    /// What receivers should know.
+    /// The secret that receivers should know.
     pub current: Key,
-    /// The one before, while receivers change over.
+    /// The previous secret, until all receivers know the current one.
     pub previous: Option<Key>,
 }
 
 impl Keys {
-    /// The value of `webhook-signature`. Neither `id` nor `timestamp` holds a full stop.
+    /// The value of the header `webhook-signature`. `id` and `timestamp` must not contain a full stop.
     pub fn signature(&self, id: &str, timestamp: &str, body: &[u8]) -> String {
-        debug_assert!(!id.contains('.') && !timestamp.contains('.'), "else two messages could have one signature");
+        debug_assert!(
+            !id.contains('.') && !timestamp.contains('.'),
+            "a full stop would let two messages have the same signature"
+        );
         let current = self.current.sign(id, timestamp, body);
         match &self.previous {
             Some(previous) => format!("{current} {}", previous.sign(id, timestamp, body)),
@@ -84,7 +86,7 @@ impl Keys {
 mod tests {
     use super::*;
 
-    /// The vector that the specification's reference libraries test with.
+    /// The test vector of the specification's reference libraries.
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     const ID: &str = "msg_p5jXN8AQM9LWM0D4loKWxJek";
     const TIMESTAMP: &str = "1614265330";
@@ -92,19 +94,19 @@ mod tests {
     const SIGNATURE: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
 
     #[test]
-    fn the_vector_of_the_specification_is_signed_as_it_says() {
+    fn the_test_vector_of_the_specification_is_signed() {
         let keys = Keys { current: Key::parse(SECRET).unwrap(), previous: None };
         assert_eq!(keys.signature(ID, TIMESTAMP, BODY), SIGNATURE);
         let other = Key::parse("whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu").unwrap();
         let both = Keys { current: other, previous: Some(keys.current) }.signature(ID, TIMESTAMP, BODY);
         let signatures: Vec<&str> = both.split(' ').collect();
         assert_eq!(signatures.len(), 2, "{both}");
-        assert_eq!(signatures[1], SIGNATURE, "who knows the secret before only finds its signature");
+        assert_eq!(signatures[1], SIGNATURE, "a receiver with the previous secret finds its signature");
         assert!(signatures[0].starts_with("v1,") && signatures[0] != SIGNATURE);
     }
 
     #[test]
-    fn what_is_no_secret_is_refused_without_repeating_it() {
+    fn a_wrong_secret_is_refused_without_repeating_it() {
         let refused = |secret: &str| Key::parse(secret).unwrap_err().to_string();
         let form = "must be `whsec_` and base64, got something else";
         assert_eq!(refused("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), form);
