@@ -66,7 +66,7 @@ use tidings_config::{Config, PushSection};
 
 pub use self::error::ServeError;
 pub use self::keys::KeyError;
-pub use self::listener::{FILE_RESERVE, listen};
+pub use self::listener::{FILE_RESERVE, listen, raise_file_limit};
 pub use self::providers::{CredentialError, ProviderError};
 pub use self::seed::SeedError;
 pub use self::text::{TextError, topics};

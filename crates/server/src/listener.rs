@@ -38,7 +38,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 use tidings_edge::{LentSocket, Socket};
 use tidings_telemetry::panics::{self, Work};
@@ -70,6 +70,21 @@ pub(super) struct Limits {
 
 /// Open files that connections leave to the store, the gateways and the rest; half of all where there are few.
 pub const FILE_RESERVE: u64 = 1024;
+
+/// Raises this process's limit of open files to `needed`, or as far as the system allows. Returns the limit that holds
+/// then. A limit that is already higher stays.
+pub fn raise_file_limit(needed: u64) -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let Some(current) = current.filter(|current| *current < needed) else { return current.unwrap_or(u64::MAX) };
+    let wanted = maximum.map_or(needed, |maximum| maximum.min(needed));
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
+        Ok(()) => wanted,
+        Err(error) => {
+            warn!(error = chain(&error), "The limit of open files cannot be raised");
+            current
+        }
+    }
+}
 
 /// Bytes of a connection that are read and not parsed; as many that are to be written.
 const BUFFER_BYTES_MAX: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! Writing to the terminal: results to standard output, remarks to standard error.
+//! Writing to the terminal: results to standard output, remarks to standard error; numbers with grouped digits.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -35,6 +35,13 @@ pub fn remark(kind: Kind, text: impl Display) {
     });
 }
 
+/// A whole number with its digits in groups of three: `1 234 567`.
+pub fn grouped(number: impl Display) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).unwrap_or_default());
+    groups.collect::<Vec<_>>().join(" ")
+}
+
 /// How serious a remark is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -44,4 +51,14 @@ pub enum Kind {
     Warning,
     /// Good to know.
     Note,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn digits_stand_in_groups_of_three() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
+    }
 }

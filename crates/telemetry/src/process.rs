@@ -3,15 +3,18 @@
 //! The names are those of every Prometheus client library, so that existing dashboards and alerts fit. A value that
 //! cannot be read (another operating system, a hidden `/proc`) is `NaN`.
 //!
+//! Benchmarks, the demo and tests read the same files with [`memory_bytes`] and [`stat_field`].
+//!
 //! Source: proc(5); Prometheus, "Writing client libraries", process metrics.
 
+use std::fmt::Display;
 use std::fs;
 use std::sync::Arc;
 
 use crate::registry::Registry;
 
 /// Ticks per second in `/proc/*/stat`: `USER_HZ`, 100 on every Linux that runs this code (time(7)).
-const TICKS_PER_SECOND: f64 = 100.0;
+pub const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Exports this process's figures through `registry`.
 pub fn register(registry: &Registry) {
@@ -31,10 +34,15 @@ pub fn register(registry: &Registry) {
 }
 
 fn resident_bytes() -> Option<f64> {
+    memory_bytes("self", "VmRSS").map(|bytes| bytes as f64)
+}
+
+/// Memory of a process (a process id, or `self`): `VmRSS` is resident memory, `VmHWM` its peak.
+pub fn memory_bytes(process: impl Display, field: &str) -> Option<u64> {
     // `status`, not `statm`: it counts in kilobytes, independent of the page size.
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let kilobytes = field_after(&status, "VmRSS:")?.strip_suffix("kB")?.trim().parse::<f64>().ok()?;
-    Some(kilobytes * 1024.0)
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let kilobytes: u64 = field_after(&status, &format!("{field}:"))?.strip_suffix("kB")?.trim().parse().ok()?;
+    Some(1024 * kilobytes)
 }
 
 fn threads() -> Option<f64> {
@@ -69,20 +77,22 @@ fn field_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 /// Field `number` of a stat line, counted from 1 as in proc(5). The second field is the program's name in parentheses,
 /// which may itself contain spaces and parentheses.
-fn stat_field(stat: &str, number: usize) -> Option<f64> {
+pub fn stat_field(stat: &str, number: usize) -> Option<f64> {
     stat[stat.rfind(')')? + 1..].split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        Registry, cpu_seconds, max_descriptors, open_descriptors, register, resident_bytes, start_seconds, stat_field,
-        threads,
+        Registry, cpu_seconds, max_descriptors, memory_bytes, open_descriptors, register, resident_bytes,
+        start_seconds, stat_field, threads,
     };
 
     #[test]
     fn the_figures_are_those_of_a_running_test() {
         assert!((1e6..1e11).contains(&resident_bytes().unwrap()));
+        assert!(memory_bytes(std::process::id(), "VmHWM").unwrap() as f64 >= 1e6);
+        assert_eq!((memory_bytes("self", "Vm"), memory_bytes("self", "Name")), (None, None));
         assert!(threads().unwrap() >= 1.0);
         let open = open_descriptors().unwrap();
         assert!((3.0..=max_descriptors().unwrap()).contains(&open), "{open}");

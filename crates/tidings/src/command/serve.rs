@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidings_telemetry::chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -11,7 +10,7 @@ use crate::cli::ServeArgs;
 use crate::command::{CommandError, load};
 use tidings_config::{Config, memory_sum};
 use tidings_server::output::{Kind, remark};
-use tidings_server::{FILE_RESERVE, Server, stopped};
+use tidings_server::{FILE_RESERVE, Server, raise_file_limit, stopped};
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let loaded = load(&args.file).inspect_err(|error| {
@@ -77,16 +76,7 @@ fn allow_files(config: &Config) {
     let others = [config.http.internal_listen, config.http.tls.listen];
     let listener_count = 1 + others.iter().flatten().count() as u64;
     let needed = clients * (1 + listener_count) + FILE_RESERVE;
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|current| current >= needed) {
-        return;
-    }
-    let mut allowed = maximum.map_or(needed, |maximum| maximum.min(needed));
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }) {
-        tracing::warn!(error = chain(&error), "The limit of open files cannot be raised");
-        allowed = current.unwrap_or(allowed);
-    }
-    if let Some(text) = too_few_files(allowed, clients) {
+    if let Some(text) = too_few_files(raise_file_limit(needed), clients) {
         tracing::warn!("{text}");
     }
 }

@@ -16,7 +16,7 @@ use tidings_simulator::{
 
 use super::CommandError;
 use crate::cli::{SimulateApnsArgs, SimulateArgs, SimulateCommand, SimulateFcmArgs, SimulateWebPushArgs};
-use tidings_config::read_file;
+use tidings_config::{read_file, toml_text};
 use tidings_server::output::{Kind, line, remark};
 use tidings_telemetry::chain;
 
@@ -48,11 +48,11 @@ async fn apns(args: &SimulateApnsArgs) -> Result<(), CommandError> {
         "[apns.simulator]".to_owned(),
         "host = \"localhost\"".to_owned(),
         format!("port = {}", simulator.addr().port()),
-        format!("key_id = {}", quoted(simulator.key_id())),
-        format!("team_id = {}", quoted(simulator.team_id())),
-        format!("key_file = {}", quoted_path(&key)),
-        format!("ca_file = {}", quoted_path(&ca)),
-        format!("apps = [{}]", quoted(args.app.as_deref().unwrap_or("com.example.app"))),
+        format!("key_id = {}", toml_text(simulator.key_id())),
+        format!("team_id = {}", toml_text(simulator.team_id())),
+        format!("key_file = {}", toml_text(key.display())),
+        format!("ca_file = {}", toml_text(ca.display())),
+        format!("apps = [{}]", toml_text(args.app.as_deref().unwrap_or("com.example.app"))),
     ];
     let ledger = simulator.ledger();
     watch(*json, &section, || format_summary(&ledger.summary(), *json), || simulator.stop()).await
@@ -75,9 +75,9 @@ async fn fcm(args: &SimulateFcmArgs) -> Result<(), CommandError> {
         "[fcm.simulator]".to_owned(),
         "host = \"localhost\"".to_owned(),
         format!("port = {}", simulator.addr().port()),
-        format!("service_account_file = {}", quoted_path(&account)),
-        format!("ca_file = {}", quoted_path(&ca)),
-        format!("apps = [{}]", quoted(args.app.as_deref().unwrap_or("com.example.app"))),
+        format!("service_account_file = {}", toml_text(account.display())),
+        format!("ca_file = {}", toml_text(ca.display())),
+        format!("apps = [{}]", toml_text(args.app.as_deref().unwrap_or("com.example.app"))),
     ];
     let ledger = simulator.ledger();
     watch(*json, &section, || format_summary(&ledger.summary(), *json), || simulator.stop()).await
@@ -101,13 +101,13 @@ async fn web_push(args: &SimulateWebPushArgs) -> Result<(), CommandError> {
     let section = [
         format!("# A page subscribes with applicationServerKey {}.", simulator.application_server_key()),
         "[web_push.simulator]".to_owned(),
-        format!("vapid_key_file = {}", quoted_path(&key)),
+        format!("vapid_key_file = {}", toml_text(key.display())),
         "contact = \"mailto:nobody@localhost\"".to_owned(),
         "allowed_hosts = [\"localhost\"]".to_owned(),
         format!("allowed_ports = [{}]", simulator.addr().port()),
         "allow_private = true".to_owned(),
-        format!("ca_file = {}", quoted_path(&ca)),
-        format!("apps = [{}]", quoted(args.app.as_deref().unwrap_or("www.example.com"))),
+        format!("ca_file = {}", toml_text(ca.display())),
+        format!("apps = [{}]", toml_text(args.app.as_deref().unwrap_or("www.example.com"))),
     ];
     let ledger = simulator.ledger();
     watch(*json, &section, || format_summary(&ledger.summary(), *json), || simulator.stop()).await
@@ -155,14 +155,6 @@ fn write(dir: &Path, name: &str, text: &str, mode: u32) -> Result<PathBuf, Comma
     });
     written.map_err(error(&path))?;
     Ok(path)
-}
-
-fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
-}
-
-fn quoted_path(path: &Path) -> String {
-    quoted(&path.display().to_string())
 }
 
 /// Prints the section for the server's configuration, then the counters until Ctrl-C.

@@ -10,7 +10,7 @@ use tidings_push::web_push::vapid::{generate_key, public_key_of};
 
 use super::CommandError;
 use crate::cli::{WebPushCommand, WebPushKeysArgs};
-use tidings_config::read_file;
+use tidings_config::{read_file, toml_text};
 use tidings_server::output::line;
 
 /// What `--json` prints.
@@ -59,7 +59,7 @@ fn make(path: &Path) -> Result<String, CommandError> {
 }
 
 fn words(args: &WebPushKeysArgs, public_key: &str) -> String {
-    let file = toml::Value::String(args.file.display().to_string());
+    let file = toml_text(args.file.display());
     format!(
         "Private half: {}\n\n\
          For the page:\n\n  \

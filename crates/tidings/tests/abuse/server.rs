@@ -79,11 +79,9 @@ impl Drop for Server {
     }
 }
 
-/// What is resident of a process; none when it has ended.
+/// The resident memory of a process; none when it has ended.
 pub(crate) fn memory_mib(process_id: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{process_id}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? / 1024)
+    Some(tidings_telemetry::process::memory_bytes(process_id, "VmRSS")? >> 20)
 }
 
 fn configuration() -> String {

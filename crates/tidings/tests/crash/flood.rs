@@ -600,11 +600,10 @@ impl Flood {
     }
 }
 
-/// What the kernel counts.
+/// The peak of this process's resident memory.
 fn memory_max() -> String {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.map_or("unknown".to_owned(), |line| line.trim().to_owned())
+    let bytes = tidings_telemetry::process::memory_bytes("self", "VmHWM");
+    bytes.map_or("unknown".to_owned(), |bytes| format!("{} kB", bytes >> 10))
 }
 
 /// The same for the same event, always.
