@@ -1,9 +1,10 @@
-//! What a program says to the server, without TLS.
+//! The client side of a server, for programs: without TLS.
 //!
-//! This file has single requests over HTTP/1.1. [`Socket`] is a client of the Centrifugo protocol over WebSocket.
+//! This file sends single requests over HTTP/1.1. [`Socket`] is a client of the Centrifugo protocol over WebSocket.
 //!
-//! Bounds of a request: an answer of [`ANSWER_BYTES_MAX`] within [`TIMEOUT`]; one that is taken as it comes may have any
-//! size, and each piece of it [`TIMEOUT`]. No redirects, no connection kept.
+//! Limits of a request: the answer has at most [`ANSWER_BYTES_MAX`] and comes within [`TIMEOUT`]. An answer that is read
+//! piece by piece may have any size, and each piece must come within [`TIMEOUT`]. Redirects are not followed, and
+//! connections are not kept.
 
 mod socket;
 
@@ -27,50 +28,49 @@ pub use self::socket::{PONG, Socket, SocketError, is_ping};
 /// The largest answer that is read.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// What is read of a refusal where the answer itself may have any size.
+/// The most bytes of a refusal that are kept if the answer itself may have any size.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// Why an answer is not read to its end.
 const TOO_LARGE: &str = "the answer is too large";
 
-/// What went wrong below.
+/// The cause of a failed exchange.
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long connecting and answering may take together.
+/// How long connecting and the answer may take together.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where the server is.
+/// The address of a server.
 #[derive(Debug, Clone)]
 pub struct ServerUrl(Authority);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// The server's address is none.
+    /// The text is not the address of a server.
     #[error("server must be http://HOST:PORT without path, got {0:?}")]
     Url(String),
-    /// The API key cannot stand in a header.
+    /// The API key contains characters that a header cannot have.
     #[error("API key must be visible ASCII characters")]
     Key,
-    /// Nobody answers there.
+    /// The connection cannot be opened.
     #[error("cannot connect to {server}")]
     Connect {
-        /// The address.
+        /// The server.
         server: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The exchange broke off.
-    #[error("exchange with {server} broke off")]
+    /// The exchange failed.
+    #[error("exchange with {server} failed")]
     Exchange {
-        /// The address.
+        /// The server.
         server: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Broken,
     },
-    /// It took too long.
+    /// The answer took too long.
     #[error("no answer from {0} within {seconds}s", seconds = TIMEOUT.as_secs())]
     Timeout(String),
 }
@@ -82,13 +82,13 @@ impl ServerUrl {
         let uri: Uri = text.parse().map_err(|_| wrong())?;
         let plain = uri.scheme() == Some(&Scheme::HTTP) && matches!(uri.path(), "" | "/") && uri.query().is_none();
         match uri.authority() {
-            // A password in the address would end up in messages.
+            // A password in the address would appear in messages.
             Some(authority) if plain && !authority.as_str().contains('@') => Ok(Self(authority.clone())),
             _ => Err(wrong()),
         }
     }
 
-    /// The server that listens there, seen from its own machine.
+    /// The server that listens at `address`, seen from its own machine.
     pub fn of_listener(mut address: SocketAddr) -> Self {
         if address.ip().is_unspecified() {
             let loopback: IpAddr =
@@ -98,7 +98,7 @@ impl ServerUrl {
         Self(address.to_string().parse().expect("a socket address is a host and a port"))
     }
 
-    /// Whether it is this machine.
+    /// Whether the server is on this machine.
     pub fn is_loopback(&self) -> bool {
         let (host, _) = self.address();
         host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -114,18 +114,18 @@ impl ServerUrl {
         (self.0.host().trim_start_matches('[').trim_end_matches(']'), self.0.port_u16().unwrap_or(80))
     }
 
-    /// Posts JSON.
+    /// Sends a POST request with JSON.
     ///
     /// # Cancel safety
-    /// Dropped, the request may or may not have been carried out.
+    /// If this is dropped, the request may or may not have been carried out.
     pub async fn post(&self, path: &str, api_key: Option<&str>, body: Bytes) -> Result<(StatusCode, Bytes), HttpError> {
         self.request(Method::POST, path, api_key, Some(body)).await
     }
 
-    /// Asks for something; with `body`, which is JSON.
+    /// Sends a request. `body` is JSON.
     ///
     /// # Cancel safety
-    /// Dropped, the request may or may not have been carried out.
+    /// If this is dropped, the request may or may not have been carried out.
     pub async fn request(
         &self,
         method: Method,
@@ -138,7 +138,7 @@ impl ServerUrl {
             builder = builder.header(CONTENT_TYPE, "application/json");
         }
         let request = builder.body(Full::new(body.unwrap_or_default()));
-        let request = request.expect("the path is ours and the host was checked");
+        let request = request.expect("the path is valid and the host was checked");
         let mut answer = Vec::new();
         let whole = self.exchange(request, TIMEOUT, |_, chunk| {
             if answer.len() + chunk.len() > ANSWER_BYTES_MAX {
@@ -152,11 +152,11 @@ impl ServerUrl {
         Ok((status, answer.into()))
     }
 
-    /// Asks for something of any size in the format `accept` and hands it to `take` as it comes, until that says false.
-    /// What is given back is the answer where it is a refusal, else nothing.
+    /// Sends a GET request for an answer of any size in the format `accept`. `take` gets each piece of it, until `take`
+    /// returns false. Returns the body if the answer is a refusal.
     ///
     /// # Cancel safety
-    /// Dropped, nothing more is taken.
+    /// If this is dropped, no more pieces are taken.
     pub async fn stream(
         &self,
         path: &str,
@@ -165,25 +165,19 @@ impl ServerUrl {
         mut take: impl FnMut(&[u8]) -> bool,
     ) -> Result<(StatusCode, Bytes), HttpError> {
         let builder = self.builder(Method::GET, path, api_key)?.header(ACCEPT, accept);
-        let request = builder.body(Full::default()).expect("the path is ours and the host was checked");
+        let request = builder.body(Full::default()).expect("the path is valid and the host was checked");
         let mut refusal = Vec::new();
         let status = self.exchange(request, TIMEOUT, |status, chunk| {
-            if status.is_success() {
-                return Ok(take(chunk));
-            }
-            let room = REFUSAL_BYTES_MAX - refusal.len();
-            refusal.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            Ok(refusal.len() < REFUSAL_BYTES_MAX)
+            Ok(if status.is_success() { take(chunk) } else { keep(&mut refusal, chunk) })
         });
-        let status = status.await?;
-        Ok((status, refusal.into()))
+        Ok((status.await?, refusal.into()))
     }
 
-    /// Posts lines of any number, while the answer's are handed to `take` as they come; each of them may take `patience`.
-    /// What is given back is the answer where it is a refusal, else nothing.
+    /// Sends a POST request with any number of lines. Meanwhile `take` gets each piece of the answer. Each line and each
+    /// piece may take `patience`. Returns the body if the answer is a refusal.
     ///
     /// # Cancel safety
-    /// Dropped, the request was carried out in part.
+    /// If this is dropped, the request may be carried out in part.
     pub async fn upload<B>(
         &self,
         path: &str,
@@ -197,19 +191,16 @@ impl ServerUrl {
         B::Error: Into<Broken>,
     {
         let builder = self.builder(Method::POST, path, api_key)?.header(CONTENT_TYPE, media);
-        let request = builder.body(lines).expect("the path is ours and the host was checked");
+        let request = builder.body(lines).expect("the path is valid and the host was checked");
         let mut refusal = Vec::new();
         let status = self.exchange(request, patience, |status, chunk| {
             if status.is_success() {
                 take(chunk);
                 return Ok(true);
             }
-            let room = REFUSAL_BYTES_MAX - refusal.len();
-            refusal.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            Ok(refusal.len() < REFUSAL_BYTES_MAX)
+            Ok(keep(&mut refusal, chunk))
         });
-        let status = status.await?;
-        Ok((status, refusal.into()))
+        Ok((status.await?, refusal.into()))
     }
 
     fn builder(&self, method: Method, path: &str, api_key: Option<&str>) -> Result<Builder, HttpError> {
@@ -220,7 +211,7 @@ impl ServerUrl {
         Ok(builder.header(AUTHORIZATION, value))
     }
 
-    /// One request; what its answer's body holds goes to `take`, until that says false. Each step may take `patience`.
+    /// Sends a request. `take` gets each piece of the answer's body, until it returns false. Each step may take `patience`.
     async fn exchange<B>(
         &self,
         request: Request<B>,
@@ -250,13 +241,20 @@ impl ServerUrl {
             Ok(status)
         };
         let mut answer = pin!(answer);
-        // The connection carries the answer; when it ends first, the answer says why.
+        // The connection transports the answer. If it ends first, the answer has the reason.
         tokio::select! {
             biased;
             answer = &mut answer => answer,
             _ = connection => answer.await,
         }
     }
+}
+
+/// Keeps a piece of a refusal. Returns whether there is room for more.
+fn keep(refusal: &mut Vec<u8>, chunk: &[u8]) -> bool {
+    let room = REFUSAL_BYTES_MAX - refusal.len();
+    refusal.extend_from_slice(&chunk[..chunk.len().min(room)]);
+    refusal.len() < REFUSAL_BYTES_MAX
 }
 
 impl std::fmt::Display for ServerUrl {
@@ -272,14 +270,14 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers one request with `head` and so many pieces of 64 KiB, and says what it was asked. It goes on
-    /// until it is done or nobody listens any more, and stays until the client has hung up: the system may reset a
-    /// connection that is closed while bytes are under way.
+    /// A server that answers one request with `head` and so many pieces of 64 KiB. Returns the request. It sends until it is
+    /// done or the client is gone, and waits until the client has disconnected: the system may reset a connection that is
+    /// closed before all bytes were received.
     async fn answer(listener: TcpListener, head: &str, piece_count: usize) -> String {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
         while !request.ends_with(b"\r\n\r\n") {
-            assert!(stream.read_buf(&mut request).await.unwrap() > 0, "the request broke off");
+            assert!(stream.read_buf(&mut request).await.unwrap() > 0, "the request is complete");
         }
         stream.write_all(format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
         let piece = vec![b'x'; 64 << 10];
@@ -303,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_of_any_size_is_taken_as_it_comes() {
+    async fn an_answer_of_any_size_is_taken_piece_by_piece() {
         let piece_count = 2 * ANSWER_BYTES_MAX / (64 << 10);
         let mut taken = 0;
         let (request, status, refusal) = ask("200 OK", piece_count, |piece| {
@@ -318,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_enough_ends_it() {
+    async fn a_caller_can_end_an_answer() {
         let mut count = 0;
         ask("200 OK", usize::MAX, |_| {
             count += 1;
@@ -329,13 +327,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_not_taken_for_an_answer_and_is_bounded() {
+    async fn a_refusal_is_returned_up_to_its_limit() {
         let (_, status, refusal) = ask("503 Service Unavailable", usize::MAX, |_| panic!("it is a refusal")).await;
         assert_eq!((status, refusal.len()), (StatusCode::SERVICE_UNAVAILABLE, REFUSAL_BYTES_MAX));
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_kept_is_bounded() {
+    async fn a_whole_answer_has_a_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = ServerUrl::of_listener(listener.local_addr().unwrap());
         let asked = server.request(Method::GET, "/v1/jobs", None, None);

@@ -1,16 +1,16 @@
-//! A WebSocket that speaks the Centrifugo client protocol in JSON. It sends what it is told and shows what comes.
+//! A WebSocket that speaks the Centrifugo client protocol in JSON.
 //!
-//! [`Socket::open_protobuf`] and [`Socket::over_protobuf`] open one for a caller that speaks Protobuf by itself: whole
-//! frames go out with [`Socket::send_binary`] and come in with [`Socket::binary_frame`].
+//! [`Socket::open_protobuf`] and [`Socket::over_protobuf`] open one for a caller that speaks Protobuf itself. It sends
+//! whole frames with [`Socket::send_binary`] and receives them with [`Socket::binary_frame`].
 //!
-//! A frame of text has one command, reply or push in each line. [`Socket::frame`] gives whole frames, as they came.
-//! [`Socket::next`], [`Socket::message`] and [`Socket::reply`] give single messages. A program uses either frames or
-//! messages: messages that wait for [`Socket::next`] are in no later frame.
+//! A text frame has one command, reply or push in each line. [`Socket::frame`] returns whole frames unchanged.
+//! [`Socket::next`], [`Socket::message`] and [`Socket::reply`] return single messages. A program uses either frames or
+//! messages: a message that waits for [`Socket::next`] is not in a later frame.
 //!
-//! It answers no ping of the protocol (`{}`), except in [`Socket::message`]. It knows no deadline and connects no second
-//! time: the caller decides both. It checks neither the form nor the order of what the server says.
+//! The socket does not answer pings of the protocol (`{}`), except in [`Socket::message`]. It has no deadlines and does
+//! not reconnect: the caller decides both. It does not check the form or the order of the server's messages.
 //!
-//! Bounds: tungstenite refuses a message over 64 MiB. [`Socket::reply`] keeps what comes before the reply.
+//! Limits: tungstenite refuses a message over 64 MiB. [`Socket::reply`] keeps all messages that come before the reply.
 
 use std::collections::VecDeque;
 
@@ -28,25 +28,25 @@ use crate::ServerUrl;
 /// The answer to a ping.
 pub const PONG: &str = "{}";
 
-/// What is read at a time: several events fit, and thousands of sockets cost little.
+/// Bytes read at a time: enough for several events, and little enough for thousands of sockets.
 const READ_BYTES: usize = 8 << 10;
 
 /// An open connection.
 #[derive(Debug)]
 pub struct Socket {
     stream: WebSocketStream<TcpStream>,
-    /// Messages that came and were not taken yet.
+    /// Messages that were received and not taken yet.
     waiting: VecDeque<Value>,
     last_id: u64,
 }
 
-/// Why nothing more comes, or nothing more can be sent.
+/// Why a connection failed or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The server does not upgrade the connection.
+    /// The server refused the upgrade to WebSocket.
     #[error("HTTP error: {0}")]
     Refused(StatusCode),
-    /// The server closed the connection, and said why.
+    /// The server closed the connection with a reason.
     #[error("the server disconnected: {code} {reason}")]
     Closed {
         /// A close code of WebSocket or of the Centrifugo protocol.
@@ -57,19 +57,25 @@ pub enum SocketError {
     /// The connection is gone without a close code.
     #[error("connection closed")]
     Ended,
-    /// A message is no JSON.
+    /// A message is not JSON.
     #[error("the server does not speak the protocol")]
     Message(#[source] serde_json::Error),
-    /// The connection broke.
-    #[error(transparent)]
-    Broken(#[from] Error),
+    /// The connection failed. The text of tungstenite's error contains its cause, so this error has no source.
+    #[error("{0}")]
+    Broken(Error),
+}
+
+impl From<Error> for SocketError {
+    fn from(error: Error) -> Self {
+        Self::Broken(error)
+    }
 }
 
 impl Socket {
     /// Opens a connection to the server.
     ///
     /// # Cancel safety
-    /// Dropped, the connection is given up.
+    /// If this is dropped, the connection is closed.
     pub async fn open(server: &ServerUrl) -> Result<Self, SocketError> {
         Self::over(connect(server).await?, server).await
     }
@@ -77,15 +83,15 @@ impl Socket {
     /// Like [`Socket::open`], in Protobuf.
     ///
     /// # Cancel safety
-    /// Dropped, the connection is given up.
+    /// If this is dropped, the connection is closed.
     pub async fn open_protobuf(server: &ServerUrl) -> Result<Self, SocketError> {
         Self::over_protobuf(connect(server).await?, server).await
     }
 
-    /// Shakes hands with the server over a connection that is there.
+    /// Performs the handshake over an open connection.
     ///
     /// # Cancel safety
-    /// Dropped, the connection is given up.
+    /// If this is dropped, the connection is closed.
     pub async fn over(stream: TcpStream, server: &ServerUrl) -> Result<Self, SocketError> {
         Self::shake_hands(stream, server, "").await
     }
@@ -93,7 +99,7 @@ impl Socket {
     /// Like [`Socket::over`], in Protobuf.
     ///
     /// # Cancel safety
-    /// Dropped, the connection is given up.
+    /// If this is dropped, the connection is closed.
     pub async fn over_protobuf(stream: TcpStream, server: &ServerUrl) -> Result<Self, SocketError> {
         Self::shake_hands(stream, server, "?format=protobuf").await
     }
@@ -108,15 +114,15 @@ impl Socket {
         }
     }
 
-    /// Sends a frame of text as it is.
+    /// Sends a text frame unchanged.
     ///
     /// # Cancel safety
-    /// Dropped, the frame may be sent later or never.
+    /// If this is dropped, the frame may be sent later or never.
     pub async fn send(&mut self, frame: impl Into<Utf8Bytes>) -> Result<(), SocketError> {
         Ok(self.stream.send(Message::text(frame)).await?)
     }
 
-    /// Sends a binary frame as it is.
+    /// Sends a binary frame unchanged.
     ///
     /// # Cancel safety
     /// As [`Socket::send`].
@@ -124,7 +130,7 @@ impl Socket {
         Ok(self.stream.send(Message::binary(frame)).await?)
     }
 
-    /// Sends commands in one frame, numbered from 1 on over the whole connection. Returns the number of the last one.
+    /// Sends commands in one frame. They are numbered from 1 on over the whole connection. Returns the last number.
     ///
     /// # Cancel safety
     /// As [`Socket::send`].
@@ -139,10 +145,10 @@ impl Socket {
         Ok(self.last_id)
     }
 
-    /// The next frame of text as it came.
+    /// The next text frame, unchanged.
     ///
     /// # Cancel safety
-    /// Nothing that was read is lost.
+    /// No received frame is lost.
     pub async fn frame(&mut self) -> Result<Utf8Bytes, SocketError> {
         loop {
             if let Message::Text(text) = self.any_frame().await? {
@@ -151,10 +157,10 @@ impl Socket {
         }
     }
 
-    /// The next binary frame as it came.
+    /// The next binary frame, unchanged.
     ///
     /// # Cancel safety
-    /// Nothing that was read is lost.
+    /// No received frame is lost.
     pub async fn binary_frame(&mut self) -> Result<Bytes, SocketError> {
         loop {
             if let Message::Binary(bytes) = self.any_frame().await? {
@@ -177,7 +183,7 @@ impl Socket {
     /// The next message, pings included.
     ///
     /// # Cancel safety
-    /// Nothing that was read is lost.
+    /// No received frame is lost.
     pub async fn next(&mut self) -> Result<Value, SocketError> {
         loop {
             if let Some(message) = self.waiting.pop_front() {
@@ -190,7 +196,7 @@ impl Socket {
         }
     }
 
-    /// The next message that is no ping. Pings are answered.
+    /// The next message that is not a ping. Pings are answered.
     ///
     /// # Cancel safety
     /// No message is lost. The answer to a ping may be sent later or never.
@@ -203,10 +209,10 @@ impl Socket {
         }
     }
 
-    /// The reply to the command with this number. What comes before the reply waits for [`Socket::next`].
+    /// The reply to the command with this number. Messages before it wait for [`Socket::next`].
     ///
     /// # Cancel safety
-    /// Dropped, what came before the reply is lost.
+    /// If this is dropped, messages before the reply are lost.
     pub async fn reply(&mut self, id: u64) -> Result<Value, SocketError> {
         let mut earlier = VecDeque::new();
         let reply = loop {
@@ -221,7 +227,7 @@ impl Socket {
         reply
     }
 
-    /// The connection itself, for a caller that reads from it without this type.
+    /// The connection, for a caller that reads from it directly.
     pub fn stream_mut(&mut self) -> &mut TcpStream {
         self.stream.get_mut()
     }
@@ -246,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket whose server sends these frames after the first frame came, then closes with 3500; and that first frame.
+    /// A socket, and its server: after the first frame it sends these frames, closes with 3500, and returns the first frame.
     async fn greeted(frames: &[&str]) -> (Socket, impl Future<Output = String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = ServerUrl::of_listener(listener.local_addr().unwrap());
@@ -259,14 +265,14 @@ mod tests {
                 accepted.send(frame).await.unwrap();
             }
             accepted.close(Some(CloseFrame { code: 3500.into(), reason: "because".into() })).await.unwrap();
-            while let Some(Ok(_)) = accepted.next().await {} // Until the client has hung up.
+            while let Some(Ok(_)) = accepted.next().await {} // Until the client has disconnected.
             first
         };
         (socket.unwrap(), serve)
     }
 
     #[tokio::test]
-    async fn messages_come_in_order_and_a_reply_before_what_came_first() {
+    async fn messages_come_in_order_and_a_reply_can_be_taken_first() {
         let frames = ["{}", "{\"push\":1}\n{\"id\":1}\n{\"id\":2}\n{}\n{\"push\":2}"];
         let (mut socket, server) = greeted(&frames).await;
         let client = async move {
@@ -284,7 +290,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_come_as_they_are() {
+    async fn a_refused_connection_is_reported_once() {
+        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let error = Socket::open(&ServerUrl::of_listener(address)).await.unwrap_err();
+        assert_eq!(error.to_string().matches("refused").count(), 1, "{error}");
+        assert!(std::error::Error::source(&error).is_none());
+    }
+
+    #[tokio::test]
+    async fn frames_are_unchanged() {
         let (mut socket, server) = greeted(&["{}\n{\"n\": 1.50}", "no json"]).await;
         let client = async move {
             socket.send("as it is").await.unwrap();
