@@ -1,4 +1,4 @@
-//! What the command line says of the demo.
+//! The arguments of `tidings demo`.
 
 use clap::Args;
 
@@ -9,19 +9,19 @@ use clap::Args;
   tidings demo --once --json            one quick match, the result as JSON
   tidings demo --devices 1000000 --speed 60")]
 pub struct DemoArgs {
-    /// Stop after one match, and fail if anybody got less or more than was owed.
+    /// Stop after one match, and fail if a phone or client got less or more than it should.
     #[arg(long)]
     pub once: bool,
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Simulated phones.
+    /// Number of simulated phones.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub devices: u32,
-    /// Connected clients.
+    /// Number of connected clients.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub clients: u32,
-    /// How many times faster than a real match; an event waits until everybody was told of the one before.
+    /// How many times faster than a real match. An event waits until all deliveries of the one before are done.
     #[arg(long, value_name = "X", default_value_t = 420.0, value_parser = speed)]
     pub speed: f64,
 }

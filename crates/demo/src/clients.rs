@@ -1,13 +1,14 @@
-//! The connected clients: real sockets that follow the match, check what they get and time it.
+//! The connected clients: real sockets that receive the match, check what they get, and measure latency.
 //!
-//! All run in one thread of their own, so that the server's work and theirs are told apart. Each is the app of the phone of
-//! its number, proves that with the phone's credential, and says whether it is on the screen. It subscribes (everybody
-//! to the match, every fifth to Argentina, every seventh to France) and then reads. For each channel it knows which
-//! events are to come in which order, and that offsets rise by one: whatever comes twice, in another order, with a jump
-//! or unasked for is counted. A delivery is counted once per (client, channel, event), so what is missing in the end is
-//! the difference to what was owed.
+//! All clients run on a thread of their own, so that their CPU time is separate from the server's. Client n is the app of
+//! phone n. It proves this with the phone's credential, and says whether it is on the screen. It subscribes (every client
+//! to the match, every fifth to Argentina, every seventh to France) and reads. For each channel it knows which events
+//! must come in which order, and that offsets rise by one. It counts publications that come twice, in another order,
+//! with a jump, or in a channel where they do not belong. A delivery counts once per (client, channel, event), so the
+//! difference to the expected number is what was lost.
 //!
-//! A connection that breaks is not made again: in this demo none may. Connecting goes [`CONNECTING_COUNT_MAX`] at a time.
+//! A broken connection is not made again: none may break in this demo. At most [`CONNECTING_COUNT_MAX`] clients connect at
+//! a time.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -34,60 +35,60 @@ use super::population::{credential, device_id, is_watching};
 use super::pushes::origin;
 use super::timeline::{MATCH, Moment, Team};
 
-/// The name of their thread.
+/// The name of the clients' thread.
 pub(super) const THREAD: &str = "demo-clients";
 
-/// Connections being made at a time: the listener's backlog is not what we measure.
+/// Clients that connect at a time. The listener's backlog is not measured.
 const CONNECTING_COUNT_MAX: usize = 64;
 
-/// How often an app on the screen says that it still is; the server believes it for a minute.
+/// How often an app repeats that it is on the screen. The server believes it for a minute.
 const VISIBLE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The id of that command; its answer tells nothing new.
+/// The id of that command. Its reply is ignored.
 const VISIBLE_ID: u32 = 1000;
 
 /// How often the thread's measurements become visible.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// All clients, while they are connected.
+/// The connected clients.
 pub(super) struct Crowd {
     shared: Arc<Shared>,
-    /// Publications that clients are to get, by moment.
+    /// Publications that clients must get, by moment.
     owed: Box<[u64]>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What clients got so far.
+/// What clients have got so far.
 #[derive(Default)]
 struct Shared {
     subscribed: AtomicU32,
     delivered: AtomicU64,
-    /// Every publication, also of events that are not of the match.
+    /// All publications, also of events that do not belong to the match.
     seen: AtomicU64,
     duplicates: AtomicU64,
     strangers: AtomicU64,
     misplaced: AtomicU64,
-    /// Why the first one broke.
+    /// Why the first connection broke.
     failure: OnceLock<String>,
     latency: Histogram,
 }
 
-/// What was wrong with deliveries.
+/// What was wrong with the deliveries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct CrowdVerdict {
-    /// Publications owed that did not come.
+    /// Publications that did not come.
     pub(super) lost: u64,
-    /// Publications that came again.
+    /// Publications that came more than once.
     pub(super) duplicates: u64,
     /// Publications in a channel that they do not belong to.
     pub(super) strangers: u64,
-    /// Publications before their turn, or with an offset that is not the next one.
+    /// Publications in the wrong order, or whose offset is not the next one.
     pub(super) misplaced: u64,
 }
 
 impl Crowd {
-    /// Starts connecting `count` clients.
+    /// Starts to connect `count` clients.
     pub(super) fn start(addr: SocketAddr, count: u32, moments: &[Moment], clock: Clock) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let owed = CHANNELS.map(|channel| owed_in(channel, moments)).to_vec();
@@ -101,7 +102,7 @@ impl Crowd {
         let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
             LocalSet::new().block_on(&runtime, async {
                 tokio::select! {
-                    // An error means that the crowd is gone, which is also a reason to stop.
+                    // An error means that the crowd was dropped, which is a reason to stop too.
                     _ = stopped.wait_for(|stopped| *stopped) => {}
                     () = run(addr, count, owed, seen, clock) => {}
                 }
@@ -110,37 +111,37 @@ impl Crowd {
         Ok(Self { shared, owed: owed_by_moment.into(), stop, thread: Some(thread) })
     }
 
-    /// Clients that have their subscriptions.
+    /// Clients that have subscribed.
     pub(super) fn subscribed(&self) -> u32 {
         self.shared.subscribed.load(Relaxed)
     }
 
-    /// Publications of the match that clients have, each once.
+    /// Publications of the match that clients have got, each once.
     pub(super) fn delivered(&self) -> u64 {
         self.shared.delivered.load(Relaxed)
     }
 
-    /// All publications that came.
+    /// All publications that clients have got.
     pub(super) fn seen(&self) -> u64 {
         self.shared.seen.load(Relaxed)
     }
 
-    /// Publications of the first so many moments that clients are to get.
+    /// Publications of the first `moment_count` moments that clients must get.
     pub(super) fn owed_through(&self, moment_count: usize) -> u64 {
         self.owed[..moment_count].iter().sum()
     }
 
-    /// Why the first of those connections broke that did; `None` as long as all hold.
+    /// Why the first connection broke; `None` if none has.
     pub(super) fn failure(&self) -> Option<&str> {
         self.shared.failure.get().map(String::as_str)
     }
 
-    /// From handing in to receiving.
+    /// Times from posting an event to receiving it.
     pub(super) fn latency(&self) -> HistogramSnapshot {
         self.shared.latency.snapshot()
     }
 
-    /// What is wrong, as it stands now.
+    /// What is wrong so far.
     pub(super) fn settle(&self) -> CrowdVerdict {
         CrowdVerdict {
             lost: self.owed_through(self.owed.len()).saturating_sub(self.delivered()),
@@ -152,32 +153,32 @@ impl Crowd {
 }
 
 impl Drop for Crowd {
-    /// Hangs up, everywhere at once.
+    /// Disconnects all clients at once.
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // A panic was reported when it happened.
+            let _ = thread.join(); // A panic was reported already.
         }
     }
 }
 
-/// The channels clients follow.
+/// The channels that clients subscribe to.
 const CHANNELS: [&str; 3] = [MATCH, "team:argentina", "team:france"];
 
-/// Which of them the client of a number follows.
+/// The channels of client `number`, as indexes into [`CHANNELS`].
 fn channels_of(number: u32) -> impl Iterator<Item = usize> {
     let follows = [true, number.is_multiple_of(5), number.is_multiple_of(7)];
     (0..CHANNELS.len()).filter(move |channel| follows[*channel])
 }
 
-/// Which events are published in a channel, in order.
+/// The events that are published in a channel, in order.
 fn owed_in(channel: &str, moments: &[Moment]) -> Vec<usize> {
     debug_assert!([MATCH, Team::Argentina.subject(), Team::France.subject()].contains(&channel));
     let published = moments.iter().enumerate().filter(|(_, moment)| moment.channels.contains(&channel));
     published.map(|(index, _)| index).collect()
 }
 
-/// The thread's life: connects all, then waits for their ends, which do not come by themselves.
+/// Runs the clients: connects all of them, and waits until they are stopped.
 async fn run(addr: SocketAddr, count: u32, owed: Vec<Vec<usize>>, shared: Arc<Shared>, clock: Clock) {
     let owed: Rc<[Vec<usize>]> = owed.into();
     let latency = Rc::new(RefCell::new(shared.latency.local()));
@@ -188,7 +189,7 @@ async fn run(addr: SocketAddr, count: u32, owed: Vec<Vec<usize>>, shared: Arc<Sh
         let mut client = Client::new(number, owed.clone(), shared.clone(), latency.clone(), clock);
         clients.spawn_local(async move {
             let Err(error) = client.run(addr, &connecting).await;
-            let _ = shared.failure.set(format!("client {number}: {error}")); // The first one tells enough.
+            let _ = shared.failure.set(format!("client {number}: {error}")); // Only the first failure is kept.
         });
     }
     let mut flush = tokio::time::interval(FLUSH_INTERVAL);
@@ -209,13 +210,13 @@ struct Client {
     clock: Clock,
 }
 
-/// Where a client is in a channel.
+/// The position of a client in a channel.
 #[derive(Debug, Clone, Copy)]
 struct Following {
     channel: usize,
-    /// The offset of the last publication, or where the subscription began.
+    /// The offset of the last publication, or at the time of the subscription.
     offset: u64,
-    /// How many of the owed events have come or were passed over.
+    /// How many of the expected events have come or were skipped.
     next: usize,
 }
 
@@ -231,7 +232,7 @@ impl Client {
         Self { number, follows, owed, shared, latency, clock }
     }
 
-    /// Lives until the connection ends, and says why it did.
+    /// Runs until the connection ends. Returns why it ended.
     async fn run(&mut self, addr: SocketAddr, connecting: &Semaphore) -> Result<Infallible, Box<dyn Error>> {
         let permit = connecting.acquire().await?;
         let mut socket = Socket::open(&ServerUrl::of_listener(addr)).await?;
@@ -239,7 +240,7 @@ impl Client {
         let mut permit = Some(permit);
         let mut left = self.follows.len();
         let mut visible = interval(VISIBLE_INTERVAL);
-        visible.reset(); // It has just said so.
+        visible.reset(); // The connect command has said so already.
         loop {
             let frame = tokio::select! {
                 frame = socket.frame() => frame?,
@@ -262,7 +263,7 @@ impl Client {
         }
     }
 
-    /// Connect and subscribe, in one frame. A subscription's command has the id of its place, plus two.
+    /// The commands connect and subscribe, in one frame. The id of a subscription is its index plus two.
     fn commands(&self) -> String {
         let number = self.number;
         let app =
@@ -327,7 +328,7 @@ impl Client {
     }
 }
 
-/// The command that says so once more.
+/// The command that repeats that the app is on the screen.
 fn still_visible() -> String {
     json!({ "id": VISIBLE_ID, "rpc": { "method": "tidings.visible", "data": { "visible": true } } }).to_string()
 }
@@ -382,7 +383,7 @@ mod tests {
     use super::super::timeline::moments;
     use super::*;
 
-    /// A client of number 0, which follows all channels, after it subscribed where `offset` publications were before.
+    /// Client 0, which has subscribed to all channels; in the first one there were `offset` publications before.
     fn client(offset: u64) -> Client {
         let owed: Vec<_> = CHANNELS.iter().map(|channel| owed_in(channel, &moments())).collect();
         let shared = Arc::new(Shared::default());
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_match_in_order_is_what_is_owed() {
+    fn the_whole_match_in_order_is_right() {
         let mut client = client(40);
         let moments = moments();
         let mut offsets = [40, 0, 0];
@@ -423,14 +424,14 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_twice_in_another_order_or_unasked_for_is_told_apart() {
+    fn repeated_misplaced_and_unexpected_publications_are_counted() {
         let mut client = client(0);
         publish(&mut client, MATCH, 1, 0);
-        publish(&mut client, MATCH, 2, 0); // Again.
+        publish(&mut client, MATCH, 2, 0); // The same one again.
         assert_eq!(verdict(&client), (1, 1, 0, 0));
         publish(&mut client, MATCH, 4, 1); // An offset is missing.
         assert_eq!(verdict(&client), (2, 1, 0, 1));
-        publish(&mut client, MATCH, 5, 3); // Event 2 was passed over.
+        publish(&mut client, MATCH, 5, 3); // Event 2 was skipped.
         assert_eq!(verdict(&client), (3, 1, 0, 2));
         publish(&mut client, "team:argentina", 1, 0); // Kick-off is not published there.
         publish(&mut client, "team:brazil", 1, 0); // Not subscribed.

@@ -1,8 +1,8 @@
-//! The demo's own clock: what events carry as their time of sending, and all latencies are differences of.
+//! The demo's clock. Events carry its time, and latencies are differences of its times.
 
 use tokio::time::Instant;
 
-/// Microseconds since the demo began. A copy is the same clock.
+/// Counts microseconds since the demo began. A copy is the same clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock(Instant);
 

@@ -5,14 +5,15 @@
 //!   population ── import ─────────────┘  └───► APNs, FCM, Web Push ──► ledgers      each of 100 000 phones checked
 //! ```
 //!
-//! It registers the phones, connects the clients, plays the match, waits until all is quiet, and compares what everybody
-//! got with what was owed, which it has worked out for itself. Each client is the app of one of the phones; while it is
-//! on the screen, what it proves to have got is not pushed as well. With `--once` it ends there, with the verdict as
-//! its exit code; else it goes on serving until Ctrl-C. Everything durable is in a temporary folder and goes with it.
+//! The demo registers the phones, connects the clients, plays the match, waits until nothing arrives any more, and
+//! compares what each phone and client got with what it should get. It computes the latter without the server's code.
+//! Each client is the app of one of the phones. While the app is on the screen, an event that it has acknowledged is not
+//! pushed. With `--once` the demo ends after the match, and its exit code is the verdict. Otherwise it serves until
+//! Ctrl-C. All durable data is in a temporary folder, which is removed at the end.
 //!
-//! The clock of the match waits until everybody was told of an event (`EVENT_PATIENCE`), so each event is measured by
-//! itself and not behind the ones before: a real match has minutes between its events. What is measured is still shared:
-//! server, providers and clients use the same cores.
+//! The next event waits until all deliveries of the last one are done (at most `EVENT_PATIENCE`). So each event is
+//! measured by itself, as in a real match, which has minutes between events. Server, providers and clients still share
+//! the same cores.
 
 mod args;
 mod clients;
@@ -36,7 +37,7 @@ use serde_json::Value;
 use tidings_client::ServerUrl;
 use tidings_sender::DeviceOutcome;
 use tidings_server::command_error::{CommandError, failed, failed_by};
-use tidings_server::output::line;
+use tidings_server::output::{grouped, line};
 use tidings_server::{Server, stopped};
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::{DeviceToken, Platform};
@@ -51,45 +52,45 @@ use self::pushes::Pushes;
 use self::report::{Busy, Extent, Report};
 use self::setup::{Folder, Providers};
 use self::timeline::Moment;
-use self::view::{Scene, View, format_duration, grouped};
+use self::view::{Scene, View, format_duration};
 
-/// With `--once` nobody watches: the match is played at least this many times faster than a real one.
+/// With `--once` nobody watches, so the match is played at least this many times faster than a real one.
 const SPEED_ONCE: f64 = 900.0;
 
-/// Not its warning that endpoints may be private addresses: the demo's browsers are on this machine.
+/// Without the warning that endpoints may be private addresses: the demo's browsers are on this machine.
 const LOG_FILTER: &str = "warn,tidings_server::providers::web_push=error";
 
-/// Phones registered in one request to the store; also how often the bar moves.
+/// Phones of one import into the store. The progress bar moves after each import.
 const IMPORT_BATCH_COUNT: u32 = 2000;
 
-/// How long the clients may take to make no progress in connecting.
+/// How long connecting may stand still.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(15);
 
-/// After the last event: how long nothing may arrive before what is missing counts as lost.
+/// After the last event: if nothing arrives for this long, what is missing counts as lost.
 const QUIET_PATIENCE: Duration = Duration::from_secs(10);
 
-/// When all has arrived: how long to look for what should not.
+/// After everything has arrived: how long to wait for deliveries that should not come.
 const LATECOMER_TIME: Duration = Duration::from_millis(300);
 
-/// How long the match waits for an event that does not arrive everywhere, before it goes on.
+/// How long the match waits for the deliveries of one event.
 const EVENT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often the waiting ones look.
+/// How often waiting code checks its condition.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The same while an event is on its way: its end is seen that much too late, which no measurement uses.
+/// The same while an event is being delivered. Its end is noticed that much too late, but no measurement uses this time.
 const TOLD_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Tries of an event that the server has no room for, and the pause between two.
+/// How often an event is posted if the server has no room, and the pause between two attempts.
 const POST_TRY_COUNT_MAX: usize = 100;
 const POST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Plays the match.
 ///
 /// # Errors
-/// When it cannot be played, and with [`DemoArgs::once`] when anybody got less or more than was owed.
+/// If the match cannot be played; with [`DemoArgs::once`] also if a phone or client got less or more than it should.
 pub async fn run(args: DemoArgs) -> Result<(), CommandError> {
-    // Whatever goes wrong inside is to be seen; a logger that is already there does as well.
+    // Shows the server's warnings. If a logger is already installed, it shows them.
     let _ = tidings_server::log::init(tidings_telemetry::log::Format::Text, LOG_FILTER);
     let mut stage = Stage::set(args).await?;
     let ended = tokio::select! {
@@ -101,7 +102,7 @@ pub async fn run(args: DemoArgs) -> Result<(), CommandError> {
     ended
 }
 
-/// Everything that takes part.
+/// All parts of the demo.
 struct Stage {
     args: DemoArgs,
     clock: Clock,
@@ -110,15 +111,15 @@ struct Stage {
     population: Arc<Population>,
     pushes: Arc<Pushes>,
     handed_in: AtomicUsize,
-    /// Events that everybody was told of, or that were given up waiting for.
+    /// Events whose deliveries are done, or that were waited for too long.
     told: AtomicUsize,
-    /// The times in which events were on their way.
+    /// The times in which events were being delivered.
     busy: Mutex<Busy>,
     /// `None` until all phones are registered.
     crowd: Option<Crowd>,
     /// `None` until the verdict.
     verdict: Option<Report>,
-    // In this order they are stopped, should anything fail on the way.
+    // If anything fails, these are stopped in this order.
     server: Server,
     providers: Arc<Providers>,
     folder: Folder,
@@ -170,7 +171,7 @@ impl Stage {
         match self.view.follow(self.scene()?).await? {}
     }
 
-    /// The end that somebody wished for.
+    /// Ends after Ctrl-C or SIGTERM.
     fn interrupted(&self) -> Result<(), CommandError> {
         match &self.verdict {
             Some(_) => self.conclude(),
@@ -186,7 +187,7 @@ impl Stage {
         }
     }
 
-    /// Hangs up, stops the server, then the providers.
+    /// Disconnects the clients, stops the server, then the providers.
     async fn leave(mut self) {
         self.crowd = None;
         self.server.stop().await;
@@ -205,11 +206,11 @@ impl Stage {
         }
         drop(bar);
         let [iphones, androids, browsers] =
-            [Platform::Ios, Platform::Android, Platform::Web].map(|it| grouped(self.population.count_of(it).into()));
+            [Platform::Ios, Platform::Android, Platform::Web].map(|it| grouped(self.population.count_of(it)));
         self.view.say(format!(
             "{} phones in {} languages registered with {} subscriptions in {}\n\
              ({iphones} iPhones, {androids} Androids, {browsers} browsers)",
-            grouped(count.into()),
+            grouped(count),
             population::LOCALES.len(),
             grouped(self.server.store().counts().subscriptions),
             format_duration(began.elapsed()),
@@ -232,21 +233,17 @@ impl Stage {
                 return Err(failed(format!("cannot connect the clients: {failure}")));
             }
             if progress.1.elapsed() > CONNECT_PATIENCE {
-                return Err(failed(format!("only {subscribed} of {count} clients got connected")));
+                return Err(failed(format!("only {subscribed} of {count} clients are connected")));
             }
             bar.set(subscribed);
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
         drop(bar);
-        self.view.say(format!(
-            "{} clients connected in {}",
-            grouped(count.into()),
-            format_duration(began.elapsed())
-        ))?;
+        self.view.say(format!("{} clients connected in {}", grouped(count), format_duration(began.elapsed())))?;
         Ok(())
     }
 
-    /// The match, and the verdict over it.
+    /// Plays the match and returns the verdict.
     async fn play(&self) -> Result<Report, CommandError> {
         let (scene, kick_off) = (self.scene()?, Instant::now());
         let match_time = async {
@@ -265,7 +262,7 @@ impl Stage {
             self.view.say(format!("A connection broke: {failure}"))?;
         }
         if let Some(example) = &phones.example {
-            self.view.say(format!("Not as it should be: {example}"))?;
+            self.view.say(format!("Wrong: {example}"))?;
         }
         let audiences = (0..self.moments.len()).map(|moment| self.population.audience(moment)).collect();
         let extent = Extent {
@@ -279,7 +276,7 @@ impl Stage {
         Ok(Report::new(extent, &scene, &phones))
     }
 
-    /// Hands every event in at its time, or when everybody was told of the one before, if that is later.
+    /// Posts every event at its time, or when the deliveries of the one before are done, if that is later.
     async fn hand_in_all(&self, kick_off: Instant) -> Result<(), CommandError> {
         let speed = if self.args.once { self.args.speed.max(SPEED_ONCE) } else { self.args.speed };
         let (url, key) = (ServerUrl::of_listener(self.server.api_addr()), self.server.api_key());
@@ -300,15 +297,15 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether everybody was told of the first so many events.
+    /// Whether all deliveries of the first `moment_count` events are done.
     fn is_told(&self, moment_count: usize) -> io::Result<bool> {
         let crowd = self.scene()?.crowd;
         let is_heard = crowd.delivered() >= crowd.owed_through(moment_count);
         Ok(is_heard && self.pushes.accepted() + self.received() >= self.pushes.owed_through(moment_count))
     }
 
-    /// Waits until all that is owed has arrived and the server has nothing left to do; or nothing comes any more.
-    /// Returns when the last one came.
+    /// Waits until all deliveries are done and the server has nothing left to do, or until nothing arrives any more. Returns
+    /// when the last delivery arrived.
     async fn all_quiet(&self, scene: Scene<'_>) -> io::Result<Instant> {
         let arrived = || (scene.crowd.seen(), scene.pushes.seen());
         let (mut known, mut changed) = (arrived(), Instant::now());
@@ -325,7 +322,7 @@ impl Stage {
         }
     }
 
-    /// Notifications that the server found unneeded.
+    /// Notifications that were not needed, as the server counts them.
     fn received(&self) -> u64 {
         self.server.sender().totals().of(DeviceOutcome::Received)
     }
@@ -337,7 +334,7 @@ impl Stage {
         Ok(Scene { moments: &self.moments, pushes: &self.pushes, crowd, handed_in, told, sender })
     }
 
-    /// What to try while it goes on.
+    /// Suggests commands to try while the demo serves.
     fn invitation(&self) -> String {
         let (url, program) = (format!("http://{}", self.server.addr()), setup::program());
         let (key, ca) = (self.folder.api_key(), self.folder.fcm_ca());
@@ -345,7 +342,7 @@ impl Stage {
         let token = token.as_ref().map(DeviceToken::to_text).unwrap_or_default();
         format!(
             "\nStill serving {clients} clients and {phones} phones on {url}.\n\
-             Ctrl-C ends it, and nothing is left behind.\n\n\
+             Ctrl-C ends it and removes all its data.\n\n\
              Follow the match (in another terminal):\n  {program} subscribe match:2022-final --url {url}\n\n\
              Score once more:\n  {program} publish --url {url} \\\n    \
              --api-key-file {key} \\\n    \
@@ -353,10 +350,10 @@ impl Stage {
              --param team=Argentina --param 'scorer=Lionel Messi' --param minute=121 \\\n    \
              --param home=Argentina --param home_goals=4 \\\n    \
              --param away=France --param away_goals=3\n\n\
-             What the server counts:\n  curl -H \"X-API-Key: $(cat {key})\" {url}/metrics\n\n\
-             What one of the Androids shows:\n  curl --cacert {ca} https://localhost:{port}/simulator/shown/{token}\n",
-            clients = grouped(self.args.clients.into()),
-            phones = grouped(self.population.count().into()),
+             The server's metrics:\n  curl -H \"X-API-Key: $(cat {key})\" {url}/metrics\n\n\
+             The notifications of one Android phone:\n  curl --cacert {ca} https://localhost:{port}/simulator/shown/{token}\n",
+            clients = grouped(self.args.clients),
+            phones = grouped(self.population.count()),
             key = key.display(),
             ca = ca.display(),
             port = self.providers.fcm.addr().port(),
@@ -364,7 +361,7 @@ impl Stage {
     }
 }
 
-/// Hands an event in; again, the same, while the server has no room.
+/// Posts an event, again and again while the server has no room.
 async fn hand_in(url: &ServerUrl, key: Option<&str>, event: &Value) -> Result<(), CommandError> {
     let body = bytes::Bytes::from(event.to_string());
     for _ in 0..POST_TRY_COUNT_MAX {
@@ -378,5 +375,5 @@ async fn hand_in(url: &ServerUrl, key: Option<&str>, event: &Value) -> Result<()
             }
         }
     }
-    Err(failed(format!("the server had no room for an event, asked {POST_TRY_COUNT_MAX} times")))
+    Err(failed(format!("the server had no room for an event, after {POST_TRY_COUNT_MAX} attempts")))
 }

@@ -1,16 +1,18 @@
-//! The simulated phones: language, subscriptions, token, and which events of the match each is owed.
+//! The simulated phones: language, subscriptions, token, and the events of the match that each must get.
 //!
 //! Everything is drawn from a fixed seed, so that two runs have the same phones. Languages are skewed (a third Spanish),
-//! subjects too: each phone draws one to four from a Zipf distribution that begins with what its language suggests, and
-//! for each an appetite from "only the result" to "everything". Most follow the final, some only others.
+//! and so are subjects: each phone draws one to four from a Zipf distribution that begins with the favourite of its
+//! language. For each subject it draws how much it wants to know, from "only the result" to "everything". Most phones
+//! follow the final, some only other matches.
 //!
-//! Six in ten are iPhones, two in a hundred are browsers, the others are Androids ([`platform_of`]). A browser's address comes from
-//! the simulated push service ([`Population::subscribe`]), the others are made of the phone's number.
+//! Six in ten are iPhones, two in a hundred are browsers, the others are Androids ([`platform_of`]). A browser's address
+//! comes from the simulated push service ([`Population::subscribe`]). The other addresses are made of the phone's number.
 //!
-//! Some phones have their app open: the client of the same number (`clients`). Three of five of them have it on the screen
-//! ([`is_watching`]); such a phone needs no push of what its app has got.
+//! Some phones have their app open: the client with the same number (`clients`). Three of five of these have it on the
+//! screen ([`is_watching`]). Such a phone needs no push for an event that its app has got.
 //!
-//! What a phone is owed is found here by brute force, subscription by subscription, with nothing of the server's code:
+//! What a phone must get is computed here by brute force, subscription by subscription, without the server's code: the
+//! demo's verdict depends on it. Memory: 20 bytes per phone, and four for its events.
 //! the demo's verdict rests on it. 20 bytes a phone, and four for what it is owed.
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,16 +25,16 @@ use tidings_types::{AppId, DeviceId, DeviceToken, Locale, Platform, Subject, Top
 
 use super::timeline::{MATCH, Moment};
 
-/// The app that all phones run.
+/// The app of all phones.
 pub(super) const APP: &str = "com.example.football";
 
 const SEED: u64 = 20_221_218;
 
-/// Languages, with how many of a hundred phones speak them.
+/// Languages, and the percentage of phones that speak each.
 pub(super) const LOCALES: [(&str, u32); 8] =
     [("es", 34), ("en", 18), ("fr", 16), ("pt-BR", 10), ("de", 7), ("ar", 7), ("pl", 4), ("ja", 4)];
 
-/// All topics; an interest holds one bit for each.
+/// All topics. An interest has one bit for each.
 const TOPICS: [&str; 11] = [
     "result",
     "goal",
@@ -47,10 +49,10 @@ const TOPICS: [&str; 11] = [
     "shoot_out_miss",
 ];
 
-/// Appetites: the first so many of the topics, with how many of a hundred subscriptions have them.
+/// How much a subscription is about: the number of topics, from the first on, and the percentage of subscriptions.
 const APPETITES: [(usize, u32); 4] = [(1, 22), (3, 46), (8, 24), (TOPICS.len(), 8)];
 
-/// What can be followed, the most popular first. The later ones are about other matches.
+/// The subjects, the most popular first. Some are about other matches.
 const SUBJECTS: [&str; 20] = [
     "team:argentina",
     MATCH,
@@ -76,7 +78,7 @@ const SUBJECTS: [&str; 20] = [
 
 const INTEREST_COUNT_MAX: usize = 4;
 
-/// One subject with topics; none is no interest.
+/// A subject with topics. Without topics it is no interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Interest {
     subject: u8,
@@ -99,14 +101,14 @@ impl Phone {
         for index in 0..count {
             let subject = favourite(LOCALES[locale].0, zipf.pick(rng));
             let (topic_count, _) = APPETITES[pick(APPETITES.map(|(_, weight)| weight), rng)];
-            // The same subject drawn again only makes the appetite the newer one.
+            // If a subject is drawn again, its new topics replace the old ones.
             let place = interests[..index].iter().position(|known| known.topics != 0 && known.subject == subject);
             interests[place.unwrap_or(index)] = Interest { subject, topics: (1 << topic_count) - 1 };
         }
         Self { locale: locale as u8, interests }
     }
 
-    /// What it is subscribed to.
+    /// The phone's subscriptions.
     pub(super) fn subscriptions(&self) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
         self.interests.iter().flat_map(|interest| {
             let subject = SUBJECTS[usize::from(interest.subject)];
@@ -120,7 +122,7 @@ impl Phone {
     }
 }
 
-/// The subject at a rank of popularity among the speakers of a language.
+/// The subject at a rank of popularity among the speakers of a language. Their own favourite is first, the others follow.
 fn favourite(locale: &str, rank: usize) -> u8 {
     let own = match locale {
         "es" => "team:argentina",
@@ -133,7 +135,6 @@ fn favourite(locale: &str, rank: usize) -> u8 {
         _ => MATCH,
     };
     let own = SUBJECTS.iter().position(|subject| *subject == own).expect("it is in the list");
-    // Its own first, the others behind it in their order.
     let index = match rank {
         0 => own,
         rank if rank <= own => rank - 1,
@@ -142,25 +143,25 @@ fn favourite(locale: &str, rank: usize) -> u8 {
     index as u8
 }
 
-/// All phones.
+/// The phones.
 #[derive(Debug)]
 pub(super) struct Population {
     phones: Vec<Phone>,
-    /// By phone: which moments it is owed, as bits.
+    /// The moments that each phone must get, as bits.
     owed: Vec<u32>,
     browsers: OnceLock<Browsers>,
 }
 
-/// The addresses of the browsers: two in a hundred phones, some 600 bytes each.
+/// The addresses of the browsers: two in a hundred phones, about 600 bytes each.
 #[derive(Debug)]
 struct Browsers {
     tokens: BTreeMap<u32, DeviceToken>,
-    /// By endpoint.
+    /// Numbers by endpoint.
     numbers: HashMap<Box<str>, u32>,
 }
 
 impl Population {
-    /// Draws them, and works out what they are owed.
+    /// Draws the phones, and computes what each must get.
     pub(super) fn draw(count: u32, moments: &[Moment]) -> Self {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
         let zipf = Weights::zipf(SUBJECTS.len());
@@ -173,7 +174,7 @@ impl Population {
         Self { phones, owed, browsers: OnceLock::new() }
     }
 
-    /// Gives every browser its address; once, before the phones register.
+    /// Gives every browser its address. Called once, before the phones register.
     pub(super) fn subscribe(&self, mut subscribe: impl FnMut() -> DeviceToken) {
         let numbers = (0..self.count()).filter(|number| platform_of(*number) == Platform::Web);
         let tokens: BTreeMap<u32, DeviceToken> = numbers.map(|number| (number, subscribe())).collect();
@@ -182,7 +183,7 @@ impl Population {
         self.browsers.get_or_init(|| Browsers { tokens, numbers });
     }
 
-    /// The address of a phone; none of a browser that has not subscribed.
+    /// The address of a phone; `None` for a browser without an address.
     pub(super) fn token(&self, number: u32) -> Option<DeviceToken> {
         match platform_of(number) {
             Platform::Ios => Some(DeviceToken::from(secret(number).as_slice())),
@@ -191,7 +192,7 @@ impl Population {
         }
     }
 
-    /// The iPhone with this address, if there is one.
+    /// The iPhone with this address.
     pub(super) fn iphone(&self, address: &[u8]) -> Option<u32> {
         let number = u32::from_be_bytes(*address.first_chunk()?);
         self.known(number, Platform::Ios).filter(|number| secret(*number) == address)
@@ -221,28 +222,28 @@ impl Population {
         usize::from(self.phones[number as usize].locale)
     }
 
-    /// The moments the phone is owed, as bits.
+    /// The moments that the phone must get, as bits.
     pub(super) fn owed(&self, number: u32) -> u32 {
         self.owed[number as usize]
     }
 
-    /// How many phones are owed a moment.
+    /// How many phones must get a moment.
     pub(super) fn audience(&self, moment: usize) -> u64 {
         self.owed.iter().filter(|owed| *owed & (1 << moment) != 0).count() as u64
     }
 
-    /// An Android that is owed more than most; without Androids, any phone.
+    /// The Android that must get the most moments; without Androids, any phone.
     pub(super) fn keenest_android(&self) -> u32 {
         let androids = (0..self.count()).filter(|number| platform_of(*number) == Platform::Android);
         androids.max_by_key(|number| self.owed(*number).count_ones()).unwrap_or_default()
     }
 
-    /// How many phones are of a kind.
+    /// Number of phones of a platform.
     pub(super) fn count_of(&self, platform: Platform) -> u32 {
         (0..self.count()).filter(|number| platform_of(*number) == platform).count() as u32
     }
 
-    /// The phones of a range of numbers as they register.
+    /// The registrations of a range of phones.
     pub(super) fn registrations(&self, numbers: std::ops::Range<u32>) -> Vec<NewImport> {
         let names = Names::new();
         let registration = |number| NewImport {
@@ -255,12 +256,10 @@ impl Population {
     }
 }
 
-/// The name of a phone.
 pub(super) fn device_id(number: u32) -> DeviceId {
     DeviceId::new(&format!("phone-{number:07}")).expect("letters, digits and a hyphen")
 }
 
-/// What a phone is.
 pub(super) fn platform_of(number: u32) -> Platform {
     match mix(SEED ^ u64::from(number) << 32) % 100 {
         0..60 => Platform::Ios,
@@ -269,7 +268,7 @@ pub(super) fn platform_of(number: u32) -> Platform {
     }
 }
 
-/// What is in the address of a phone: its number, then what nobody could guess if this were not a demo.
+/// The address of an iPhone: its number, then bytes that look random.
 fn secret(number: u32) -> [u8; 32] {
     let mut bytes = [0; 32];
     let words = (0..4).flat_map(|index| mix(SEED ^ u64::from(number) << 8 ^ index).to_be_bytes());
@@ -278,17 +277,17 @@ fn secret(number: u32) -> [u8; 32] {
     bytes
 }
 
-/// The same for an Android, as FCM spells addresses.
+/// The address of an Android.
 fn android_token(number: u32) -> String {
     format!("{number:08x}:{:016x}{:016x}", mix(SEED ^ u64::from(number) << 8), mix(SEED ^ u64::from(number) << 8 ^ 1))
 }
 
-/// What proves that a client is the app of a phone; as little guessable as the address.
+/// The credential that proves that a client is the app of a phone.
 pub(super) fn credential(number: u32) -> String {
     format!("{:016x}{:016x}", mix(!SEED ^ u64::from(number)), mix(SEED.rotate_left(32) ^ u64::from(number)))
 }
 
-/// Whether the app of a phone, if it is open, is on the screen.
+/// Whether the app of a phone is on the screen if it is open.
 pub(super) fn is_watching(number: u32) -> bool {
     number % 5 < 3
 }
@@ -301,7 +300,7 @@ fn mix(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// The names all registrations share, made once per batch.
+/// The names that registrations share. They are made once per batch.
 struct Names {
     app: AppId,
     locales: [Locale; LOCALES.len()],
@@ -335,7 +334,7 @@ impl Names {
     }
 }
 
-/// One of several things, by weight.
+/// Draws an index by weight.
 fn pick<const N: usize>(weights: [u32; N], rng: &mut Xoshiro256PlusPlus) -> usize {
     let mut left = rng.random_range(0..weights.iter().sum());
     let hit = |weight: &u32| {
@@ -350,7 +349,7 @@ fn pick<const N: usize>(weights: [u32; N], rng: &mut Xoshiro256PlusPlus) -> usiz
 struct Weights(Vec<f64>);
 
 impl Weights {
-    /// Rank r has a weight of 1 / (r + 1): Zipf's law.
+    /// Rank r has the weight 1 / (r + 1): Zipf's law.
     fn zipf(count: usize) -> Self {
         let sums = (0..count).scan(0.0, |sum, rank| {
             *sum += 1.0 / (rank as f64 + 1.0);
@@ -366,7 +365,7 @@ impl Weights {
     }
 }
 
-/// Addresses for browsers where there is no push service.
+/// Addresses for browsers, without a push service.
 #[cfg(test)]
 pub(super) fn subscriptions() -> impl FnMut() -> DeviceToken {
     let mut number = 0;
@@ -385,12 +384,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_phones_every_time() {
+    fn every_run_has_the_same_phones() {
         let moments = moments();
         let (once, again) = (Population::draw(500, &moments), Population::draw(500, &moments));
         assert_eq!(once.phones, again.phones);
         assert_eq!(once.owed, again.owed);
-        // More phones are more of the same: the first ones stay who they are.
+        // With more phones, the first ones stay the same.
         assert_eq!(Population::draw(800, &moments).phones[..500], once.phones);
     }
 
@@ -417,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phone_is_owed_what_one_of_its_subscriptions_names_as_a_pair() {
+    fn a_phone_gets_the_events_of_its_subscriptions() {
         let subject = |name: &str| SUBJECTS.iter().position(|known| *known == name).unwrap() as u8;
         let topics = |names: &[&str]| {
             let bit = |name: &&str| 1u16 << TOPICS.iter().position(|known| known == name).unwrap();
@@ -454,7 +453,7 @@ mod tests {
             assert_eq!((population.iphone(&forged), population.android(&text)), (None, None));
         }
         let of = |wanted| (1000..).find(|number| platform_of(*number) == wanted).unwrap();
-        assert_eq!(population.iphone(&secret(of(Platform::Ios))), None, "nobody of ours");
+        assert_eq!(population.iphone(&secret(of(Platform::Ios))), None, "there is no phone with this number");
         assert_eq!(population.android(&android_token(of(Platform::Android))), None);
         assert_eq!((population.iphone(&[1]), population.android("1"), population.browser("1")), (None, None, None));
     }
@@ -470,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn registrations_say_what_the_phones_are() {
+    fn registrations_match_the_phones() {
         let population = Population::draw(50, &moments());
         population.subscribe(subscriptions());
         for (number, import) in (10..20).zip(population.registrations(10..20)) {

@@ -1,11 +1,11 @@
-//! What the phones get, watched where the provider accepts it.
+//! Counts and checks what the phones get, at the moment when the provider accepts it.
 //!
-//! [`Pushes::on_accepted`] runs on a simulator's thread for every acceptance: it finds the event by what stands in the
-//! payload, notes the time since the event was sent, and compares each payload with the first one of its platform, event and
-//! language. The verdict over who got what comes at the end, from the ledgers of the simulators ([`Pushes::settle`]).
-//! What the match does not know (events handed in by whoever tries the demo) is only counted.
+//! [`Pushes::on_accepted`] runs on a simulator's thread for every acceptance. It finds the event in the payload, records
+//! the time since the event was sent, and compares each payload with the first one of its platform, event and language.
+//! At the end, [`Pushes::settle`] compares the ledgers of the simulators with what each phone must get. Events that do
+//! not belong to the match (the user tries the demo) are only counted.
 //!
-//! Four bytes a phone, one payload per platform, event and language, one histogram per event and one per platform.
+//! Memory: four bytes per phone, one payload per platform, event and language, one histogram per event and per platform.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -21,16 +21,16 @@ use super::population::{LOCALES, Population, device_id, is_watching, platform_of
 use super::timeline::Moment;
 use super::wording;
 
-/// What accepted notifications told so far.
+/// The accepted notifications so far.
 pub(super) struct Pushes {
     clock: Clock,
     moments: Arc<[Moment]>,
     population: Arc<Population>,
-    /// Phones of lower numbers have their app open.
+    /// Phones with lower numbers have their app open.
     client_count: u32,
-    /// Notifications that phones are to get, by moment.
+    /// Notifications that phones must get, by moment.
     owed: Box<[u64]>,
-    /// By phone: which moments it got, as bits.
+    /// The moments that each phone has got, as bits.
     got: Box<[AtomicU32]>,
     /// The first payload by platform, moment and language.
     payloads: Box<[OnceLock<Box<[u8]>>]>,
@@ -39,41 +39,41 @@ pub(super) struct Pushes {
     by_moment: Box<[Histogram]>,
     /// Different (phone, moment) pairs.
     accepted: AtomicU64,
-    /// Every acceptance, also of events that are not of the match.
+    /// All acceptances, also of events that do not belong to the match.
     seen: AtomicU64,
-    /// Payloads unlike the first one of their platform, event and language.
+    /// Payloads that differ from the first one of their platform, event and language.
     mixed: AtomicU64,
 }
 
 const PLATFORM_COUNT: usize = Platform::ALL.len();
 
-/// What the ledgers of the simulators know.
+/// The ledgers of the simulators.
 pub(super) trait Ledgers {
-    /// What a phone got.
+    /// The notifications of a phone.
     fn entries(&self, number: u32) -> Vec<MessageEntry>;
-    /// Notifications that anybody got, those included that a ledger had no room for.
+    /// The number of all notifications, also of those that a ledger had no room for.
     fn count(&self) -> u64;
 }
 
-/// What the ledger says in the end.
+/// The result of comparing the ledgers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct PushVerdict {
-    /// Notifications owed that nobody got.
+    /// Notifications that did not arrive.
     pub(super) lost: u64,
-    /// Acceptances of a notification that its phone had already got.
+    /// Repeated acceptances of a notification.
     pub(super) duplicates: u64,
-    /// Notifications at phones that they were not owed to, or with an id that is none of ours.
+    /// Notifications that a phone should not get, or whose id is unknown.
     pub(super) strangers: u64,
-    /// Payloads that do not say what they should.
+    /// Payloads with a wrong text.
     pub(super) wrong_texts: u64,
-    /// Notifications that were not needed: the app on the screen had proved that it got the event.
+    /// Notifications that were not sent, because the app on the screen had acknowledged the event.
     pub(super) saved: u64,
-    /// The first thing that is wrong, in words.
+    /// The first mistake, in words.
     pub(super) example: Option<String>,
 }
 
 impl PushVerdict {
-    /// Takes note of an example, if it is the first.
+    /// Keeps the first example.
     fn such_as(&mut self, example: impl FnOnce() -> String) {
         self.example.get_or_insert_with(example);
     }
@@ -105,7 +105,7 @@ impl Pushes {
         }
     }
 
-    /// Takes what a phone's provider has accepted for it; without a phone, for somebody we do not know.
+    /// Notes a notification that the provider has accepted. `phone` is `None` for an unknown address.
     pub(super) fn on_accepted(&self, phone: Option<u32>, payload: &[u8]) {
         let now = self.clock.micros();
         self.seen.fetch_add(1, Relaxed);
@@ -132,7 +132,7 @@ impl Pushes {
         &self.payloads[(platform as usize * self.moments.len() + moment) * LOCALES.len() + locale]
     }
 
-    /// Different notifications of the match that phones have.
+    /// Different notifications of the match that phones have got.
     pub(super) fn accepted(&self) -> u64 {
         self.accepted.load(Relaxed)
     }
@@ -142,17 +142,17 @@ impl Pushes {
         self.seen.load(Relaxed)
     }
 
-    /// Notifications of the match that phones are to get.
+    /// Notifications of the match that phones must get.
     pub(super) fn owed_total(&self) -> u64 {
         self.owed.iter().sum()
     }
 
-    /// Notifications of the first so many moments that phones are to get.
+    /// Notifications of the first `moment_count` moments that phones must get.
     pub(super) fn owed_through(&self, moment_count: usize) -> u64 {
         self.owed[..moment_count].iter().sum()
     }
 
-    /// From handing in to acceptance.
+    /// Times from posting an event to acceptance.
     pub(super) fn latency(&self) -> HistogramSnapshot {
         self.latency.snapshot()
     }
@@ -167,7 +167,7 @@ impl Pushes {
         self.by_moment[moment].snapshot()
     }
 
-    /// What phones of a platform and language show, if one has got it.
+    /// The text on phones of a platform and language, if one has got it.
     pub(super) fn alert(&self, platform: Platform, moment: usize, locale: usize) -> Option<Alert> {
         let payload: Value = serde_json::from_slice(self.payload(platform, moment, locale).get()?).ok()?;
         let alert = match platform {
@@ -179,9 +179,9 @@ impl Pushes {
         Some(Alert { title: text("title")?, body: text("body")? })
     }
 
-    /// Compares the ledgers with what is owed, phone by phone and id by id, and the texts with what they should be. A phone
-    /// whose app is on the screen may go without a push: the app gets every event, which is checked elsewhere, and the
-    /// server must have counted a receipt for each, no more and no less.
+    /// Compares the ledgers with what each phone must get, and the texts with what they should be. A phone whose app is on the
+    /// screen may get no push, because its app gets every event, which is checked elsewhere. For each such push the server
+    /// must have counted exactly one receipt.
     pub(super) fn settle(&self, ledgers: &impl Ledgers, received: u64) -> PushVerdict {
         let mut verdict = self.compare(ledgers);
         if verdict.saved != received {
@@ -196,7 +196,7 @@ impl Pushes {
     fn compare(&self, ledgers: &impl Ledgers) -> PushVerdict {
         let mut verdict = PushVerdict::default();
         self.compare_texts(&mut verdict);
-        let mut known = 0; // Entries of the ledgers that belong to one of our phones.
+        let mut known = 0; // Entries in the ledgers of our phones.
         for number in 0..self.population.count() {
             let (device, entries) = (device_id(number), ledgers.entries(number));
             known += entries.len() as u64;
@@ -210,7 +210,7 @@ impl Pushes {
             };
             if stranger_count > 0 {
                 verdict.strangers += stranger_count;
-                verdict.such_as(|| format!("{device} got {stranger_count} notifications that it was not owed"));
+                verdict.such_as(|| format!("{device} got {stranger_count} notifications that it should not get"));
             }
             if number < self.client_count && is_watching(number) {
                 verdict.saved += missing.len() as u64;
@@ -222,12 +222,12 @@ impl Pushes {
         let unknown = ledgers.count().saturating_sub(known);
         if unknown > 0 {
             verdict.strangers += unknown;
-            verdict.such_as(|| "devices got notifications that are none of the phones".to_owned());
+            verdict.such_as(|| "unknown devices got notifications".to_owned());
         }
         verdict
     }
 
-    /// The moments that an iPhone was owed and did not get, and how many notifications it was not owed. APNs knows our ids.
+    /// The moments that an iPhone did not get, and how many notifications it should not have got. APNs knows our ids.
     fn compare_ids(&self, number: u32, entries: &[MessageEntry]) -> (Vec<usize>, u64) {
         let (device, mut ids) = (device_id(number), entries.iter().map(|entry| entry.id).collect::<BTreeSet<_>>());
         let owed = self.owed_moments(number);
@@ -236,8 +236,8 @@ impl Pushes {
         (missing, ids.len() as u64)
     }
 
-    /// The same for an Android or a browser. Their providers know no ids of ours, and tell notifications apart by what they
-    /// say: there are as many as moments that were seen, and those are the ones owed.
+    /// The same for an Android or a browser. Their providers do not know our ids and tell notifications apart by content. So
+    /// the number of entries must be that of the moments seen, and these must be the right ones.
     fn compare_moments(&self, number: u32, entries: &[MessageEntry]) -> (Vec<usize>, u64) {
         let (got, owed) = (self.got[number as usize].load(Relaxed), self.population.owed(number));
         let missing = self.owed_moments(number).filter(|moment| got & (1 << moment) == 0).collect();
@@ -273,7 +273,7 @@ impl Pushes {
     }
 }
 
-/// The event a payload says it is about.
+/// The event id in a payload.
 fn event_of(platform: Platform, payload: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(payload).ok()?;
     let event = match platform {
@@ -283,9 +283,9 @@ fn event_of(platform: Platform, payload: &[u8]) -> Option<String> {
     Some(event.as_str()?.to_owned())
 }
 
-/// Which event of the match it is and when it was sent (microseconds of our clock). `data` is ours and stands at the
-/// end, so the search goes backwards; reading all of the JSON would cost more than accepting the notification does. In a
-/// message for Androids it is JSON within a text, with a backslash before each quotation mark.
+/// The event's index and its time of sending (microseconds of our clock). `data` is at the end of a payload, so the search
+/// goes backwards; parsing all of the JSON would cost more than accepting the notification. In a message for Androids it
+/// is JSON within a string, with a backslash before each quotation mark.
 pub(super) fn origin(payload: &[u8]) -> Option<(usize, u64)> {
     let number = |plain: &[u8], in_text: &[u8]| number_after(payload, plain).or_else(|| number_after(payload, in_text));
     let moment = number(b"\"moment\":", br#"\"moment\":"#)?;
@@ -312,7 +312,7 @@ mod tests {
     use super::super::timeline::moments;
     use super::*;
 
-    /// Nobody's app is open.
+    /// No app is open.
     fn watched(phone_count: u32) -> Pushes {
         watched_with(phone_count, 0)
     }
@@ -358,7 +358,7 @@ mod tests {
             accept(&pushes, number, 0, "a");
             accept(&pushes, number, 0, "a");
             accept(&pushes, number, 5, "a");
-            pushes.on_accepted(None, &payload(&pushes, platform, 0, "a")); // Nobody of ours.
+            pushes.on_accepted(None, &payload(&pushes, platform, 0, "a")); // An unknown address.
             pushes.on_accepted(Some(number), br#"{"aps":{},"data":{"moment":22,"sent":1}}"#); // No event of the match.
             pushes.on_accepted(Some(number), br#"{"aps":{}}"#);
             assert_eq!((pushes.accepted(), pushes.seen()), (2, 6), "{platform:?}");
@@ -387,7 +387,7 @@ mod tests {
         MessageEntry { id, tag_hash: None, title: None, count: 1 }
     }
 
-    /// Tells every phone of exactly what it is owed; the ledgers afterwards.
+    /// Every phone gets exactly what it must get. Returns the ledgers.
     fn tell_all(pushes: &Pushes) -> Kept {
         let mut kept = Kept::default();
         for number in 0..pushes.population.count() {
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn one_notification_too_few_or_too_many_is_found_in_the_ledgers() {
+    fn a_missing_or_additional_notification_is_found_in_the_ledgers() {
         let pushes = watched(200);
         assert_eq!(compare(&pushes, &Kept::default()), (pushes.owed_total(), 0, 0));
         let right = tell_all(&pushes);
@@ -424,11 +424,11 @@ mod tests {
             assert_eq!(lost + strangers, 1, "{platform:?}: one is missing from the ledger");
             assert_eq!(spoilt(&|entries| entries.push(entry(Uuid::nil()))), (0, 0, 1), "{platform:?}");
         }
-        assert_eq!(compare(&pushes, &Kept { unknown: 1, ..right }), (0, 0, 1), "no phone of ours");
+        assert_eq!(compare(&pushes, &Kept { unknown: 1, ..right }), (0, 0, 1), "an unknown phone");
     }
 
     #[test]
-    fn androids_and_browsers_are_to_get_their_own_events() {
+    fn androids_and_browsers_must_get_their_own_events() {
         for platform in [Platform::Android, Platform::Web] {
             let pushes = watched(200);
             let right = tell_all(&pushes);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_phone_whose_app_is_on_the_screen_may_go_without() {
+    fn only_a_phone_with_its_app_on_the_screen_may_get_no_push() {
         let untold = |number: u32| {
             let pushes = watched_with(40, 20);
             let mut kept = Kept::default();
@@ -484,15 +484,15 @@ mod tests {
             accept(&pushes, spanish[1], 0, "uno");
             assert_eq!(wrong_texts(), 0);
             accept(&pushes, spanish[0], 0, "one");
-            assert_eq!(wrong_texts(), 1, "unlike the others");
+            assert_eq!(wrong_texts(), 1, "it differs from the others");
             accept(&pushes, spanish[0], 3, "Se añaden 7 minutos");
-            assert_eq!(wrong_texts(), 2, "not what is written down");
+            assert_eq!(wrong_texts(), 2, "it differs from the expected text");
             assert_eq!(pushes.alert(platform, 0, 0).unwrap().title, "uno");
         }
     }
 
     #[test]
-    fn where_a_payload_comes_from_stands_in_it() {
+    fn event_and_time_are_read_from_a_payload() {
         assert_eq!(origin(br#"{"data":{"moment":12,"sent":34}}"#), Some((12, 34)));
         assert_eq!(origin(br#"{"a":"\"moment\":1","data":{"moment":12,"sent":34}}"#), Some((12, 34)));
         assert_eq!(origin(br#"{"data":{"data":"{\"moment\":12,\"sent\":34}"}}"#), Some((12, 34)));

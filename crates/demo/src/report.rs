@@ -1,53 +1,54 @@
-//! The result of a match: what was handed in, who got it, how long it took, what went wrong, and what the limit was.
+//! The result of a match: deliveries, latencies, mistakes, and what limited the speed.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use serde::Serialize;
+use tidings_server::output::grouped;
 use tidings_telemetry::HistogramSnapshot;
 use tidings_types::Platform;
 
 use super::cores::{Used, core_count};
 use super::pushes::PushVerdict;
 use super::setup::FCM_QUOTA;
-use super::view::{Paint, Scene, format_duration, format_phones, grouped};
+use super::view::{Paint, Scene, format_duration, format_phones};
 
-/// The share of the machine from which on the cores are called the limit.
+/// From this share of the machine on, its cores are called the limit.
 const FULL: f64 = 0.85;
 
-/// Everything measured. The fields are those of `tidings demo --once --json`.
+/// The result. The fields are those of `tidings demo --once --json`.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Report {
-    /// Events the server accepted.
+    /// Events that the server accepted.
     events: usize,
-    /// Publications of them that clients received, each once per client and channel.
+    /// Publications that clients received, each once per client and channel.
     deliveries: u64,
-    /// Notifications of them that the providers accepted, each once per phone.
+    /// Notifications that the providers accepted, each once per phone.
     pushes_accepted: u64,
-    /// Notifications that were not needed: the app on the screen had proved that it got the event.
+    /// Notifications that were not sent, because the app on the screen had acknowledged the event.
     pushes_saved: u64,
-    /// What was owed and did not come, publications and notifications.
+    /// Publications and notifications that did not arrive.
     lost: u64,
-    /// What came again.
+    /// Publications and notifications that arrived more than once.
     duplicates: u64,
-    /// What was nobody's to get, came out of order, or in other words than it should.
+    /// Publications and notifications that should not arrive, were out of order, or had a wrong text.
     wrong: u64,
-    /// From sending the event to its arrival at a client.
+    /// Time from sending the event to its arrival at a client.
     socket_latency_ms: Quantiles,
-    /// From sending the event to the provider's acceptance.
+    /// Time from sending the event to the provider's acceptance.
     push_latency_ms: Quantiles,
     /// The same by provider.
     providers: [ByProvider; Platform::ALL.len()],
     /// The same by event.
     by_event: Vec<ByEvent>,
-    /// The same for the event with the largest audience: when that share of it was told.
+    /// For the event with the largest audience: the time until this share of it was reached.
     time_to_ms: TimeTo,
     /// Phones in that audience.
     audience: u64,
     devices: u32,
     clients: u32,
     cores: Cores,
-    /// From the kick-off to the last arrival.
+    /// From the kick-off to the last delivery.
     match_s: f64,
     /// From the start of the program to the verdict.
     elapsed_s: f64,
@@ -82,14 +83,14 @@ struct ByProvider {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct ByEvent {
     id: String,
-    /// Phones that are to be told.
+    /// Phones that must get the event.
     audience: u64,
-    /// Those that were told by a push.
+    /// Phones that got a push.
     pushed: u64,
     time_to_ms: TimeTo,
 }
 
-/// Cores in use while events were on their way, each as a number of whole cores.
+/// Cores in use while events were being delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 struct Cores {
     machine: usize,
@@ -98,23 +99,23 @@ struct Cores {
     clients: f64,
     /// All other programs.
     others: f64,
-    /// How long events were on their way.
+    /// How long events were being delivered.
     busy_s: f64,
 }
 
-/// The times in which events were on their way, and what was used in them.
+/// How long events were being delivered, and the CPU time used meanwhile.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Busy {
     pub(super) time: Duration,
     pub(super) used: Used,
 }
 
-/// How big it was and how long it took.
+/// The size of the demo, and its times.
 #[derive(Debug, Clone)]
 pub(super) struct Extent {
     pub(super) devices: u32,
     pub(super) clients: u32,
-    /// Phones that are to be told, by event.
+    /// Phones that must get each event.
     pub(super) audiences: Vec<u64>,
     pub(super) match_time: Duration,
     pub(super) elapsed: Duration,
@@ -158,21 +159,21 @@ impl Report {
         }
     }
 
-    /// Whether everybody got exactly what was owed.
+    /// Whether every phone and client got exactly what it should get.
     pub(super) fn is_clean(&self) -> bool {
         self.lost == 0 && self.duplicates == 0 && self.wrong == 0
     }
 
-    /// The verdict, for an error.
+    /// The mistakes, for an error.
     pub(super) fn fault(&self) -> String {
         format!("{} lost, {} doubled, {} wrong", grouped(self.lost), grouped(self.duplicates), grouped(self.wrong))
     }
 
     pub(super) fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("numbers with names")
+        serde_json::to_string(self).expect("a report is plain data")
     }
 
-    /// For people, with what phones showed, or without, where it has been seen.
+    /// The result for people; `with_phones` adds what phones show.
     pub(super) fn to_text(&self, with_phones: bool, paint: Paint) -> String {
         let verdict = match self.is_clean() {
             true => paint.good("Nothing lost, nothing twice"),
@@ -183,9 +184,9 @@ impl Report {
              {} pushes to {} phones, and {} not needed: the app had the event.\n\n",
             self.events,
             grouped(self.deliveries),
-            grouped(self.clients.into()),
+            grouped(self.clients),
             grouped(self.pushes_accepted),
-            grouped(self.devices.into()),
+            grouped(self.devices),
             grouped(self.pushes_saved),
         );
         text += &(paint.dim(&format!("{:<31}{:>9}{:>10}{:>10}{:>10}", "", "", "half in", "99 % in", "all in")) + "\n");
@@ -208,33 +209,33 @@ impl Report {
         text + &self.limit()
     }
 
-    /// What was in use, and what the numbers do not say.
+    /// CPU use, and what a reader must know beside the numbers.
     fn limit(&self) -> String {
         let Cores { machine, server, simulators, clients, others, busy_s } = self.cores;
         let total = server + simulators + clients + others;
         let what = match total {
             0.0 => {
                 return format!(
-                    "{:.1} s from the kick-off to the last arrival, {:.1} s in all.",
+                    "{:.1} s from the kick-off to the last delivery, {:.1} s in all.",
                     self.match_s, self.elapsed_s
                 );
             }
-            total if total >= FULL * machine as f64 => "The limit is this machine, which all of these share.",
+            total if total >= FULL * machine as f64 => "The limit is this machine, which they all share.",
             _ => "The machine had room left.",
         };
         format!(
-            "While events were on their way ({busy_s:.1} of {:.1} s), the server used\n\
+            "While events were being delivered ({busy_s:.1} of {:.1} s), the server used\n\
              {server:.1} of {machine} cores, simulated providers {simulators:.1}, clients {clients:.1}, other programs {others:.1}.\n\
              {what}\n\
-             An event waited until everybody was told of the one before.\n\
-             FCM's quota is {} a minute here (by default 600 000).",
+             An event waited until all deliveries of the one before were done.\n\
+             In this demo FCM's quota is {} a minute (by default 600 000).",
             self.match_s,
             grouped(FCM_QUOTA),
         )
     }
 }
 
-/// The event whose texts are shown at the end.
+/// The event whose texts are shown.
 const FIRST_GOAL: usize = 1;
 
 fn row(name: &str, count: u64, Quantiles { p50, p99, max, .. }: Quantiles) -> String {
@@ -277,7 +278,7 @@ impl TimeTo {
     }
 }
 
-/// Milliseconds to the microsecond, which is what is measured.
+/// Milliseconds, to the microsecond.
 fn millis(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1000.0
 }
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_spoils_it() {
+    fn each_kind_of_mistake_is_reported() {
         assert!(report().is_clean());
         for spoilt in
             [Report { lost: 1, ..report() }, Report { duplicates: 1, ..report() }, Report { wrong: 1, ..report() }]
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_named_only_where_there_is_one() {
+    fn the_limit_is_named_only_if_there_is_one() {
         let full = Cores { machine: 1, ..report().cores };
         assert!(Report { cores: full, ..report() }.limit().contains("The limit is this machine"));
         assert!(report().limit().contains("had room left"));

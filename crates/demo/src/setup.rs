@@ -1,7 +1,7 @@
-//! What the demo runs on: a temporary folder, the simulated providers, and the real server on a configuration of its own.
+//! What the demo runs on: a temporary folder, simulated providers, and the real server with its own configuration.
 //!
-//! Topics and catalogues are in the binary, so the demo runs from anywhere. The configuration is text, read as any
-//! other; variables of the environment do not count.
+//! Topics and catalogues are in the binary, so the demo runs from any folder. The configuration is text and is read as any
+//! other. Environment variables do not change it.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write as _;
@@ -10,10 +10,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
-use tidings_config::Config;
-use tidings_server::command_error::{CommandError, failed};
+use tidings_config::{Config, toml_text};
+use tidings_server::command_error::CommandError;
+use tidings_server::raise_file_limit;
 use tidings_simulator::{
     AcceptedMessage, AcceptedNotification, ApnsSimulator, FcmConfig, FcmSimulator, Ledger, MessageEntry, Refusal,
     SimulatorConfig, StartError, WebPushConfig, WebPushSimulator,
@@ -25,10 +25,10 @@ use super::cores::core_count;
 use super::population::{APP, Population, platform_of};
 use super::pushes::{Ledgers, Pushes};
 
-/// The topics, in the form of the configuration.
+/// The topics, as configuration.
 pub(super) const TOPICS: &str = include_str!("../topics.toml");
 
-/// Catalogues by the name of their folder. English is the source language.
+/// Catalogues by name of their folder. English is the source language.
 const CATALOGUES: [(&str, &str); 7] = [
     ("ar", include_str!("../locales/ar/LC_MESSAGES/match.po")),
     ("de", include_str!("../locales/de/LC_MESSAGES/match.po")),
@@ -39,20 +39,20 @@ const CATALOGUES: [(&str, &str); 7] = [
     ("pt_BR", include_str!("../locales/pt_BR/LC_MESSAGES/match.po")),
 ];
 
-/// Where the demo listens if that is free: where the commands look for a server.
+/// The port if it is free: the one where the commands expect a server.
 const USUAL_PORT: u16 = 8000;
 
-/// The quota of FCM in a minute: twenty times Google's default, so that the demo measures the server. The report says so.
+/// FCM's quota per minute: twenty times Google's default, so that the demo measures the server. The report says so.
 pub(super) const FCM_QUOTA: u64 = 12_000_000;
 
-/// Files the process needs besides two per client: server, store, connections to the simulators.
+/// Open files besides two per client: server, store, connections to the simulators.
 const OTHER_FILE_COUNT: u64 = 512;
 
-/// A temporary folder with everything the server reads; gone when dropped.
+/// A temporary folder with everything that the server reads. It is removed when dropped.
 pub(super) struct Folder(TempDir);
 
 impl Folder {
-    /// Unpacks the catalogues.
+    /// Makes the folder and writes the catalogues.
     pub(super) fn unpack() -> Result<Self, CommandError> {
         let made = tempfile::Builder::new().prefix("tidings-demo-").tempdir();
         let failed = |source| CommandError::File { action: "write", path: std::env::temp_dir(), source };
@@ -83,7 +83,7 @@ impl Folder {
         self.file("fcm-ca.pem")
     }
 
-    /// The file with the API key that the server makes.
+    /// The file with the server's API key.
     pub(super) fn api_key(&self) -> PathBuf {
         self.data().join("api-key")
     }
@@ -104,12 +104,12 @@ pub(super) struct Providers {
 }
 
 impl Providers {
-    /// Starts them, with ledgers that hold all that is owed and as much again, and gives the browsers their addresses.
+    /// Starts the simulators and gives the browsers their addresses. The ledgers hold twice the expected notifications.
     pub(super) fn start(population: &Arc<Population>, pushes: &Arc<Pushes>) -> Result<Self, CommandError> {
         let failed = |error: StartError| CommandError::Failed(chain(&error));
         let device_count_max = 2 * population.count() as usize + 1024;
         let notification_count_max = 2 * usize::try_from(pushes.owed_total()).unwrap_or(usize::MAX / 4) + 65_536;
-        let thread_count = (core_count() / 2).clamp(2, 4); // Each; most of their work is that of the first.
+        let thread_count = (core_count() / 2).clamp(2, 4); // Each. The first thread does most of the work.
         let config = SimulatorConfig {
             topics: vec![APP.to_owned()],
             thread_count,
@@ -122,19 +122,17 @@ impl Providers {
             seen.on_accepted(phones.iphone(accepted.token.as_bytes()), accepted.payload);
         };
         let apns = ApnsSimulator::start_observed(config, Arc::new(on_accepted)).map_err(failed)?;
-        let config = FcmConfig { thread_count, device_count_max, notification_count_max, ..FcmConfig::default() };
-        let (seen, phones) = (pushes.clone(), population.clone());
-        let on_accepted = move |accepted: AcceptedMessage<'_>| {
-            seen.on_accepted(phones.android(accepted.address), accepted.content);
+        let observe = |phone: fn(&Population, &str) -> Option<u32>| {
+            let (seen, phones) = (pushes.clone(), population.clone());
+            Arc::new(move |accepted: AcceptedMessage<'_>| {
+                seen.on_accepted(phone(&phones, accepted.address), accepted.content);
+            })
         };
-        let fcm = FcmSimulator::start_observed(config, Arc::new(on_accepted)).map_err(failed)?;
+        let config = FcmConfig { thread_count, device_count_max, notification_count_max, ..FcmConfig::default() };
+        let fcm = FcmSimulator::start_observed(config, observe(Population::android)).map_err(failed)?;
         let config =
             WebPushConfig { thread_count, device_count_max, notification_count_max, ..WebPushConfig::default() };
-        let (seen, phones) = (pushes.clone(), population.clone());
-        let on_accepted = move |accepted: AcceptedMessage<'_>| {
-            seen.on_accepted(phones.browser(accepted.address), accepted.content);
-        };
-        let web_push = WebPushSimulator::start_observed(config, Arc::new(on_accepted)).map_err(failed)?;
+        let web_push = WebPushSimulator::start_observed(config, observe(Population::browser)).map_err(failed)?;
         population.subscribe(|| subscribe(&web_push));
         Ok(Self { apns, fcm, web_push, population: population.clone() })
     }
@@ -148,9 +146,10 @@ impl Providers {
 
 fn subscribe(web_push: &WebPushSimulator) -> DeviceToken {
     let subscription = web_push.subscribe(Some(&web_push.application_server_key()));
-    let subscription = subscription.expect("the simulator's own key is a point of the curve");
+    let subscription = subscription.expect("the simulator's own key is valid");
     let keys = &subscription.keys;
-    DeviceToken::web_push(&subscription.endpoint, &keys.p256dh, &keys.auth).expect("what a browser would hand out")
+    DeviceToken::web_push(&subscription.endpoint, &keys.p256dh, &keys.auth)
+        .expect("the simulator's subscriptions are valid")
 }
 
 impl Ledgers for Providers {
@@ -172,7 +171,7 @@ impl Ledgers for Providers {
     }
 }
 
-/// The configuration of the server: its defaults, the match, and the simulators in the place of the providers.
+/// The configuration of the server: its defaults, the match, and the simulators instead of the providers.
 pub(super) fn config(
     folder: &Folder,
     providers: &Providers,
@@ -181,14 +180,6 @@ pub(super) fn config(
 ) -> Result<Config, CommandError> {
     let text = config_text(folder, listen, client_count) + &providers_text(folder, providers)?;
     Ok(tidings_config::parse("the demo's configuration", &text, [])?.config)
-}
-
-fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
-}
-
-fn quoted_path(path: &Path) -> String {
-    quoted(&path.display().to_string())
 }
 
 fn config_text(folder: &Folder, listen: SocketAddr, client_count: u32) -> String {
@@ -208,18 +199,18 @@ fn config_text(folder: &Folder, listen: SocketAddr, client_count: u32) -> String
          [translations]\ndir = {locales}\n\
          [log]\nfilter = \"warn\"\n\
          {TOPICS}",
-        data = quoted_path(&folder.data()),
-        connections = client_count + 100, // Room for whoever tries `tidings subscribe`.
-        locales = quoted_path(&folder.locales()),
+        data = toml_text(folder.data().display()),
+        connections = client_count + 100, // Room for `tidings subscribe`.
+        locales = toml_text(folder.locales().display()),
     )
 }
 
-/// Writes what the providers give out, and says where it is.
+/// Writes the providers' credentials, and returns their sections of the configuration.
 fn providers_text(folder: &Folder, providers: &Providers) -> Result<String, CommandError> {
     let Providers { apns, fcm, web_push, .. } = providers;
     let written = |name: &str, text: &str| {
         write(folder.file(name), text)?;
-        Ok::<_, CommandError>(quoted_path(&folder.file(name)))
+        Ok::<_, CommandError>(toml_text(folder.file(name).display()))
     };
     write(folder.fcm_ca(), fcm.ca_pem())?;
     Ok(format!(
@@ -230,47 +221,42 @@ fn providers_text(folder: &Folder, providers: &Providers) -> Result<String, Comm
          [web_push.demo]\nvapid_key_file = {vapid_key}\ncontact = \"mailto:nobody@localhost\"\n\
          allowed_hosts = [\"localhost\"]\nallowed_ports = [{web_push_port}]\nallow_private = true\n\
          ca_file = {web_push_ca}\napps = [{app}]\n",
-        app = quoted(APP),
+        app = toml_text(APP),
         apns_port = apns.addr().port(),
-        key_id = quoted(apns.key_id()),
-        team_id = quoted(apns.team_id()),
+        key_id = toml_text(apns.key_id()),
+        team_id = toml_text(apns.team_id()),
         key = written("key.p8", apns.key_pem())?,
         apns_ca = written("apns-ca.pem", apns.ca_pem())?,
         fcm_port = fcm.addr().port(),
         account = written("service-account.json", &fcm.service_account_json())?,
-        fcm_ca = quoted_path(&folder.fcm_ca()),
+        fcm_ca = toml_text(folder.fcm_ca().display()),
         web_push_port = web_push.addr().port(),
         vapid_key = written("vapid.key", &web_push.vapid_key())?,
         web_push_ca = written("web-push-ca.pem", web_push.ca_pem())?,
     ))
 }
 
-/// Where to listen: any port when nobody is to find it, else the usual one if it is free.
+/// The address to listen at: any port with `--once`; else the usual port if it is free.
 pub(super) fn listen_address(once: bool) -> SocketAddr {
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, USUAL_PORT));
     let is_free = !once && TcpListener::bind(usual).is_ok();
     if is_free { usual } else { (Ipv4Addr::LOCALHOST, 0).into() }
 }
 
-/// Lets the process open two sockets per client: server and clients live in the same one.
+/// Raises the limit of open files. A client needs two, because server and clients are one process.
 pub(super) fn allow_files(client_count: u32) -> Result<(), CommandError> {
     let needed = 2 * u64::from(client_count) + OTHER_FILE_COUNT;
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|current| current >= needed) {
+    let allowed = raise_file_limit(needed);
+    if allowed >= needed {
         return Ok(());
     }
-    if maximum.is_some_and(|maximum| maximum < needed) {
-        let limit = maximum.unwrap_or_default();
-        return Err(CommandError::Usage(format!(
-            "{client_count} clients need {needed} open files, the limit is {limit}: take fewer --clients or raise it \
-             (ulimit -n)"
-        )));
-    }
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum });
-    raised.map_err(|error| failed(format!("cannot raise the limit of open files to {needed}: {error}")))
+    Err(CommandError::Usage(format!(
+        "{client_count} clients need {needed} open files, the limit is {allowed}: take fewer --clients or raise it (ulimit \
+         -n)"
+    )))
 }
 
-/// How to call this program again.
+/// The path of this program, for suggested commands.
 pub(super) fn program() -> String {
     let path = std::env::args_os().next().unwrap_or_else(|| "tidings".into());
     Path::new(&path).display().to_string()
@@ -283,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_is_one_the_server_takes() {
+    fn the_configuration_is_valid() {
         let folder = Folder::unpack().unwrap();
         let moments: Arc<[_]> = moments().into();
         let population = Arc::new(Population::draw(100, &moments));
@@ -295,13 +281,13 @@ mod tests {
         assert_eq!(config.apns["demo"].port, providers.apns.addr().port());
         assert_eq!(config.fcm["demo"].port, providers.fcm.addr().port());
         assert_eq!(config.web_push["demo"].allowed_ports, [providers.web_push.addr().port()]);
-        assert!((0..100).all(|number| population.token(number).is_some()), "browsers have addresses too");
+        assert!((0..100).all(|number| population.token(number).is_some()), "every phone has an address");
         assert!(config.channel.namespaces["match"].durable);
         assert!(config.translations.dir.unwrap().join("pt_BR/LC_MESSAGES/match.po").is_file());
     }
 
     #[test]
-    fn more_clients_than_the_system_allows_is_wrong_usage() {
+    fn too_many_clients_for_the_system_is_wrong_usage() {
         let error = allow_files(u32::MAX / 4);
         // A system without limit allows them.
         assert!(error.is_ok() || matches!(error, Err(CommandError::Usage(_))));

@@ -1,9 +1,9 @@
 //! The 2022 World Cup final as a list of events: Argentina 3–3 France after extra time, 4–2 on penalties, Lusail,
 //! 18 December 2022.
 //!
-//! The facts stand in one table, in the order they happened; scores, parameters and channels follow from them. `at` is
-//! the time played since kick-off in minutes, stoppage time included (seven minutes in the first half, eight in the
-//! second, three at the end), breaks left out, so that the demo has no quarter of an hour without anything.
+//! The facts are in one table, in their order. Scores, parameters and channels are computed from them. `at` is the time
+//! played since kick-off in minutes. It includes stoppage time (seven minutes in the first half, eight in the second,
+//! three at the end) and leaves breaks out, so that nothing stands still for a quarter of an hour.
 
 use serde_json::{Map, Value, json};
 use tidings_types::EventId;
@@ -11,11 +11,11 @@ use tidings_types::EventId;
 /// The channel of the match: every event is published there.
 pub(super) const MATCH: &str = "match:2022-final";
 
-/// Most events a match may have: phones remember what they got in 32 bits.
+/// The most events of a match: 32 bits per phone say which events it got.
 pub(super) const MOMENT_COUNT_MAX: usize = 32;
 const _: () = assert!(THE_FINAL.len() <= MOMENT_COUNT_MAX);
 
-/// One of the two.
+/// A team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Team {
     Argentina,
@@ -39,7 +39,7 @@ impl Team {
     }
 }
 
-/// A player, by name and as a subject.
+/// A player: name and subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Player(&'static str, &'static str);
 
@@ -53,7 +53,7 @@ const COMAN: Player = Player("Kingsley Coman", "player:kingsley-coman");
 const TCHOUAMENI: Player = Player("Aurélien Tchouaméni", "player:aurelien-tchouameni");
 const KOLO_MUANI: Player = Player("Randal Kolo Muani", "player:randal-kolo-muani");
 
-/// What can happen.
+/// Something that happens in a match.
 #[derive(Debug, Clone, Copy)]
 enum Fact {
     KickOff,
@@ -68,7 +68,7 @@ enum Fact {
 }
 use Fact::{AddedTime, ExtraTime, FullTime, Goal, HalfTime, KickOff, Result, ShootOut, Shot};
 
-/// When (minutes played), what the scoreboard's clock says, what.
+/// Minutes played, the time on the scoreboard, and what happened.
 const THE_FINAL: [(f64, &str, Fact); 22] = [
     (0.0, "1'", KickOff),
     (23.0, "23'", Goal { team: Argentina, scorer: MESSI, minute: 23, penalty: true }),
@@ -94,31 +94,31 @@ const THE_FINAL: [(f64, &str, Fact); 22] = [
     (147.0, "end", Result { winner: Argentina }),
 ];
 
-/// Goals and, once they are shot, penalties; Argentina first.
+/// Goals and, from the shoot-out on, penalties. Argentina comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Score {
     pub(super) goals: [u32; 2],
     pub(super) penalties: Option<[u32; 2]>,
 }
 
-/// One event of the match, ready to be handed in.
+/// One event of the match, ready to be posted.
 #[derive(Debug, Clone)]
 pub(super) struct Moment {
-    /// Minutes played before it.
+    /// Minutes played before the event.
     pub(super) at: f64,
-    /// What the clock says.
+    /// The time on the scoreboard.
     pub(super) clock: &'static str,
     pub(super) id: EventId,
     pub(super) topic: &'static str,
     pub(super) subjects: Vec<&'static str>,
     pub(super) channels: Vec<&'static str>,
     pub(super) params: Map<String, Value>,
-    /// The score after it.
+    /// The score after the event.
     pub(super) score: Score,
 }
 
 impl Moment {
-    /// The event as the API takes it. `index` and `sent_micros` come back to us in every delivery.
+    /// The event for the API. Every delivery contains `index` and `sent_micros`.
     pub(super) fn to_json(&self, index: usize, sent_micros: u64) -> Value {
         let data = json!({ "clock": self.clock, "score": self.score.goals, "moment": index, "sent": sent_micros });
         json!({
@@ -148,7 +148,7 @@ fn moment(index: usize, &(at, clock, fact): &(f64, &'static str, Fact), score: &
     let (topic, team, player) = about(fact);
     let mut subjects = vec![MATCH];
     match team {
-        // A shot concerns the team that shoots; everything else both, a goal most of all.
+        // A shot is about the team that shoots, everything else about both teams.
         Some(team) if topic.starts_with("shoot_out") => subjects.push(team.subject()),
         _ => subjects.extend([Argentina.subject(), France.subject()]),
     }
@@ -159,7 +159,7 @@ fn moment(index: usize, &(at, clock, fact): &(f64, &'static str, Fact), score: &
     Moment { at, clock, id, topic, subjects, channels, params: params(fact, *score), score: *score }
 }
 
-/// The topic, and the team and the player it is about, if it is about one.
+/// The topic, and the team and the player that the event is about, if there are such.
 fn about(fact: Fact) -> (&'static str, Option<Team>, Option<Player>) {
     match fact {
         KickOff => ("kick_off", None, None),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_goals_are_those_of_the_record() {
+    fn the_goals_are_those_of_the_real_match() {
         let goals: Vec<_> = moments()
             .into_iter()
             .filter(|moment| moment.topic.ends_with("goal") && !moment.topic.starts_with("shoot_out"))
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shoot_out_goes_shot_by_shot() {
+    fn the_shoot_out_is_counted_shot_by_shot() {
         let moments = moments();
         let shots = moments.iter().filter(|moment| matches!(moment.topic, "shoot_out_goal" | "shoot_out_miss"));
         let shots: Vec<_> = shots.map(|shot| (shot.params["player"].as_str().unwrap(), shot.score.penalties)).collect();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn time_goes_forward_and_no_two_events_share_an_id() {
+    fn time_goes_forward_and_every_event_has_its_own_id() {
         let moments = moments();
         assert!(moments.is_sorted_by(|a, b| a.at < b.at));
         let ids: BTreeSet<_> = moments.iter().map(|moment| moment.id.as_str()).collect();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn every_event_brings_the_parameters_of_its_text() {
+    fn every_event_has_the_parameters_of_its_text() {
         let file: toml::Table = super::super::setup::TOPICS.parse().unwrap();
         let topics = file["topics"].as_table().unwrap();
         for moment in moments() {

@@ -1,8 +1,8 @@
-//! What is seen of the demo while it runs: a line for each event that everybody was told of, and on a terminal below it a
-//! board drawn in place: score, phones as they look, counters.
+//! The output of the demo while it runs: a line for each event after its deliveries, and on a terminal below it a board
+//! that is drawn in place: score, phones, counters.
 //!
-//! With `--json` all of it goes to standard error. The texts shown are those that phones were really sent. Drawing: at most
-//! ten times a second. Colours only on a terminal, and not with `NO_COLOR`.
+//! With `--json` all of it goes to standard error. The texts shown are those that phones got. The board is drawn at most
+//! ten times a second. Colours are used only on a terminal, and not with `NO_COLOR`.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -20,32 +20,32 @@ use super::clients::Crowd;
 use super::population::LOCALES;
 use super::pushes::{Alert, Pushes};
 use super::timeline::{Moment, Score};
-use tidings_server::output::{Kind, line, remark};
+use tidings_server::output::{Kind, grouped, line, remark};
 
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Rows of a phone, and those of the board without phones: score, counters, latencies.
+/// Rows of a phone, and of the board without phones: score, counters, latencies.
 const PHONE_ROW_COUNT: usize = 3;
 const OTHER_ROW_COUNT: usize = 3;
 
-/// Place of English, which the iPhone is set to.
+/// Index of English, the language of the iPhone.
 const ENGLISH: usize = 1;
 const _: () = assert!(matches!(LOCALES[ENGLISH].0.as_bytes(), b"en"));
 
-/// What the columns of the events' lines are.
+/// Headings of the event lines.
 const COLUMNS: [&str; 7] = ["", "event", "Arg – Fra", "phones", "half in", "99 % in", "all in"];
 
-/// Where it is shown.
+/// The output.
 pub(super) struct View {
     json: bool,
     paint: Paint,
-    /// `None` where nobody could see a drawing.
+    /// `None` if the output is not a terminal.
     terminal: Option<MultiProgress>,
-    /// Events that were said in a line of their own.
+    /// Events whose line was printed.
     said: Cell<usize>,
 }
 
-/// Colours, or none.
+/// Paints text, if colours are used.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Paint {
     is_coloured: bool,
@@ -77,20 +77,20 @@ impl Paint {
     }
 }
 
-/// What there is to see of the match.
+/// The state of the match, as far as it is shown.
 #[derive(Clone, Copy)]
 pub(super) struct Scene<'a> {
     pub(super) moments: &'a [Moment],
     pub(super) pushes: &'a Pushes,
     pub(super) crowd: &'a Crowd,
-    /// Events the server has accepted.
+    /// Events that the server has accepted.
     pub(super) handed_in: &'a AtomicUsize,
-    /// Events that everybody was told of.
+    /// Events whose deliveries are done.
     pub(super) told: &'a AtomicUsize,
     pub(super) sender: &'a Sender,
 }
 
-/// A phone that shows a notification.
+/// A phone with a notification.
 pub(super) struct Phone {
     platform: Platform,
     locale: &'static str,
@@ -110,12 +110,12 @@ impl View {
         self.paint
     }
 
-    /// Whether there is a board, on which phones have been seen.
+    /// Whether there is a board, which shows phones.
     pub(super) fn has_board(&self) -> bool {
         self.terminal.is_some()
     }
 
-    /// Says something that stays.
+    /// Prints a text that stays.
     pub(super) fn say(&self, text: impl AsRef<str>) -> io::Result<()> {
         match &self.terminal {
             Some(terminal) => terminal.println(text),
@@ -127,7 +127,7 @@ impl View {
         }
     }
 
-    /// A bar that fills; invisible without a terminal. It goes when dropped.
+    /// A progress bar. It is invisible without a terminal, and disappears when dropped.
     pub(super) fn bar(&self, what: &'static str, total: u32) -> Bar {
         let Some(terminal) = &self.terminal else { return Bar(ProgressBar::hidden()) };
         let template =
@@ -138,7 +138,7 @@ impl View {
         Bar(bar)
     }
 
-    /// Shows the match until dropped, then takes the board away. It shows no phones after the match, when there is more to read.
+    /// Shows the match until dropped. After the match the board shows no phones, because there is more text to read.
     pub(super) async fn follow(&self, scene: Scene<'_>) -> io::Result<Infallible> {
         let is_over = self.said.get() == scene.moments.len();
         let phone_count = if is_over { 0 } else { Platform::ALL.len() };
@@ -154,7 +154,7 @@ impl View {
         }
     }
 
-    /// Says the events that everybody was told of, in order, and each once.
+    /// Prints the lines of events whose deliveries are done, in order and each once.
     pub(super) fn say_events(&self, scene: Scene<'_>) -> io::Result<()> {
         for index in self.said.get()..scene.told.load(Relaxed) {
             if index == 0 {
@@ -168,13 +168,13 @@ impl View {
     }
 }
 
-/// A bar on the terminal; dropped, it goes.
+/// A bar on the terminal. It disappears when dropped.
 pub(super) struct Bar(ProgressBar);
 
 impl Bar {
     pub(super) fn set(&self, done: u32) {
         let total = self.0.length().unwrap_or_default();
-        self.0.set_message(format!("{}/{}", grouped(done.into()), grouped(total)));
+        self.0.set_message(format!("{}/{}", grouped(done), grouped(total)));
         self.0.set_position(done.into());
     }
 }
@@ -185,7 +185,7 @@ impl Drop for Bar {
     }
 }
 
-/// The board.
+/// The rows of the board.
 struct Rows(Vec<Bar>);
 
 impl Rows {
@@ -201,7 +201,7 @@ impl Rows {
 
     fn draw(&self, texts: &[String]) {
         for (Bar(row), text) in self.0.iter().zip(texts) {
-            // Setting a message draws all rows.
+            // Setting a message draws all rows again.
             if row.message() != *text {
                 row.set_message(text.clone());
             }
@@ -210,7 +210,7 @@ impl Rows {
 }
 
 impl Scene<'_> {
-    /// The board's rows, always as many.
+    /// The texts of the board's rows. Their number is always the same.
     fn rows(&self, phone_count: usize, paint: Paint) -> Vec<String> {
         let (handed_in, told) = (self.handed_in.load(Relaxed), self.told.load(Relaxed));
         let board = match handed_in.checked_sub(1).map(|now| &self.moments[now]) {
@@ -235,7 +235,7 @@ impl Scene<'_> {
         rows
     }
 
-    /// An event that everybody was told of: its audience, and when which share of it was told.
+    /// The line of an event: its audience, and the times until half, 99 % and all of it were reached.
     fn event_line(&self, index: usize) -> String {
         let (moment, latency) = (&self.moments[index], self.pushes.latency_of(index));
         let [half, most, all] = [latency.quantile(0.5), latency.quantile(0.99), latency.max()].map(format_duration);
@@ -243,11 +243,11 @@ impl Scene<'_> {
         format_columns([moment.clock, &topic, &score, &grouped(latency.count()), &half, &most, &all])
     }
 
-    /// What phones show of an event, as far as any has got it: an iPhone in English, the others in other languages.
+    /// The phones that show an event, as far as they have got it: an iPhone in English, the others in other languages.
     pub(super) fn phones(&self, moment: usize) -> Vec<Phone> {
         let mut phones: Vec<Phone> = Vec::new();
         for (place, platform) in [Platform::Ios, Platform::Android, Platform::Web].into_iter().enumerate() {
-            // Each event in other languages, but where too few phones are of a kind and speak them.
+            // Each event uses other languages, unless too few phones of the platform speak them.
             let from = ENGLISH + place * (moment + 1);
             let locales = (0..LOCALES.len()).map(|step| (from + step) % LOCALES.len());
             let mut candidates = locales.filter_map(|locale| {
@@ -261,9 +261,9 @@ impl Scene<'_> {
     }
 }
 
-/// Phones with their notifications: [`PHONE_ROW_COUNT`] lines each.
+/// Draws phones with their notifications, [`PHONE_ROW_COUNT`] lines each.
 pub(super) fn format_phones(phones: &[Phone], paint: Paint) -> Vec<String> {
-    // Isolates keep directions apart, which a terminal knows nothing of and may show as boxes.
+    // A terminal does not know bidi isolates and may show them as boxes.
     let plain = |text: &str| text.replace(['\u{2068}', '\u{2069}'], "");
     let phone = |Phone { platform, locale, alert }: &Phone| {
         let name = match platform {
@@ -309,7 +309,7 @@ fn format_latency(latency: &HistogramSnapshot) -> String {
     format!("50 % {}, 99 % {}", format_duration(latency.quantile(0.5)), format_duration(latency.quantile(0.99)))
 }
 
-/// Three digits and a unit.
+/// A duration with three digits and a unit.
 pub(super) fn format_duration(duration: Duration) -> String {
     let millis = duration.as_secs_f64() * 1000.0;
     match millis {
@@ -320,21 +320,12 @@ pub(super) fn format_duration(duration: Duration) -> String {
     }
 }
 
-/// Digits in groups of three.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let groups: Vec<&str> =
-        digits.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).unwrap_or_default()).collect();
-    groups.join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_for_reading() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
+    fn durations_have_three_digits_and_a_unit() {
         let micros = [0, 1234, 9_999, 56_780, 340_400, 12_345_678];
         assert_eq!(
             micros.map(|micros| format_duration(Duration::from_micros(micros))),
@@ -358,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phone_is_drawn_as_it_looks_and_in_colour_only_if_wanted() {
+    fn a_phone_is_drawn_and_coloured_only_on_request() {
         let alert =
             Alert { title: "هدف لفريق \u{2068}Argentina\u{2069}!".to_owned(), body: "1 – 0".to_owned() };
         let phones = [Phone { platform: Platform::Android, locale: "ar", alert }];
@@ -369,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_score_shows_penalties_once_they_are_shot() {
+    fn the_score_shows_penalties_in_the_shoot_out() {
         assert_eq!(format_score(Score { goals: [2, 1], penalties: None }), "Argentina 2 – 1 France");
         assert_eq!(format_score(Score { goals: [3, 3], penalties: Some([4, 2]) }), "Argentina 3 (4) – (2) 3 France");
     }

@@ -1,13 +1,13 @@
-//! What phones should read, written down by hand in each language, apart from catalogues and templates.
+//! The expected texts on phones, written by hand in each language, independent of catalogues and templates.
 //!
-//! Two events: the first goal (parameters of both kinds, isolates in Arabic) and the added time of the first half (a
-//! plural: seven takes the third form in Polish, the fourth in Arabic). French has its no-break spaces. The demo holds
-//! what the simulator accepted against it.
+//! There are two events: the first goal (texts and numbers as parameters, isolates in Arabic) and the added time of the
+//! first half (a plural: seven takes the third form in Polish, the fourth in Arabic). French has its no-break spaces.
+//! The demo compares them with the texts that the simulator accepted.
 
 /// Title and body.
 pub(super) type Wording = (&'static str, &'static str);
 
-/// The words for an event and a language; `None` where none are written down.
+/// The text of an event in a language; `None` for other events.
 pub(super) fn expected(moment: usize, locale: &str) -> Option<Wording> {
     let table = match moment {
         FIRST_GOAL => &FIRST_GOAL_WORDS,
@@ -17,9 +17,9 @@ pub(super) fn expected(moment: usize, locale: &str) -> Option<Wording> {
     table.iter().find(|(known, ..)| *known == locale).map(|&(_, title, body)| (title, body))
 }
 
-/// Place of Messi's penalty in the 23rd minute.
+/// Index of Messi's penalty in the 23rd minute.
 const FIRST_GOAL: usize = 1;
-/// Place of the seven minutes added to the first half.
+/// Index of the seven minutes added to the first half.
 const ADDED_TIME: usize = 3;
 
 const FIRST_GOAL_WORDS: [(&str, &str, &str); 8] = [
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_events_are_where_the_table_says_in_every_language() {
+    fn both_events_have_a_text_in_every_language() {
         let moments = moments();
         assert_eq!((moments[FIRST_GOAL].topic, &moments[FIRST_GOAL].params["minute"]), ("penalty_goal", &23.into()));
         assert_eq!((moments[ADDED_TIME].topic, &moments[ADDED_TIME].params["minutes"]), ("added_time", &7.into()));
