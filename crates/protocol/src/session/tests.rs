@@ -214,7 +214,7 @@ fn a_key_that_may_still_come_is_a_temporary_error() {
     };
     let config = SessionConfig { token_verifier: Some(TokenVerifier::with(checks, None)), ..config() };
     let config = Arc::new(config);
-    let session = || Session::new(config.clone(), ClientId::from_random(7), Format::Json);
+    let session = || Session::new(config.clone(), ClientId::from_random(7), Variant::websocket(Format::Json));
     let unknown = "eyJhbGciOiJFUzI1NiIsImtpZCI6Im5ldyJ9.e30.AAAA"; // {"alg":"ES256","kid":"new"}
     let is_temporary = |answer: &str| answer.contains(r#""code":100"#) && answer.contains(r#""temporary":true"#);
 
