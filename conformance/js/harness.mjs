@@ -51,6 +51,12 @@ ${RECOVERABLE}
 # Neither history nor presence.
 [channel.namespaces.plain]
 ${OPEN}
+# Joins and leaves are told, and clients may choose by tags.
+[channel.namespaces.lively]
+join_leave = true
+allow_tags_filter = true
+history_size = 100
+${RECOVERABLE}
 # Nobody is let in without a token.
 [channel.namespaces.closed]
 `;

@@ -337,6 +337,9 @@ impl Check<'_> {
         for (name, _) in needing.into_iter().filter(|(_, on)| *on && !size && !ttl) {
             self.problem(&format!("{path}.{name}"), "needs a history: set `history_size` and `history_ttl`");
         }
+        if namespace.force_push_join_leave && !namespace.join_leave {
+            self.problem(&format!("{path}.force_push_join_leave"), "needs `join_leave = true`");
+        }
     }
 
     fn topic(&mut self, path: &str, topic: &Topic) {
@@ -693,6 +696,9 @@ impl Namespace {
             force_recovery: self.force_recovery,
             allow_recovery: self.allow_recovery,
             presence: self.presence,
+            join_leave: self.join_leave,
+            force_push_join_leave: self.force_push_join_leave,
+            allow_tags_filter: self.allow_tags_filter,
             allow_subscribe_for_client: self.allow_subscribe_for_client,
             allow_subscribe_for_anonymous: self.allow_subscribe_for_anonymous,
             allow_publish_for_client: self.allow_publish_for_client,

@@ -304,6 +304,14 @@ section! {
         allow_recovery: bool = "false";
         /// The subscribers of a channel can be listed (presence).
         presence: bool = "false";
+        /// Subscribers that ask for it, and that may list the subscribers, are told who joins and leaves. Meant for
+        /// channels with few subscribers: each join and leave is written to all of them.
+        join_leave: bool = "false";
+        /// All subscribers are told who joins and leaves, even if they do not ask. Needs `join_leave`.
+        force_push_join_leave: bool = "false";
+        /// A subscriber may choose publications by their tags; the others are not written to it. Where filters are
+        /// allowed, the position from which a client resumes does not count as a receipt.
+        allow_tags_filter: bool = "false";
         /// Clients with a user may subscribe without a token for the channel.
         allow_subscribe_for_client: bool = "false";
         /// Clients without a user may subscribe without a token, too.

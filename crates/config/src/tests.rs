@@ -174,6 +174,10 @@ fn relations_between_settings_are_checked() {
     );
     check(&history("durable = true\nforce_recovery = true\nhistory_size = 10\nhistory_ttl = \"1h\""), &[]);
     check(
+        "[channel.namespaces.n]\nforce_push_join_leave = true",
+        &["t.toml:2:25: `channel.namespaces.n.force_push_join_leave`: needs `join_leave = true`"],
+    );
+    check(
         "[channel.namespaces.\"a b\"]\npresence = true",
         &[
             "t.toml:2:12: `channel.namespaces.\"a b\"`: a name must be 1 to 64 letters, digits, `_`, `-` and `.`, got \"a b\"",

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
-use tidings_hub::{self as hub, HubError, Member, NewPublication, Recovery, ResumeFrom};
+use tidings_hub::{self as hub, HubError, Member, NewPublication, Recovery, ResumeFrom, Wishes};
 use tidings_protocol::{
     ClientInfo, ClientPosition, Effect, ErrorCode, HistoryFound, Introduction, Publication, SubscribeEffect,
     Subscribed, Tags, Ticket,
@@ -268,18 +268,26 @@ impl Client {
 
     /// Subscribes. Returns the answer unless it is already written.
     fn subscribe(&self, state: &mut LoopState, effect: SubscribeEffect, now: Timestamp) -> Option<Vec<u8>> {
-        let SubscribeEffect { ticket, channel, options, recover, unrecovered_is_error, presence, .. } = effect;
+        let SubscribeEffect { ticket, channel, options, recover, presence, announced, hears_joins, filter, .. } =
+            effect;
         let config = &self.edge_loop.shared.config;
         let resume = recover.map(|position| ResumeFrom {
             offset: position.offset,
             epoch: Some(position.epoch).filter(|epoch| !epoch.is_empty()),
             limit: Bounds::count(config.recovery_count_max).and_bytes(config.reply_bytes_max),
+            is_required: effect.unrecovered_is_error,
         });
-        let device = state.connections[self.key].identity.device;
-        let variant = state.connections[self.key].session.variant();
-        let member = Member { loop_id: self.edge_loop.loop_id, presence, device, variant };
+        let Connection { session, identity, .. } = &state.connections[self.key];
+        let wishes = Wishes { filter, joins: hears_joins };
+        let member = Member {
+            presence,
+            device: identity.device,
+            wishes: wishes.clone(),
+            announced,
+            ..Member::reader(self.edge_loop.loop_id, session.client(), session.variant())
+        };
         let owner = panics::owner(); // Hub and fan-out change together.
-        let made = match self.edge_loop.shared.hub.subscribe(&channel, &member, resume.as_ref()) {
+        let mut made = match self.edge_loop.shared.hub.subscribe(&channel, &member, resume.as_ref()) {
             Ok(made) => made,
             Err(error) => {
                 debug!(%channel, error = chain(&error), "Subscription refused");
@@ -287,13 +295,10 @@ impl Client {
                 return session.on_subscribed(ticket, Err(error_code(&error)), now);
             }
         };
-        if unrecovered_is_error && matches!(made.recovery, Some(Recovery::Gap(_))) {
-            let client = state.connections[self.key].client();
-            self.edge_loop.shared.hub.unsubscribe(&made.channel, self.edge_loop.loop_id, client, device, variant);
-            let session = &mut state.connections[self.key].session;
-            return session.on_subscribed(ticket, Err(ErrorCode::UnrecoverablePosition), now);
+        if let Some(Recovery::Recovered(publications)) = &mut made.recovery {
+            publications.retain(|publication| wishes.wants_publication(&publication.tags));
         }
-        state.fanout.subscribe(&mut state.connections, self.key, made.channel.clone(), made.next);
+        state.fanout.subscribe(&mut state.connections, self.key, made.channel.clone(), made.next, wishes);
         drop(owner);
         let recovered = match &made.recovery {
             Some(Recovery::Recovered(publications)) => Some(publications.as_slice()),
@@ -310,7 +315,8 @@ impl Client {
     }
 
     /// The position from which a client resumes proves what it has: that is a receipt. For the publications in the
-    /// answer the client gets a ping.
+    /// answer the client gets a ping. Where tags filters are allowed the position proves nothing, because an earlier
+    /// subscription of the client may have passed over some publications.
     fn on_resumed(&self, state: &mut LoopState, resume: &ResumeFrom, made: &hub::Subscribed, now: Timestamp) {
         let metrics = &self.edge_loop.shared.metrics;
         let connection = &mut state.connections[self.key];
@@ -318,13 +324,19 @@ impl Client {
             return;
         }
         let Connection { session, pings, identity, places, .. } = connection;
-        let has_position = resume.offset <= made.top.offset && resume.epoch.as_deref() == Some(made.top.epoch.as_str());
-        let is_recovered = matches!(made.recovery, Some(Recovery::Recovered(_)));
+        let has_position = resume.offset <= made.top.offset
+            && resume.epoch.as_deref() == Some(made.top.epoch.as_str())
+            && !made.channel.options().allow_tags_filter;
+        let recovered = match &made.recovery {
+            Some(Recovery::Recovered(publications)) => publications.as_slice(),
+            Some(Recovery::Gap(_)) | None => &[],
+        };
+        let is_recovered = |offset| recovered.binary_search_by_key(&offset, |publication| publication.offset).is_ok();
         let slot = places.last().expect("it has just subscribed").channel;
         let device = identity.device.map(|device| RoaringBitmap::from_iter([device.0]));
         for (offset, event) in &made.receipts {
             let (is_had, is_wanted) = (*offset <= resume.offset, identity.is_wanted_by(event.terms(), now));
-            if !is_wanted || !(if is_had { has_position } else { is_recovered }) {
+            if !is_wanted || !(if is_had { has_position } else { is_recovered(*offset) }) {
                 continue;
             }
             device.iter().for_each(|device| event.add_readers(device));
@@ -344,6 +356,7 @@ impl Client {
 fn error_code(error: &HubError) -> ErrorCode {
     match error {
         HubError::UnknownNamespace(_) => ErrorCode::UnknownChannel,
+        HubError::Gap(_) => ErrorCode::UnrecoverablePosition,
         HubError::ChannelLimit { .. } => ErrorCode::TooManyRequests,
     }
 }

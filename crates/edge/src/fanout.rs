@@ -13,7 +13,8 @@
 //! a large channel does not delay reading and answering. Between two steps connections may come, go and subscribe, so a
 //! step looks up at that moment what each connection needs. A connection whose socket is full is skipped until the
 //! system reports that it takes bytes again. Meanwhile its subscriptions lag, which costs the others nothing. If the
-//! tail has overtaken a subscription, the connection is closed as slow (3008).
+//! tail has overtaken a subscription, the connection is closed as slow (3008). A frame that a subscription does not want
+//! ([`Wishes`]) moves its position on like one that was written, but nothing is written and no receipt is asked for.
 //!
 //! A publication that wants receipts is looked up once per turn. A connection whose receipt is wanted gets a ping
 //! behind the publication, as the last piece of the same `writev`. If there was no room, if another ping is in flight,
@@ -32,11 +33,11 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use slab::Slab;
-use tidings_hub::{Channel, EventReceipts, Hub, LoopId, process_micros};
-use tidings_stream::{Frame, Lagged};
+use tidings_hub::{Channel, EventReceipts, Hub, LoopId, Wishes, process_micros};
+use tidings_stream::{Frame, FrameKind, Lagged};
 use tidings_telemetry::panics;
 use tidings_telemetry::{LocalHistogram, unix_now};
-use tidings_types::{ChannelName, DeviceNumber, Timestamp, Variant};
+use tidings_types::{ChannelName, DeviceNumber, Tags, Timestamp, Variant};
 use tokio::time::Instant;
 
 use crate::connection::{Connection, ping_frame};
@@ -113,8 +114,8 @@ struct Events {
 }
 
 impl Events {
-    fn add(&mut self, frames: &[Frame], hub: &Hub) {
-        for event in frames.iter().filter_map(|frame| frame.receipt) {
+    fn add<'a>(&mut self, frames: impl IntoIterator<Item = &'a Frame>, hub: &Hub) {
+        for event in frames.into_iter().filter_map(|frame| frame.receipt) {
             if let Err(index) = self.receipts.binary_search_by_key(&event, |receipts| receipts.event())
                 && let Some(receipts) = hub.receipts().get(event)
             {
@@ -125,9 +126,13 @@ impl Events {
     }
 
     /// Those events of `frames` that want the receipt of this connection.
-    fn wanting<'a>(&'a self, frames: &'a [Frame], identity: Identity) -> impl Iterator<Item = &'a Arc<EventReceipts>> {
+    fn wanting<'a>(
+        &'a self,
+        frames: impl Iterator<Item = &'a Frame>,
+        identity: Identity,
+    ) -> impl Iterator<Item = &'a Arc<EventReceipts>> {
         let find = |event| self.receipts.binary_search_by_key(&event, |receipts| receipts.event()).ok();
-        let found = frames.iter().filter_map(move |frame| Some(&self.receipts[find(frame.receipt?)?]));
+        let found = frames.filter_map(move |frame| Some(&self.receipts[find(frame.receipt?)?]));
         found.filter(move |receipts| identity.is_wanted_by(receipts.terms(), self.now))
     }
 }
@@ -157,7 +162,12 @@ impl Fanout {
             loop_id,
             turn_bytes_max: shared.config.turn_bytes_max,
             timing,
-            ping: [Frame::new(Variant::ALL.map(|variant| (variant, ping_frame(variant))), 0, None)],
+            ping: [Frame::new(
+                FrameKind::Publication(Tags::default()),
+                Variant::ALL.map(|variant| (variant, ping_frame(variant))),
+                0,
+                None,
+            )],
             channels: Slab::new(),
             by_name: HashMap::new(),
             again: Vec::new(),
@@ -169,12 +179,19 @@ impl Fanout {
     }
 
     /// Adds a connection to a channel that it has just subscribed to in the hub; `next` comes from the hub.
-    pub(crate) fn subscribe(&mut self, connections: &mut Slab<Connection>, key: Key, channel: Arc<Channel>, next: u64) {
+    pub(crate) fn subscribe(
+        &mut self,
+        connections: &mut Slab<Connection>,
+        key: Key,
+        channel: Arc<Channel>,
+        next: u64,
+        wishes: Wishes,
+    ) {
         let _owner = panics::owner();
         let slot = *self.by_name.entry(channel.name().clone()).or_insert_with(|| {
             self.channels.insert(LoopChannel { channel, next, subscribers: Subscribers::new(next), window: (0, 0) })
         });
-        let index = self.channels[slot].subscribers.enter(Subscriber { connection: key, next });
+        let index = self.channels[slot].subscribers.enter(Subscriber { connection: key, next, wishes });
         connections[key].places.push(Place { channel: slot, index });
     }
 
@@ -225,7 +242,8 @@ impl Fanout {
     /// A connection has lost the proof that it is the device.
     pub(crate) fn disown(&mut self, connection: &mut Connection, device: DeviceNumber) {
         let _owner = panics::owner();
-        connection.places.iter().for_each(|place| self.channels[place.channel].channel.disown(device));
+        let client = connection.client();
+        connection.places.iter().for_each(|place| self.channels[place.channel].channel.disown(client, device));
         self.metrics.receipts_dropped_total.add(connection.pings.drop_device() as u64);
     }
 
@@ -360,12 +378,12 @@ impl Fanout {
             let window = (entry.window.0 == turn.number).then(|| &turn.windows[entry.window.1])?;
             let from = entry.subscribers.next(place.index).checked_sub(window.base)?;
             let frames = window.frames.get(usize::try_from(from).ok()?..).filter(|frames| !frames.is_empty())?;
-            Some(Batch::new(place, variant, frames))
+            Some(Batch::new(place, variant, frames, entry.subscribers.wishes(place.index).clone()))
         };
         let mut owed = connection.places.iter().filter_map(owed);
         let Some(first) = owed.next() else { return };
         // Most connections have something in one channel only: nothing is allocated for them. The last batch is a ping.
-        let ping = Batch::new(Place::default(), variant, &self.ping);
+        let ping = Batch::new(Place::default(), variant, &self.ping, Wishes::default());
         let (mut one, mut many);
         let batches: &mut [Batch<'_>] = match owed.next() {
             None => {
@@ -379,7 +397,7 @@ impl Fanout {
         };
         let count = batches.len() - 1;
         let identity = connection.identity;
-        let is_wanted = |batch: &Batch<'_>| turn.events.wanting(batch.frames, identity).next().is_some();
+        let is_wanted = |batch: &Batch<'_>| turn.events.wanting(batch.rest(), identity).next().is_some();
         let may_answer = !turn.events.receipts.is_empty() && connection.pings.are_answered();
         let is_asked = may_answer && batches[..count].iter().any(is_wanted);
         let asked_at = is_asked.then(Instant::now);
@@ -388,17 +406,19 @@ impl Fanout {
         let now = process_micros();
         let (owed, ping) = batches.split_at(count);
         for batch in owed {
-            self.channels[batch.place.channel].subscribers.advance(batch.place.index, batch.written);
-            self.metrics.deliveries_total.add(batch.written as u64);
-            for frame in &batch.frames[..batch.written] {
+            self.channels[batch.place.channel].subscribers.advance(batch.place.index, batch.passed);
+            let mut count = 0;
+            for frame in batch.written().filter(|frame| is_publication(frame)) {
                 self.latency.record_micros(now.saturating_sub(frame.published_micros));
+                count += 1;
             }
+            self.metrics.deliveries_total.add(count);
         }
         if let Some(now) = asked_at {
             for batch in owed {
                 remember(connection, batch, &turn.events, &self.metrics);
             }
-            match self.timing.filter(|_| ping[0].written > 0) {
+            match self.timing.filter(|_| ping[0].passed > 0) {
                 Some(timing) => connection.on_ping_written(timing, now),
                 None if !with_ping => self.ask(connection, key, now),
                 None => {} // No room: the ping follows when the connection has caught up.
@@ -449,15 +469,16 @@ impl Fanout {
             return CaughtUp::Slow;
         }
         frames.truncate((entry.next - next) as usize); // Later frames belong to the next turn.
-        let mut batches = [Batch::new(place, connection.session.variant(), &frames)];
+        let wishes = entry.subscribers.wishes(place.index).clone();
+        let mut batches = [Batch::new(place, connection.session.variant(), &frames, wishes)];
         let result = connection.output.write(&connection.socket, &mut batches);
         let [batch] = batches;
-        entry.subscribers.advance(place.index, batch.written);
-        self.metrics.deliveries_total.add(batch.written as u64);
+        entry.subscribers.advance(place.index, batch.passed);
+        self.metrics.deliveries_total.add(batch.written().filter(|frame| is_publication(frame)).count() as u64);
         let in_sync = entry.subscribers.next(place.index) == entry.next;
         if connection.pings.are_answered() && frames.iter().any(|frame| frame.receipt.is_some()) {
             let mut events = Events::default();
-            events.add(&frames[..batch.written], &self.hub);
+            events.add(batch.written(), &self.hub);
             remember(connection, &batch, &events, &self.metrics);
         }
         match result {
@@ -503,8 +524,12 @@ fn write_own(connection: &mut Connection) -> CaughtUp {
 
 /// Remembers the events of `batch` that want this connection's receipt; they wait for a pong.
 fn remember(connection: &mut Connection, batch: &Batch<'_>, events: &Events, metrics: &EdgeMetrics) {
-    for event in events.wanting(&batch.frames[..batch.written], connection.identity) {
+    for event in events.wanting(batch.written(), connection.identity) {
         metrics.receipts_asked_total.inc();
         metrics.receipts_dropped_total.add(connection.pings.on_written(event.clone(), batch.place.channel) as u64);
     }
+}
+
+fn is_publication(frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Publication(_))
 }

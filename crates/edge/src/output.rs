@@ -1,7 +1,8 @@
 //! The bytes that are still to be written to one connection, and writing them.
 //!
 //! Order on the wire: first the rest of a frame that a full socket cut, then control frames (replies, pings, close),
-//! then publications. One `writev` takes as much of all three as the system accepts in one call.
+//! then publications. One `writev` takes as much of all three as the system accepts in one call. A frame that the
+//! connection does not want is passed over in its turn: nothing of it is written, and it counts as written.
 //!
 //! Bound: the memory of control frames is counted for the whole loop ([`Held`]); `edge_loop` keeps it within the loop's
 //! budget.
@@ -11,6 +12,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
+use tidings_hub::Wishes;
 use tidings_stream::Frame;
 use tidings_types::Variant;
 
@@ -20,34 +22,49 @@ use crate::subscribers::Place;
 /// Slices per `writev`. Linux takes 1024, but more than 64 gain nothing measurable.
 const SLICE_COUNT_MAX: usize = 64;
 
-/// Publications of one channel for one connection: `frames[from..]` are still to be written.
+/// Frames of one channel for one connection: the first `passed` are written, or the connection does not want them.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
     /// The connection's place in the channel.
     pub(crate) place: Place,
     /// Which bytes of the frames are written.
     variant: Variant,
-    pub(crate) frames: &'a [Frame],
-    pub(crate) written: usize,
+    frames: &'a [Frame],
+    pub(crate) passed: usize,
+    wishes: Wishes,
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(place: Place, variant: Variant, frames: &'a [Frame]) -> Self {
-        Self { place, variant, frames, written: 0 }
+    pub(crate) fn new(place: Place, variant: Variant, frames: &'a [Frame], wishes: Wishes) -> Self {
+        Self { place, variant, frames, passed: 0, wishes }
     }
 
     /// The bytes of the frames that are still to be written; each has some.
-    fn pieces(&self) -> impl Iterator<Item = &'a Bytes> + use<'a> {
-        let variant = self.variant;
-        self.rest().iter().map(move |frame| {
-            let bytes = frame.bytes(variant);
-            debug_assert!(!bytes.is_empty(), "a reader's frames have its variant");
-            bytes
-        })
+    fn pieces(&self) -> impl Iterator<Item = &'a Bytes> {
+        self.rest().map(|frame| self.bytes(frame))
     }
 
-    fn rest(&self) -> &'a [Frame] {
-        &self.frames[self.written..]
+    fn bytes(&self, frame: &'a Frame) -> &'a Bytes {
+        let bytes = frame.bytes(self.variant);
+        debug_assert!(!bytes.is_empty(), "a reader's frames have its variant");
+        bytes
+    }
+
+    /// The frames that are for the connection and not written yet.
+    pub(crate) fn rest(&self) -> impl Iterator<Item = &'a Frame> {
+        self.frames[self.passed..].iter().filter(|frame| self.wishes.wants(frame))
+    }
+
+    /// The frames that are written.
+    pub(crate) fn written(&self) -> impl Iterator<Item = &'a Frame> {
+        self.frames[..self.passed].iter().filter(|frame| self.wishes.wants(frame))
+    }
+
+    /// Passes over frames that the connection does not want. Returns the next one that it wants.
+    fn next_wanted(&mut self) -> Option<&'a Frame> {
+        let unwanted = self.frames[self.passed..].iter().take_while(|frame| !self.wishes.wants(frame)).count();
+        self.passed += unwanted;
+        self.frames.get(self.passed)
     }
 }
 
@@ -136,7 +153,7 @@ impl Output {
     }
 
     /// Writes own bytes and then `batches`, until all is written or the socket is full. Each batch records how far it
-    /// was written. A publication that was cut counts as written; its rest is kept here.
+    /// was written. A frame that was cut counts as written; its rest is kept here.
     ///
     /// Returns whether the socket is full.
     pub(crate) fn write(&mut self, socket: &Stream, batches: &mut [Batch<'_>]) -> io::Result<bool> {
@@ -145,7 +162,10 @@ impl Output {
                 return Ok(true);
             }
             let (wanted, written) = match self.write_once(socket, batches) {
-                Ok((0, _)) => return Ok(false),
+                Ok((0, _)) => {
+                    batches.iter_mut().for_each(|batch| batch.passed = batch.frames.len());
+                    return Ok(false);
+                }
                 Ok((_, 0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(counts) => counts,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
@@ -188,13 +208,14 @@ impl Output {
         written -= own;
         for batch in batches {
             while written > 0
-                && let Some(bytes) = batch.pieces().next()
+                && let Some(frame) = batch.next_wanted()
             {
+                let bytes = batch.bytes(frame);
                 if written < bytes.len() {
                     self.rest = bytes.slice(written..);
                 }
                 written = written.saturating_sub(bytes.len());
-                batch.written += 1;
+                batch.passed += 1;
             }
         }
     }
@@ -203,7 +224,8 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidings_types::Format;
+    use tidings_stream::FrameKind;
+    use tidings_types::{Format, Tags};
     use tokio::io::{AsyncRead, AsyncReadExt};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -213,7 +235,8 @@ mod tests {
 
     fn frames(texts: &[String]) -> Vec<Frame> {
         let other = |text: &String| (Variant::websocket(Format::Json), text.to_lowercase().into());
-        texts.iter().map(|text| Frame::new([other(text), (VARIANT, text.clone().into())], 0, None)).collect()
+        let kind = || FrameKind::Publication(Tags::default());
+        texts.iter().map(|text| Frame::new(kind(), [other(text), (VARIANT, text.clone().into())], 0, None)).collect()
     }
 
     async fn sockets() -> (TcpStream, TcpStream) {
@@ -263,9 +286,9 @@ mod tests {
                 socket.tcp().writable().await.unwrap();
                 let middle = frames.len().min(next + 70);
                 let mut batches = [&frames[next..middle], &frames[middle..]]
-                    .map(|frames| Batch::new(Place::default(), VARIANT, frames));
+                    .map(|frames| Batch::new(Place::default(), VARIANT, frames, Wishes::default()));
                 blocked += usize::from(output.write(&socket, &mut batches).unwrap());
-                next += batches[0].written + batches[1].written;
+                next += batches[0].passed + batches[1].passed;
             }
             assert_eq!(held.get(), 0);
             blocked

@@ -4,6 +4,8 @@
 //! when the last of the slowest ones has moved on or left. So one connection that stays behind does not make every turn
 //! cost a search.
 
+use tidings_hub::Wishes;
+
 /// A connection's key on its loop.
 pub(crate) type Key = usize;
 
@@ -17,11 +19,12 @@ pub(crate) struct Place {
 }
 
 /// One connection's subscription to the channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Subscriber {
     pub(crate) connection: Key,
     /// Index of the next frame to write to this connection.
     pub(crate) next: u64,
+    pub(crate) wishes: Wishes,
 }
 
 /// The subscribers of one channel on one loop.
@@ -53,6 +56,10 @@ impl Subscribers {
         self.list[place].next
     }
 
+    pub(crate) fn wishes(&self, place: usize) -> &Wishes {
+        &self.list[place].wishes
+    }
+
     /// Adds a subscriber whose next frame is not before any other's. Returns its place.
     pub(crate) fn enter(&mut self, subscriber: Subscriber) -> usize {
         debug_assert!(subscriber.next >= self.slowest, "a new subscriber starts at the end");
@@ -68,7 +75,7 @@ impl Subscribers {
         (gone, self.list.get(place).map(|moved| moved.connection))
     }
 
-    /// `count` frames were written to the subscriber at `place`.
+    /// `count` frames were written to the subscriber at `place`, or are not for it.
     pub(crate) fn advance(&mut self, place: usize, count: usize) {
         let next = &mut self.list[place].next;
         self.slowest_count -= usize::from(count > 0 && *next == self.slowest);
@@ -126,8 +133,8 @@ mod tests {
                 match action {
                     Action::Enter(more) => {
                         end += more;
-                        let subscriber = Subscriber { connection, next: end };
-                        prop_assert_eq!(subscribers.enter(subscriber), model.len());
+                        let subscriber = Subscriber { connection, next: end, wishes: Wishes::default() };
+                        prop_assert_eq!(subscribers.enter(subscriber.clone()), model.len());
                         model.push(subscriber);
                     }
                     Action::Leave(who) if !model.is_empty() => {

@@ -11,14 +11,19 @@
 //! The channel also knows which proven devices read it, so an event that is published here knows from the start which
 //! devices may answer. And it knows which of its publications still collect receipts, so a reader that resumes can give
 //! one.
+//!
+//! A member may be told who else joins and leaves, or be told of to others ([`JoinLeave`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use roaring::RoaringBitmap;
-use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, encode_publication_push, frame};
-use tidings_stream::{Bounds, Frame, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
+use tidings_protocol::{
+    ClientId, ClientInfo, NamespaceOptions, Publication, Push, TagsFilter, encode_publication_push, encode_push, frame,
+};
+use tidings_stream::{Bounds, Frame, FrameKind, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
 use tidings_telemetry::panics::lock;
 use tidings_types::{
     ChannelName, DeviceNumber, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp, Variant,
@@ -27,6 +32,7 @@ use tidings_types::{
 use crate::clock::process_micros;
 use crate::presence::Presence;
 use crate::receipts::{EventReceipts, Receipts};
+use crate::wishes::Wishes;
 
 /// The index of an edge loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,12 +52,30 @@ pub struct NewPublication {
 pub struct Member {
     /// The loop that owns its connection.
     pub loop_id: LoopId,
+    /// Its connection.
+    pub client: ClientId,
     /// Who appears in the channel's presence, if anybody.
     pub presence: Option<ClientInfo>,
     /// The device that the connection has proven to be, if it answers pings.
     pub device: Option<DeviceNumber>,
     /// What its connection's messages look like.
     pub variant: Variant,
+    /// What it wants.
+    pub wishes: Wishes,
+    /// What the others are told when it joins and leaves; `None`: nothing.
+    pub announced: Option<ClientInfo>,
+}
+
+impl Member {
+    /// A reader that wants all publications; it has no device, and nobody is told that it is here.
+    pub fn reader(loop_id: LoopId, client: ClientId, variant: Variant) -> Self {
+        Self { loop_id, client, presence: None, device: None, variant, wishes: Wishes::default(), announced: None }
+    }
+
+    fn join_leave(&self) -> Option<JoinLeave> {
+        let (is_told, announced) = (self.wishes.joins, self.announced.clone());
+        (is_told || announced.is_some()).then_some(JoinLeave { is_told, announced })
+    }
 }
 
 /// From where a reader wants to resume.
@@ -63,6 +87,8 @@ pub struct ResumeFrom {
     pub epoch: Option<String>,
     /// If the reader missed more than this, it gets a gap.
     pub limit: Bounds,
+    /// With a gap the reader does not want to subscribe at all.
+    pub is_required: bool,
 }
 
 /// The result of a resume.
@@ -104,8 +130,14 @@ struct State {
     tail: Tail,
     readers: Vec<Reader>,
     variants: VariantCounts,
+    /// The subscribers that want to know who joins and leaves.
+    told_variants: VariantCounts,
     presence: Presence,
+    join_leaves: HashMap<ClientId, JoinLeave>,
+    /// The devices of the members without a filter.
     devices: DeviceCounts,
+    /// The devices of the members with a filter.
+    filtered: HashMap<ClientId, (DeviceNumber, Arc<TagsFilter>)>,
     /// Publications that may still collect receipts, in order. Bound: the events of [`Receipts`], and those that were
     /// removed from it in the last second.
     open: VecDeque<(Offset, JournalPosition)>,
@@ -141,6 +173,20 @@ impl VariantCounts {
             self.0.swap_remove(index);
         }
     }
+
+    /// A message as it stands on the wire, in each variant that has subscribers.
+    fn frames(&self, encode: impl Fn(Variant) -> Vec<u8>) -> impl Iterator<Item = (Variant, Bytes)> {
+        self.0.iter().map(move |&(variant, _)| (variant, frame(variant, &encode(variant))))
+    }
+}
+
+/// What a member has to do with joins and leaves.
+#[derive(Debug)]
+struct JoinLeave {
+    /// It is told who else joins and leaves.
+    is_told: bool,
+    /// What the others are told when it leaves.
+    announced: Option<ClientInfo>,
 }
 
 /// Proven devices, each with the number of its connections here.
@@ -191,8 +237,11 @@ impl Channel {
             tail: Tail::new(tail),
             readers: Vec::new(),
             variants: VariantCounts::default(),
+            told_variants: VariantCounts::default(),
             presence: Presence::default(),
+            join_leaves: HashMap::new(),
             devices: DeviceCounts::default(),
+            filtered: HashMap::new(),
             open: VecDeque::new(),
             is_new: true,
             idle_since: None,
@@ -253,7 +302,7 @@ impl Channel {
             state.is_new = false;
             // Before the first reader can answer, and before the sender asks which devices may answer.
             if let Some(request) = &publication.receipt {
-                state.open(offset, request, receipts);
+                state.open(&publication, request, receipts);
             }
             self.fan_out(&mut state, &publication, publication.receipt.map(|request| request.event), wake);
         }
@@ -287,11 +336,28 @@ impl Channel {
         if state.readers.is_empty() {
             return; // No reader: the publication is not encoded.
         }
-        let encoded = state.variants.0.iter().map(|&(variant, _)| {
-            let push = encode_publication_push(variant, &self.name, publication);
-            (variant, frame(variant, &push))
+        let frames = state.variants.frames(|variant| encode_publication_push(variant, &self.name, publication));
+        let kind = FrameKind::Publication(publication.tags.clone());
+        let frame = Frame::new(kind, frames, process_micros(), receipt);
+        self.push(state, frame, wake);
+    }
+
+    /// Tells the subscribers that want to know it that somebody has joined or left.
+    fn announce(self: &Arc<Self>, state: &mut State, push: &Push<'_>, wake: impl Fn(LoopId, Arc<Self>)) {
+        if state.told_variants.0.is_empty() {
+            return;
+        }
+        let frames = state.told_variants.frames(|variant| {
+            let mut out = Vec::new();
+            encode_push(variant, &self.name, push, &mut out);
+            out
         });
-        state.tail.push(Frame::new(encoded, process_micros(), receipt));
+        let frame = Frame::new(FrameKind::JoinLeave, frames, process_micros(), None);
+        self.push(state, frame, wake);
+    }
+
+    fn push(self: &Arc<Self>, state: &mut State, frame: Frame, wake: impl Fn(LoopId, Arc<Self>)) {
+        state.tail.push(frame);
         for reader in &mut state.readers {
             if !std::mem::replace(&mut reader.dirty, true) {
                 wake(reader.loop_id, self.clone());
@@ -304,7 +370,8 @@ impl Channel {
         member: &Member,
         resume: Option<&ResumeFrom>,
         receipts: &Receipts,
-    ) -> Acted<Subscribed> {
+        wake: impl Fn(LoopId, Arc<Self>),
+    ) -> Acted<Result<Subscribed, Gap>> {
         let mut state = lock(&self.state);
         if state.swept {
             return Acted::Swept;
@@ -313,6 +380,9 @@ impl Channel {
             Ok(publications) => Recovery::Recovered(publications),
             Err(gap) => Recovery::Gap(gap),
         });
+        if let (Some(Recovery::Gap(gap)), Some(ResumeFrom { is_required: true, .. })) = (&recovery, resume) {
+            return Acted::Done(Err(*gap));
+        }
         let next = state.tail.end();
         match state.readers.iter_mut().find(|reader| reader.loop_id == member.loop_id) {
             Some(reader) => reader.subscriber_count += 1,
@@ -322,30 +392,46 @@ impl Channel {
         if let Some(info) = &member.presence {
             state.presence.enter(info.clone());
         }
-        if let Some(device) = member.device {
-            state.devices.enter(device);
+        match (member.device, &member.wishes.filter) {
+            (Some(device), Some(filter)) => drop(state.filtered.insert(member.client, (device, filter.clone()))),
+            (Some(device), None) => state.devices.enter(device),
+            (None, _) => {}
+        }
+        if let Some(join_leave) = member.join_leave() {
+            if join_leave.is_told {
+                state.told_variants.enter(member.variant);
+            }
+            state.join_leaves.insert(member.client, join_leave);
+        }
+        if let Some(info) = &member.announced {
+            self.announce(&mut state, &Push::Join(info), wake);
         }
         let is_asked = resume.is_some() && !state.open.is_empty();
         let receipts = if is_asked { receipts.resolve(state.open.iter()) } else { Vec::new() };
-        Acted::Done(Subscribed { channel: self.clone(), next, top: state.history.top(), recovery, receipts })
+        Acted::Done(Ok(Subscribed { channel: self.clone(), next, top: state.history.top(), recovery, receipts }))
     }
 
-    /// One connection here has lost the proof that it is the device. It will unsubscribe without a device.
-    pub fn disown(&self, device: DeviceNumber) {
-        lock(&self.state).devices.leave(device);
+    /// The client has lost the proof that it is the device. It will unsubscribe without a device.
+    pub fn disown(&self, client: ClientId, device: DeviceNumber) {
+        lock(&self.state).disown(client, device);
     }
 
     /// Removes a subscriber. Returns whether the channel is unused now: no readers, nothing published.
     pub(crate) fn unsubscribe(
-        &self,
+        self: &Arc<Self>,
         loop_id: LoopId,
         client: ClientId,
         device: Option<DeviceNumber>,
         variant: Variant,
+        wake: impl Fn(LoopId, Arc<Self>),
     ) -> bool {
         let mut state = lock(&self.state);
         if let Some(device) = device {
-            state.devices.leave(device);
+            state.disown(client, device);
+        }
+        let join_leave = state.join_leaves.remove(&client);
+        if join_leave.as_ref().is_some_and(|join_leave| join_leave.is_told) {
+            state.told_variants.leave(variant);
         }
         state.presence.leave(client);
         let Some(index) = state.readers.iter().position(|reader| reader.loop_id == loop_id) else {
@@ -356,6 +442,9 @@ impl Channel {
         state.readers[index].subscriber_count -= 1;
         if state.readers[index].subscriber_count == 0 {
             state.readers.swap_remove(index);
+        }
+        if let Some(info) = join_leave.and_then(|join_leave| join_leave.announced) {
+            self.announce(&mut state, &Push::Leave(&info), wake);
         }
         state.trim();
         state.is_unused()
@@ -454,14 +543,23 @@ impl State {
         self.readers.is_empty() && self.is_new
     }
 
-    /// Starts to collect receipts of the publication at `offset`.
-    fn open(&mut self, offset: Offset, request: &ReceiptRequest, receipts: &Receipts) {
+    /// Starts to collect receipts of the publication.
+    fn open(&mut self, publication: &Publication, request: &ReceiptRequest, receipts: &Receipts) {
         let event = receipts.open(request);
         event.add_readers(&self.devices.set);
+        let filtered = self.filtered.values().filter(|(_, filter)| filter.matches(&publication.tags));
+        event.add_readers(&filtered.map(|(device, _)| device.0).collect());
         while self.open.front().is_some_and(|(_, oldest)| !receipts.is_open(*oldest)) {
             self.open.pop_front();
         }
-        self.open.push_back((offset, request.event));
+        self.open.push_back((publication.offset, request.event));
+    }
+
+    fn disown(&mut self, client: ClientId, device: DeviceNumber) {
+        match self.filtered.remove(&client) {
+            Some((filtered, _)) => debug_assert_eq!(filtered, device, "a connection has one device"),
+            None => self.devices.leave(device),
+        }
     }
 
     fn trim(&mut self) {

@@ -19,10 +19,12 @@
 //!   that are published in. The hub must not refuse what the store has accepted, so these channels count in their
 //!   namespace but are never refused. A channel without any publication exists only while it has a reader. While there
 //!   is no room, idle memory channels are removed early. History is bounded by each namespace, the tail by
-//!   [`TailBounds`], presence and proven devices by the connections, receipts by `receipt_event_count_max` (see
-//!   [`Receipts`]).
+//!   [`TailBounds`], presence, proven devices and what members want by the connections, receipts by
+//!   `receipt_event_count_max` (see [`Receipts`]).
 //! - Receipts of an event are opened under the channel's lock before fan-out, so they know which devices read the
-//!   channel at that moment.
+//!   channel at that moment and want the publication ([`Wishes`]).
+//! - Who joins and leaves is told through the tail too, so it is in order with the publications, and bounded like them.
+//!   A joiner is told of itself, because it reads from before its join. A leaver is not.
 //!
 //! Locks, in this order: a shard of the channel table, then a channel, then one of the counts, a mailbox or the
 //! receipts. Within the receipts: the events, then one event. The lock of visibility is held without these two.
@@ -32,13 +34,14 @@ mod clock;
 mod mailbox;
 mod presence;
 mod receipts;
+mod wishes;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication};
-use tidings_stream::{HistoryFilter, TailBounds};
+use tidings_stream::{Gap, HistoryFilter, TailBounds};
 use tidings_telemetry::panics::lock;
 use tidings_types::{ChannelName, DeviceNumber, Epoch, Offset, StreamPosition, Timestamp, Variant};
 
@@ -47,6 +50,7 @@ pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom,
 pub use clock::process_micros;
 pub use mailbox::Mailbox;
 pub use receipts::{EventReceipts, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, ReceiptSummary, Receipts};
+pub use wishes::Wishes;
 
 /// The hub's settings.
 #[derive(Debug, Clone)]
@@ -70,6 +74,9 @@ pub enum HubError {
     /// The channel's namespace is not configured.
     #[error("channel {0} is in a namespace that is not in the configuration (channel.namespaces)")]
     UnknownNamespace(ChannelName),
+    /// A reader wanted to subscribe only if it can resume, and what it missed is not available.
+    #[error(transparent)]
+    Gap(#[from] Gap),
     /// There is no room for another channel.
     #[error("channel {channel} cannot be created: there are {limit} channels, the limit of {setting}")]
     ChannelLimit {
@@ -278,14 +285,22 @@ impl Hub {
     /// Adds a reader on an edge loop and, with `resume`, reads what it has missed, in one step.
     ///
     /// # Errors
-    /// When the namespace is unknown or there is no room for a new channel.
+    /// When the namespace is unknown, there is no room for a new channel, or the reader cannot resume and must.
     pub fn subscribe(
         &self,
         name: &ChannelName,
         member: &Member,
         resume: Option<&ResumeFrom>,
     ) -> Result<Subscribed, HubError> {
-        self.with_channel(name, Creation::Asked, |channel| channel.subscribe(member, resume, &self.receipts))
+        let subscribed = self.with_channel(name, Creation::Asked, |channel| {
+            channel.subscribe(member, resume, &self.receipts, |loop_id, channel| self.wake(loop_id, channel))
+        })?;
+        if subscribed.is_err()
+            && let Some(channel) = self.existing(name)
+        {
+            self.remove_if_unused(&channel); // It may have been created for this reader.
+        }
+        Ok(subscribed?)
     }
 
     /// Removes a subscriber; `device` is that of its subscription, unless it was disowned. A channel without readers
@@ -298,9 +313,13 @@ impl Hub {
         device: Option<DeviceNumber>,
         variant: Variant,
     ) {
-        if !channel.unsubscribe(loop_id, client, device, variant) {
-            return;
+        let wake = |loop_id, channel| self.wake(loop_id, channel);
+        if channel.unsubscribe(loop_id, client, device, variant, wake) {
+            self.remove_if_unused(channel);
         }
+    }
+
+    fn remove_if_unused(&self, channel: &Arc<Channel>) {
         let mut shard = lock(self.shard(channel.name()));
         let is_there = shard.get(channel.name()).is_some_and(|known| Arc::ptr_eq(known, channel));
         if is_there && channel.sweep_if_unused() {

@@ -7,6 +7,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use tidings_types::{Json, Offset};
 
+use crate::filter::UnreadFilter;
 use crate::token::Token;
 
 /// One command; its answer carries the same id.
@@ -83,12 +84,15 @@ pub struct SubscribeRequest {
     /// Whether the client wants to resume later.
     #[serde(default, deserialize_with = "or_default")]
     pub recoverable: bool,
+    /// Whether the client wants to be told who joins and leaves.
+    #[serde(default, deserialize_with = "or_default")]
+    pub join_leave: bool,
     /// The delta format that the client understands.
     #[serde(default, deserialize_with = "or_default")]
     pub delta: String,
-    /// Whether the client wants a tags filter.
-    #[serde(default, rename = "tf", deserialize_with = "is_present")]
-    pub has_tags_filter: bool,
+    /// Which publications the client wants; `None`: all.
+    #[serde(default, rename = "tf", deserialize_with = "unread_filter")]
+    pub tags_filter: Option<UnreadFilter>,
     /// Bit 1: the client understands numeric channel ids. Bit 2: it wants error 112 instead of an unrecovered
     /// subscription.
     #[serde(default, deserialize_with = "or_default")]
@@ -193,7 +197,9 @@ impl WireCommand {
     }
 }
 
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
@@ -202,6 +208,6 @@ fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Resu
     T::deserialize(deserializer).map(Some)
 }
 
-fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    Option::<IgnoredAny>::deserialize(deserializer).map(|value| value.is_some())
+fn unread_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<UnreadFilter>, D::Error> {
+    Option::<Json>::deserialize(deserializer).map(|json| json.map(UnreadFilter::Json))
 }

@@ -16,15 +16,15 @@
 //! bytes, and these bytes must be JSON. The transport matters only for what stands around a message ([`frame`](fn@frame)),
 //! and for pushes, which are messages of their own on a unidirectional transport.
 //!
-//! These features are refused with the protocol's code for it: server-side
-//! subscriptions, map subscriptions, delta compression, tags filters, join and leave by option, and RPC to the
-//! application. The only RPC method, [`RPC_VISIBLE`], is for the server itself.
+//! These features are refused with the protocol's code for it: server-side subscriptions, map subscriptions, delta
+//! compression, and RPC to the application. The only RPC method, [`RPC_VISIBLE`], is for the server itself.
 
 mod client;
 mod code;
 mod command;
 mod emulation;
 mod fields;
+mod filter;
 mod frame;
 mod framing;
 mod introduction;
@@ -43,6 +43,7 @@ pub use command::{
     ClientPosition, Command, ConnectRequest, HistoryRequest, PublishRequest, Request, RpcRequest, SubscribeRequest,
 };
 pub use emulation::{EmulationError, EmulationRequest, NoSessionIdError, SessionId};
+pub use filter::{FILTER_BYTES_MAX, FILTER_COUNT_MAX, FILTER_DEPTH_MAX, FilterError, TagsFilter, UnreadFilter};
 pub use frame::{Commands, FRAME_COMMAND_COUNT_MAX, FrameError, parse_frame};
 pub use framing::frame;
 pub use introduction::{
@@ -51,7 +52,7 @@ pub use introduction::{
 pub use namespace::{NamespaceOptions, Namespaces};
 pub use pattern::{PatternError, TextPattern};
 pub use protobuf::ProtobufError;
-pub use publication::{Publication, Tags};
+pub use publication::Publication;
 pub use reply::{
     ConnectResult, ExpiryResult, Push, Reply, SubscribeResult, VisibleResult, encode_publication_push, encode_push,
     encode_reply, ping,
@@ -60,3 +61,4 @@ pub use session::{
     CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Effect, Expired, HISTORY_PUBLICATION_COUNT_MAX, HistoryFound, Session,
     SessionConfig, SubscribeEffect, SubscribeTicket, Subscribed, Ticket,
 };
+pub use tidings_types::Tags;

@@ -25,6 +25,12 @@ pub struct NamespaceOptions {
     pub allow_recovery: bool,
     /// Whether the subscribers of a channel can be listed.
     pub presence: bool,
+    /// Whether subscribers that ask for it, and may see presence, are told who joins and leaves.
+    pub join_leave: bool,
+    /// Whether all subscribers are told who joins and leaves; nothing without `join_leave`.
+    pub force_push_join_leave: bool,
+    /// Whether clients may choose publications by their tags.
+    pub allow_tags_filter: bool,
     /// Clients with a user may subscribe without a token.
     pub allow_subscribe_for_client: bool,
     /// Clients without a user may, too.
@@ -60,6 +66,9 @@ impl NamespaceOptions {
             force_recovery: false,
             allow_recovery: false,
             presence: false,
+            join_leave: false,
+            force_push_join_leave: false,
+            allow_tags_filter: false,
             allow_subscribe_for_client: false,
             allow_subscribe_for_anonymous: false,
             allow_publish_for_client: false,

@@ -1,13 +1,11 @@
 //! A publication in the protocol: data, the client that published it, labels, and its offset in the channel.
 //!
 //! It is encoded here, once per channel or reply, and then shared. The component that accepts data and tags bounds
-//! them. Data and the texts of tags do not show in `Debug`.
+//! them. Data and tags do not show in `Debug`.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
-use tidings_types::{Json, Offset, ReceiptRequest};
+use tidings_types::{Json, Offset, ReceiptRequest, Tags};
 
 use crate::ClientInfo;
 use crate::fields::Fields;
@@ -47,39 +45,5 @@ impl Publication {
         if !self.tags.is_empty() {
             fields.map(("tags", 7), self.tags.iter(), |entry, field, value| entry.text_always(field, value));
         }
-    }
-}
-
-/// Labels of a publication, shared by its clones; without labels nothing is allocated.
-#[derive(Clone, PartialEq, Eq, Default)]
-pub struct Tags(Option<Arc<BTreeMap<String, String>>>);
-
-impl Tags {
-    /// The label with this name.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.as_ref()?.get(name).map(String::as_str)
-    }
-
-    /// Whether there are no labels.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    /// All labels, ordered by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().flat_map(|tags| tags.iter()).map(|(name, value)| (name.as_str(), value.as_str()))
-    }
-}
-
-impl From<BTreeMap<String, String>> for Tags {
-    fn from(tags: BTreeMap<String, String>) -> Self {
-        Self((!tags.is_empty()).then(|| Arc::new(tags)))
-    }
-}
-
-// Tags are text of the application, which must never appear in a log.
-impl fmt::Debug for Tags {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tags({})", self.iter().count())
     }
 }

@@ -8,17 +8,31 @@
 //! A frame holds the publication once for each [`Variant`] that has readers at that moment. A reader begins at the end of
 //! the tail. So every frame that it reads was added while it was there, and has its variant. The bytes of all variants of
 //! a frame are counted together, here and in [`Tail::read`].
+//!
+//! Not every frame is for every reader ([`FrameKind`]). A reader decides for itself, and passes over the others.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tidings_buffer::{Bounds, Lagged, Log};
-use tidings_types::{JournalPosition, Variant};
+use tidings_types::{JournalPosition, Tags, Variant};
 
-/// One publication as it stands on the wire, encoded once for each variant and shared by all readers.
+/// What a frame tells, which decides for which readers it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FrameKind {
+    /// A publication with these tags: for the readers whose filter it matches.
+    Publication(Tags),
+    /// Somebody has joined or left: for the readers that asked for it.
+    JoinLeave,
+}
+
+/// One message about the channel as it stands on the wire, encoded once for each variant and shared by all readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The bytes of each variant that has readers, in any order: a few at most, so a search from the front is quick.
+    /// What it tells.
+    pub kind: FrameKind,
+    /// The bytes of each variant that has readers that want it, in any order: a few at most, so a search from the front is
+    /// quick.
     variants: Arc<[(Variant, Bytes)]>,
     /// When it was published, in microseconds of the process's own clock; used only to measure latency.
     pub published_micros: u64,
@@ -27,13 +41,14 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A publication of this moment, with the bytes for each variant that has readers.
+    /// A frame with the bytes for each variant that has readers.
     pub fn new(
+        kind: FrameKind,
         variants: impl IntoIterator<Item = (Variant, Bytes)>,
         published_micros: u64,
         receipt: Option<JournalPosition>,
     ) -> Self {
-        Self { variants: variants.into_iter().collect(), published_micros, receipt }
+        Self { kind, variants: variants.into_iter().collect(), published_micros, receipt }
     }
 
     /// The bytes for a reader of this variant; empty if there was none when the frame was made.
@@ -119,7 +134,8 @@ mod tests {
 
     fn frame(length: usize, index: u64) -> Frame {
         let variants = Format::ALL.map(Variant::websocket).into_iter().zip([length / 2, length - length / 2]);
-        Frame::new(variants.map(|(variant, length)| (variant, vec![0; length].into())), index, None)
+        let variants = variants.map(|(variant, length)| (variant, vec![0; length].into()));
+        Frame::new(FrameKind::Publication(Tags::default()), variants, index, None)
     }
 
     proptest! {

@@ -38,7 +38,10 @@ impl Server {
         self.hub
             .subscribe(
                 &ChannelName::new(channel).unwrap(),
-                &Member { loop_id, presence, device: None, variant: Variant::websocket(Format::Json) },
+                &Member {
+                    presence,
+                    ..Member::reader(loop_id, ClientId::from_random(1), Variant::websocket(Format::Json))
+                },
                 None,
             )
             .unwrap();

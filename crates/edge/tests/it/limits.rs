@@ -57,7 +57,14 @@ fn crowd(server: &Server, name: &str, count: u128) {
     for client in 0..count {
         let client = ClientId::from_random(client);
         let presence = Some(ClientInfo { user: "somebody".to_owned(), client, conn_info: None, chan_info: None });
-        server.hub.subscribe(&channel(name), &Member { loop_id, presence, device: None, variant: JSON }, None).unwrap();
+        server
+            .hub
+            .subscribe(
+                &channel(name),
+                &Member { presence, ..Member::reader(loop_id, ClientId::from_random(1), JSON) },
+                None,
+            )
+            .unwrap();
     }
 }
 

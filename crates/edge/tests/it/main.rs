@@ -25,6 +25,7 @@ mod panics;
 mod receipts;
 #[path = "../../../protocol/tests/it/schema.rs"]
 mod schema;
+mod selection;
 mod server;
 mod storm;
 mod streams;
@@ -196,7 +197,7 @@ async fn what_every_reader_has_is_forgotten() {
     let mut quick = [Client::subscribed(&server, "room").await, Client::subscribed(&server, "room").await];
     let (loop_id, _) = server.hub.loops().next().unwrap();
     let holds_last = || {
-        let member = Member { loop_id, presence: None, device: None, variant: JSON };
+        let member = Member::reader(loop_id, ClientId::from_random(1), JSON);
         let made = server.hub.subscribe(&server::channel("room"), &member, None).unwrap();
         let is_held = made.channel.fetch(made.next - 1, 1, &mut Vec::new()).is_ok();
         server.hub.unsubscribe(&made.channel, loop_id, ClientId::from_random(1), None, JSON);

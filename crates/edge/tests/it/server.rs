@@ -182,8 +182,13 @@ pub(crate) fn channel(name: &str) -> ChannelName {
 }
 
 pub(crate) fn publish(hub: &Hub, name: &str, data: &serde_json::Value) {
-    let publication =
-        Publication { offset: Offset(0), data: Json::of(data), info: None, tags: Tags::default(), receipt: None };
+    publish_tagged(hub, name, data, &[]);
+}
+
+pub(crate) fn publish_tagged(hub: &Hub, name: &str, data: &serde_json::Value, tags: &[(&str, &str)]) {
+    let tags = tags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let tags = tags.collect::<BTreeMap<_, _>>().into();
+    let publication = Publication { offset: Offset(0), data: Json::of(data), info: None, tags, receipt: None };
     hub.publish(&channel(name), NewPublication { publication, skip_history: false }, unix_now()).unwrap();
 }
 
@@ -199,6 +204,12 @@ fn namespaces() -> Namespaces {
         ("kept".to_owned(), kept(1000)),
         ("small".to_owned(), kept(1)),
         ("durable".to_owned(), NamespaceOptions { durable: true, ..kept(10) }),
+        ("picky".to_owned(), NamespaceOptions { durable: true, allow_tags_filter: true, ..kept(10) }),
+        ("lively".to_owned(), NamespaceOptions { join_leave: true, allow_tags_filter: true, ..kept(1000) }),
+        (
+            "told".to_owned(),
+            NamespaceOptions { join_leave: true, force_push_join_leave: true, ..NamespaceOptions::closed() },
+        ),
     ]);
     Namespaces::new(NamespaceOptions::closed(), named)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_hub::{Hub, HubConfig, HubError, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
+use tidings_hub::{Hub, HubConfig, HubError, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed, Wishes};
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_stream::{Frame, HistoryFilter, TailBounds};
 use tidings_types::{ChannelName, Epoch, Format, Json, Offset, StreamPosition, Timestamp, Transport, Variant};
@@ -53,7 +53,7 @@ fn loop_ids(hub: &Hub) -> Vec<LoopId> {
 }
 
 fn join(hub: &Hub, name: &str, resume: Option<ResumeFrom>) -> Subscribed {
-    let member = Member { loop_id: loop_ids(hub)[0], presence: None, device: None, variant: JSON };
+    let member = Member::reader(loop_ids(hub)[0], ClientId::from_random(1), JSON);
     hub.subscribe(&channel(name), &member, resume.as_ref()).unwrap()
 }
 
@@ -102,7 +102,8 @@ fn presence_lists_who_is_there_until_they_leave() {
         chan_info: None,
     };
     let join = |client, user| {
-        let member = Member { loop_id, presence: Some(info(client, user)), device: None, variant: JSON };
+        let member =
+            Member { presence: Some(info(client, user)), ..Member::reader(loop_id, ClientId::from_random(1), JSON) };
         hub.subscribe(&channel("here:1"), &member, None).unwrap()
     };
     let first = join(1, "ann");
@@ -153,7 +154,7 @@ fn a_namespace_has_its_own_limit() {
     join(&hub, "few:2", None);
     let setting = "the namespace's channel_count_max";
     let refused = |name| HubError::ChannelLimit { channel: channel(name), limit: 2, setting };
-    let member = Member { loop_id: loop_ids(&hub)[0], presence: None, device: None, variant: JSON };
+    let member = Member::reader(loop_ids(&hub)[0], ClientId::from_random(1), JSON);
     assert_eq!(hub.subscribe(&channel("few:3"), &member, None).unwrap_err(), refused("few:3"));
     assert_eq!(hub.is_first(&channel("few:3")), Err(refused("few:3")));
     assert_eq!((hub.is_first(&channel("few:1")), hub.is_first(&channel("few:2"))), (Ok(false), Ok(true)));
@@ -175,7 +176,7 @@ fn a_publication_is_encoded_once_for_each_variant_that_is_read() {
     let hub = hub(10);
     let loop_id = loop_ids(&hub)[0];
     let enter = |variant| {
-        let member = Member { loop_id, presence: None, device: None, variant };
+        let member = Member::reader(loop_id, ClientId::from_random(1), variant);
         hub.subscribe(&channel("here:1"), &member, None).unwrap()
     };
     let leave = |reader: &Subscribed, variant| {
@@ -203,6 +204,56 @@ fn a_publication_is_encoded_once_for_each_variant_that_is_read() {
     assert!(frames[1].bytes(SSE).starts_with(b"data: {"));
 }
 
+/// Joins and leaves are encoded only in the variants of those who want to know them, and wake their loops.
+#[test]
+fn who_joins_and_leaves_is_told_in_the_variants_of_those_who_asked() {
+    let hub = hub(10);
+    let (loop_id, mailbox) = hub.loops().next().unwrap();
+    let info = |number| ClientInfo {
+        user: "ann".into(),
+        client: ClientId::from_random(number),
+        conn_info: None,
+        chan_info: None,
+    };
+    let enter = |number, variant, joins| {
+        let client = ClientId::from_random(number);
+        let (announced, wishes) = (Some(info(number)), Wishes { filter: None, joins });
+        let member = Member { announced, wishes, ..Member::reader(loop_id, client, variant) };
+        hub.subscribe(&channel("news"), &member, None).unwrap()
+    };
+    let leave = |reader: &Subscribed, number, variant| {
+        hub.unsubscribe(&reader.channel, loop_id, ClientId::from_random(number), None, variant);
+    };
+    let first = enter(1, JSON, false);
+    mailbox.take(&mut Vec::new());
+    let second = enter(2, SSE, true);
+    let mut dirty = Vec::new();
+    mailbox.take(&mut dirty);
+    assert_eq!((dirty.len(), second.next), (1, 0), "the first join was told to nobody");
+    enter(3, JSON, false);
+    leave(&first, 1, JSON);
+    leave(&second, 2, SSE);
+    let mut frames = Vec::new();
+    second.channel.fetch(second.next, usize::MAX, &mut frames).unwrap();
+    let has: Vec<_> = frames.iter().map(|frame| [JSON, SSE].map(|variant| !frame.bytes(variant).is_empty())).collect();
+    assert_eq!(has, [[false, true]; 3], "two joins and a leave");
+    assert!(frames.iter().all(|frame| Wishes { filter: None, joins: true }.wants(frame)));
+    assert!(!frames.iter().any(|frame| Wishes::default().wants(frame)));
+}
+
+#[test]
+fn a_reader_that_must_resume_and_cannot_leaves_no_trace() {
+    let hub = hub(10);
+    let from = ResumeFrom { offset: Offset(7), epoch: None, limit: 10.into(), is_required: true };
+    let member = Member::reader(loop_ids(&hub)[0], ClientId::from_random(1), JSON);
+    let refused = hub.subscribe(&channel("kept:1"), &member, Some(&from));
+    assert!(matches!(refused, Err(HubError::Gap(gap)) if gap.top.offset == Offset(0)));
+    assert_eq!(hub.counts().channels, 0);
+    publish(&hub, "kept:1", 1);
+    assert!(hub.subscribe(&channel("kept:1"), &member, Some(&from)).is_err());
+    assert_eq!((hub.counts().channels, hub.counts().subscriptions), (1, 0));
+}
+
 #[test]
 fn a_channel_that_was_only_read_goes_with_its_last_reader() {
     let hub = hub(1);
@@ -220,7 +271,12 @@ fn a_channel_that_was_only_read_goes_with_its_last_reader() {
     }
     // Whoever comes back to it has missed nothing.
     let reader = join(&hub, "kept:1", None);
-    let from = ResumeFrom { offset: Offset(0), epoch: Some(reader.top.epoch.as_str().to_owned()), limit: 10.into() };
+    let from = ResumeFrom {
+        offset: Offset(0),
+        epoch: Some(reader.top.epoch.as_str().to_owned()),
+        limit: 10.into(),
+        is_required: false,
+    };
     leave(&reader);
     let resumed = join(&hub, "kept:1", Some(from.clone()));
     assert!(matches!(&resumed.recovery, Some(Recovery::Recovered(missed)) if missed.is_empty()));
@@ -257,7 +313,8 @@ fn who_is_present_is_told_only_within_the_bytes_of_an_answer() {
             conn_info: None,
             chan_info: None,
         };
-        let member = Member { loop_id: loop_ids(&hub)[0], presence: Some(info), device: None, variant: JSON };
+        let member =
+            Member { presence: Some(info), ..Member::reader(loop_ids(&hub)[0], ClientId::from_random(1), JSON) };
         hub.subscribe(&channel("here:1"), &member, None).unwrap();
     }
     assert_eq!(hub.presence_stats(&channel("here:1")), (20, 5));
@@ -310,7 +367,7 @@ fn durable_channels_do_not_count_and_exist_unpublished_only_while_read() {
     hub.publish_durable(&channel("durable:0"), Offset(1), publication(1), NOW).unwrap();
     hub.sweep(NOW);
     assert_eq!(hub.counts().channels, 2, "the memory channel and the published one");
-    let from = ResumeFrom { offset: Offset(0), epoch: None, limit: 10.into() };
+    let from = ResumeFrom { offset: Offset(0), epoch: None, limit: 10.into(), is_required: false };
     let Some(Recovery::Recovered(missed)) = join(&hub, "durable:0", Some(from)).recovery else { panic!("it is kept") };
     assert_eq!(missed.len(), 1);
 }
@@ -323,7 +380,7 @@ fn a_durable_channel_that_was_given_back_begins_behind_all_its_offsets() {
     hub.publish_durable(&name, Offset(1), publication(1), NOW).unwrap();
     hub.publish_durable(&name, Offset(2), publication(2), NOW).unwrap();
     let resume = |offset| {
-        let from = ResumeFrom { offset: Offset(offset), epoch: None, limit: 10.into() };
+        let from = ResumeFrom { offset: Offset(offset), epoch: None, limit: 10.into(), is_required: false };
         let reader = join(&hub, "durable:1", Some(from));
         hub.unsubscribe(&reader.channel, loop_id, client, None, JSON);
         (reader.top.offset.0, reader.recovery.unwrap())
@@ -395,7 +452,8 @@ fn no_gap_and_no_repeat_between_resume_and_live_while_writers_write() {
 
     let mut got = Vec::new();
     while got.len() < (WRITERS * EACH) as usize {
-        let from = ResumeFrom { offset: Offset(got.len() as u64), epoch: None, limit: usize::MAX.into() };
+        let from =
+            ResumeFrom { offset: Offset(got.len() as u64), epoch: None, limit: usize::MAX.into(), is_required: false };
         let reader = join(&hub, "kept:1", Some(from));
         let Some(Recovery::Recovered(missed)) = reader.recovery else { panic!("the history is long enough") };
         got.extend(missed.iter().map(|publication| publication.offset.0));

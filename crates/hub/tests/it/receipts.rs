@@ -227,8 +227,10 @@ fn a_change_between_looking_and_waiting_is_not_missed() {
 }
 
 fn enter(hub: &Hub, name: &str, device: u32) -> std::sync::Arc<tidings_hub::Channel> {
-    let member =
-        Member { loop_id: loop_ids(hub)[0], presence: None, device: Some(DeviceNumber(device)), variant: JSON };
+    let member = Member {
+        device: Some(DeviceNumber(device)),
+        ..Member::reader(loop_ids(hub)[0], ClientId::from_random(1), JSON)
+    };
     hub.subscribe(&channel(name), &member, None).unwrap().channel
 }
 
@@ -248,7 +250,7 @@ fn an_event_knows_the_proven_devices_that_read_its_channels_when_it_was_publishe
     let loop_id = loop_ids(&hub)[0];
     let one = enter(&hub, "durable:1", 7);
     enter(&hub, "durable:1", 7);
-    let mut anonymous = Member { loop_id, presence: None, device: None, variant: JSON };
+    let mut anonymous = Member::reader(loop_id, ClientId::from_random(1), JSON);
     hub.subscribe(&channel("durable:1"), &anonymous, None).unwrap();
     enter(&hub, "durable:2", 9);
     publish(&hub, "durable:1", 1, 1);
@@ -259,7 +261,7 @@ fn an_event_knows_the_proven_devices_that_read_its_channels_when_it_was_publishe
     hub.unsubscribe(&one, loop_id, client(1), Some(DeviceNumber(7)), JSON);
     publish(&hub, "durable:1", 2, 2);
     assert_eq!(readers(&hub, 2), [7], "its other connection is still there");
-    one.disown(DeviceNumber(7));
+    one.disown(client(2), DeviceNumber(7));
     publish(&hub, "durable:1", 3, 3);
     assert_eq!(readers(&hub, 3), [0; 0]);
     hub.unsubscribe(&one, loop_id, client(2), None, JSON);
@@ -291,8 +293,9 @@ fn what_is_restored_opens_no_receipts() {
     let publication =
         |offset| Publication { receipt: Some(request(offset, ReceiptPolicy::Any)), ..publication(offset) };
     hub.restore(&channel("durable:1"), Offset(2), vec![publication(1), publication(2)], NOW).unwrap();
-    let from = ResumeFrom { offset: Offset(0), epoch: None, limit: 100.into() };
-    let member = Member { loop_id: loop_ids(&hub)[0], presence: None, device: Some(DeviceNumber(7)), variant: JSON };
+    let from = ResumeFrom { offset: Offset(0), epoch: None, limit: 100.into(), is_required: false };
+    let member =
+        Member { device: Some(DeviceNumber(7)), ..Member::reader(loop_ids(&hub)[0], ClientId::from_random(1), JSON) };
     for _ in 0..2 {
         let made = hub.subscribe(&channel("durable:1"), &member, Some(&from)).unwrap();
         assert!(matches!(&made.recovery, Some(Recovery::Recovered(publications)) if publications.len() == 2));
@@ -309,8 +312,9 @@ fn who_resumes_is_told_which_publications_still_collect_receipts() {
             offset: Offset(0),
             epoch: Some(epoch.as_str().to_owned()),
             limit: 100.into(),
+            is_required: false,
         });
-        let member = Member { loop_id: loop_ids(&hub)[0], presence: None, device: None, variant: JSON };
+        let member = Member::reader(loop_ids(&hub)[0], ClientId::from_random(1), JSON);
         let made = hub.subscribe(&channel("durable:1"), &member, from.as_ref()).unwrap();
         made.receipts.iter().map(|(offset, event)| (offset.0, event.event().0)).collect::<Vec<_>>()
     };

@@ -1,8 +1,8 @@
 //! One command as a Protobuf message, with the field numbers of Centrifugo's schema.
 //!
 //! Unknown fields are skipped. A field that comes twice counts as Protobuf says: the last value, and of messages all
-//! their fields together. Of the messages in a request only the position of a history request is read; a tags filter is
-//! only noticed. So three levels are read, however deep a message is.
+//! their fields together. Of the messages in a request only the position of a history request is read here; a tags filter
+//! is copied and read later, within its own bounds (`filter`). So three levels are read, however deep a message is.
 //!
 //! Payloads are bytes in Protobuf, and JSON in this server. Bytes that are not JSON, or JSON that is nested too deeply,
 //! count as absent: a publication and an RPC without data are refused with error 107, and connect data is ignored.
@@ -14,6 +14,7 @@ use crate::command::{
     ClientPosition, ConnectRequest, HistoryRequest, PublishRequest, RpcRequest, SubscribeRequest, WireChannel,
     WireCommand,
 };
+use crate::filter::UnreadFilter;
 use crate::protobuf::{ProtobufError, Values};
 use crate::token::Token;
 
@@ -69,8 +70,14 @@ fn subscribe(request: &mut SubscribeRequest, message: &[u8]) -> Result<(), Proto
             7 => request.offset = value.varint()?,
             9 => request.positioned = value.flag()?,
             10 => request.recoverable = value.flag()?,
+            11 => request.join_leave = value.flag()?,
             12 => request.delta = value.text()?.to_owned(),
-            13 => request.has_tags_filter = value.bytes().map(|_| true)?,
+            13 => {
+                let unread = request.tags_filter.get_or_insert(UnreadFilter::Protobuf(Vec::new()));
+                if let UnreadFilter::Protobuf(message) = unread {
+                    message.extend_from_slice(value.bytes()?);
+                }
+            }
             14 => request.flag = value.varint()? as i64,
             15 => request.kind = value.varint()? as i32,
             _ => {}

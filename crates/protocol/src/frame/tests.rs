@@ -5,6 +5,7 @@ use tidings_types::{JSON_DEPTH_MAX, Json, Offset};
 
 use super::*;
 use crate::command::{ClientPosition, Request};
+use crate::filter::UnreadFilter;
 
 fn commands(frame: &str) -> Vec<Result<Command, FrameError>> {
     parse_frame(Format::Json, frame.as_bytes()).collect()
@@ -54,7 +55,8 @@ fn fields_are_read_null_is_absent_and_unknown_ones_are_skipped() {
         panic!("not a subscribe")
     };
     assert!(request.token.is_empty() && request.recover && request.recoverable && !request.positioned);
-    assert!(request.has_tags_filter);
+    assert!(request.join_leave);
+    assert_eq!(request.tags_filter, Some(UnreadFilter::Json(Json::of(&serde_json::json!({"op": "and"})))));
     assert_eq!((&*request.channel, &*request.epoch, request.offset), ("a", "e", 9));
     assert_eq!((request.flag, request.kind, &*request.delta), (3, 1, "fossil"));
 

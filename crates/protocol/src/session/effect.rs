@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
 
-use crate::{ClientInfo, ClientPosition, Disconnect, Introduction, NamespaceOptions, Publication};
+use crate::{ClientInfo, ClientPosition, Disconnect, Introduction, NamespaceOptions, Publication, TagsFilter};
 
 /// What the driver has to do for one command.
 #[must_use = "the client gets no answer if the effect is dropped"]
@@ -150,6 +150,12 @@ pub struct SubscribeEffect {
     pub positioned: bool,
     /// The client's entry in the channel's presence; `None`: no entry.
     pub presence: Option<ClientInfo>,
+    /// What the others are told when the client joins and leaves; `None`: nothing.
+    pub announced: Option<ClientInfo>,
+    /// Whether the client is told who joins and leaves.
+    pub hears_joins: bool,
+    /// Which publications the client wants; `None`: all. This is also true of those that it has missed.
+    pub filter: Option<Arc<TagsFilter>>,
 }
 
 /// One unanswered subscribe command, with the part of the answer that the session knows.
@@ -171,8 +177,8 @@ pub struct SubscribeTicket {
 pub struct Subscribed<'a> {
     /// The channel's top when the subscription began; `None` for channels without positions.
     pub top: Option<StreamPosition>,
-    /// Every publication after the requested position up to `top`, oldest first; `None` if there was nothing to resume
-    /// or some of them are gone.
+    /// Every publication after the requested position up to `top` that the client wants, oldest first; `None` if there
+    /// was nothing to resume or some of them are gone.
     pub recovered: Option<&'a [Publication]>,
 }
 

@@ -1,5 +1,7 @@
 //! The part of a session that is about its subscriptions: begin, end, refresh, expire.
 
+use std::sync::Arc;
+
 use tidings_types::{ChannelName, Offset, StreamPosition, Timestamp};
 
 use super::effect::{Effect, Expired, SubscribeEffect, SubscribeTicket, Subscribed, Ticket};
@@ -9,7 +11,7 @@ use super::{CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Refusal, Session, bad_reques
 use crate::command::{ClientPosition, SubscribeRequest};
 use crate::reply::{ExpiryResult, Push, Reply, SubscribeResult, encode_push};
 use crate::token::{SubscriptionClaims, Token, TokenError};
-use crate::{Disconnect, ErrorCode, NamespaceOptions, Unsubscribe};
+use crate::{Disconnect, ErrorCode, NamespaceOptions, TagsFilter, Unsubscribe};
 
 /// Flag of a subscribe request: answer with error 112 instead of an unrecovered subscription.
 const FLAG_UNRECOVERED_IS_ERROR: i64 = 2;
@@ -37,9 +39,10 @@ impl Session {
         }
         let recovered = subscribed.recovered.filter(|_| ticket.was_recovering && ticket.recoverable);
         let position = subscribed.top.filter(|_| ticket.positioned).map(|top| match recovered {
-            // The recovered publications move the client on from its requested position.
-            Some(_) => StreamPosition { offset: ticket.requested_offset, ..top },
-            None => top,
+            // The recovered publications move the client on from its requested position. If there is none, it either
+            // has all, or wants none of what it missed.
+            Some([_, ..]) => StreamPosition { offset: ticket.requested_offset, ..top },
+            Some([]) | None => top,
         });
         let result = SubscribeResult {
             expiry: ExpiryResult::until(ticket.expires_at, now),
@@ -96,9 +99,7 @@ impl Session {
     ) -> Result<Effect, Refusal> {
         let (channel, options) = self.subscribable(&request)?;
         let claims = self.authorize(&request, &channel, &options, now)?;
-        if request.has_tags_filter {
-            return Err(ErrorCode::BadRequest.into());
-        }
+        let filter = read_filter(&request, &options)?;
         if claims.as_ref().and_then(|claims| claims.expires_at).is_some_and(|at| at <= now) {
             return Err(ErrorCode::Expired.into());
         }
@@ -118,6 +119,11 @@ impl Session {
             unrecovered_is_error: request.flag & FLAG_UNRECOVERED_IS_ERROR != 0,
             positioned,
             presence: presence.then(|| self.info(&channel)),
+            announced: options.join_leave.then(|| self.info(&channel)),
+            hears_joins: options.join_leave
+                && (options.force_push_join_leave
+                    || request.join_leave && self.allows_as(true, &Allowed::presence(&options), &channel)),
+            filter,
             ticket: SubscribeTicket {
                 id: ticket.id,
                 channel: channel.clone(),
@@ -257,4 +263,13 @@ impl Session {
         let result = ExpiryResult::until(claims.expires_at, now);
         Ok(Effect::Reply(self.reply(ticket.id, &Reply::SubRefresh(result))))
     }
+}
+
+/// The tags filter of a request, if the channel allows one.
+fn read_filter(request: &SubscribeRequest, options: &NamespaceOptions) -> Result<Option<Arc<TagsFilter>>, ErrorCode> {
+    let Some(unread) = &request.tags_filter else { return Ok(None) };
+    if !options.allow_tags_filter {
+        return Err(ErrorCode::BadRequest);
+    }
+    TagsFilter::read(unread).map(|filter| Some(Arc::new(filter))).map_err(|_| ErrorCode::BadRequest)
 }

@@ -51,6 +51,11 @@ fn config() -> SessionConfig {
         ("open", open),
         ("users", NamespaceOptions { allow_subscribe_for_anonymous: false, ..open }),
         ("forced", NamespaceOptions { force_recovery: true, ..open }),
+        ("picky", NamespaceOptions { allow_tags_filter: true, ..open }),
+        ("lively", NamespaceOptions { join_leave: true, allow_presence_for_subscriber: true, ..open }),
+        ("hidden", NamespaceOptions { join_leave: true, ..open }),
+        ("told", NamespaceOptions { join_leave: true, force_push_join_leave: true, ..open }),
+        ("quiet", NamespaceOptions { force_push_join_leave: true, allow_presence_for_subscriber: true, ..open }),
         ("recovery", NamespaceOptions { allow_recovery: true, ..open }),
         ("forgetful", NamespaceOptions { allow_recovery: true, force_recovery: true, history_size: 0, ..open }),
         (
@@ -316,6 +321,35 @@ fn subscribe_checks_in_the_protocols_order() {
 }
 
 #[test]
+fn joins_and_leaves_are_told_to_clients_that_ask_and_may_see_presence() {
+    for (channel, asks, is_announced, hears) in [
+        ("lively:a", true, true, true),
+        ("lively:a", false, true, false),
+        ("hidden:a", true, true, false),
+        ("told:a", false, true, true),
+        ("quiet:a", true, false, false),
+        ("open:a", true, false, false),
+    ] {
+        let request = format!(r#""channel":"{channel}","join_leave":{asks}"#);
+        let effect = subscribe_effect(&mut session("42"), &request);
+        assert_eq!((effect.announced.is_some(), effect.hears_joins), (is_announced, hears), "{request}");
+    }
+    let effect = subscribe_effect(&mut session(""), r#""channel":"lively:a","join_leave":true"#);
+    assert!(!effect.hears_joins, "an anonymous client may not see presence here");
+}
+
+#[test]
+fn a_tags_filter_is_read_where_it_is_allowed() {
+    let wants = r#""tf":{"key":"kind","cmp":"eq","val":"goal"}"#;
+    let effect = subscribe_effect(&mut session("42"), &format!(r#""channel":"picky:a",{wants}"#));
+    assert!(effect.filter.is_some());
+    let refused =
+        [r#"{"key":"kind"}"#, "[]", "{}"].map(|tf| format!(r#""subscribe":{{"channel":"picky:a","tf":{tf}}}"#));
+    refused.iter().for_each(|command| check(&mut session("42"), &[(command, "error 107")]));
+    check(&mut session("42"), &[(&format!(r#""subscribe":{{"channel":"open:a",{wants}}}"#), "error 107")]);
+}
+
+#[test]
 fn insecure_opens_everything_but_private_channels() {
     let mut session = new_session(SessionConfig { insecure: true, ..config() });
     run(&mut session, r#"{"id":1,"connect":{}}"#);
@@ -430,7 +464,8 @@ fn recovery_echoes_the_requested_offset_and_says_what_came_of_it() {
             Some(&missed[..]),
             r#""epoch":"AAAAAAAA","publications":[{"data":8,"offset":8},{"data":9,"offset":9}],"recovered":true,"offset":7,"positioned":true,"was_recovering":true}}"#,
         ),
-        (Some(&[][..]), r#""epoch":"AAAAAAAA","recovered":true,"offset":7,"positioned":true,"was_recovering":true}}"#),
+        // It wants nothing of what it missed, so no publication would move it on.
+        (Some(&[][..]), r#""epoch":"AAAAAAAA","recovered":true,"offset":9,"positioned":true,"was_recovering":true}}"#),
         (None, r#""epoch":"AAAAAAAA","offset":9,"positioned":true,"was_recovering":true}}"#),
     ] {
         let mut session = session("42");

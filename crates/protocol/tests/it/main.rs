@@ -12,7 +12,7 @@ use prost::Message as _;
 use tidings_protocol::token::Token;
 use tidings_protocol::{
     ClientId, ClientInfo, Command, ConnectResult, Disconnect, ErrorCode, ExpiryResult, FRAME_COMMAND_COUNT_MAX,
-    FrameError, ProtobufError, Publication, Push, Reply, Request, SessionId, SubscribeResult, Unsubscribe,
+    FrameError, ProtobufError, Publication, Push, Reply, Request, SessionId, SubscribeResult, UnreadFilter, Unsubscribe,
     VisibleResult, encode_publication_push, encode_push, encode_reply, parse_frame, ping,
 };
 use tidings_types::{ChannelName, DeviceId, Epoch, Format, JSON_DEPTH_MAX, Json, Offset, StreamPosition, Variant};
@@ -54,7 +54,11 @@ fn told(command: &Command) -> schema::Command {
                 positioned: request.positioned,
                 recoverable: request.recoverable,
                 delta: request.delta.clone(),
-                tf: request.has_tags_filter.then(schema::FilterNode::default),
+                join_leave: request.join_leave,
+                tf: request.tags_filter.as_ref().map(|unread| match unread {
+                    UnreadFilter::Json(json) => serde_json::from_slice(json.bytes()).unwrap(),
+                    UnreadFilter::Protobuf(message) => schema::FilterNode::decode(&**message).unwrap(),
+                }),
                 flag: request.flag,
                 r#type: request.kind,
                 ..Default::default()
@@ -102,8 +106,7 @@ fn read_part(mut command: schema::Command) -> schema::Command {
         *request = schema::ConnectRequest { token, data, ..Default::default() };
     }
     if let Some(request) = &mut command.subscribe {
-        request.tf = request.tf.take().map(|_| schema::FilterNode::default());
-        (request.join_leave, request.data) = (false, Vec::new());
+        request.data = Vec::new();
         (request.phase, request.cursor, request.limit, request.asc) = (0, String::new(), 0, false);
     }
     if let Some(request) = &mut command.publish {

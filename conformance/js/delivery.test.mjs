@@ -1,0 +1,86 @@
+// What a subscriber gets besides plain publications: joins and leaves, a choice by tags.
+
+import assert from "node:assert/strict";
+import { after, before } from "node:test";
+
+import { Server, Wire, fresh, numbers, subscribed, test, until } from "./harness.mjs";
+
+let server;
+before(async () => (server = await Server.start()));
+after(() => server?.stop());
+
+const options = { timeout: 60_000 };
+
+const data = (sub) => sub.seen.map((publication) => publication.data);
+const offsets = (sub) => sub.seen.map((publication) => publication.offset);
+
+test("who joins and leaves is told to those who asked", options, async (t) => {
+  const channel = fresh("lively");
+  const told = [];
+  const client = await server.connected(t);
+  const sub = client.newSubscription(channel, { joinLeave: true });
+  sub.on("join", ({ info }) => told.push(["join", info.client]));
+  sub.on("leave", ({ info }) => told.push(["leave", info.client]));
+  sub.subscribe();
+  await until("it is told of its own join", () => told.length === 1);
+  const other = await server.connected(t);
+  let otherIsTold = 0;
+  const plain = await subscribed(other, channel);
+  plain.on("join", () => otherIsTold++);
+  plain.on("leave", () => otherIsTold++);
+  await until("the other has joined", () => told.length === 2);
+  const third = await server.connected(t);
+  await subscribed(third, channel);
+  await until("the third has joined", () => told.length === 3);
+  const clients = (await sub.presence()).clients;
+  const joined = told.map(([, id]) => id);
+  assert.deepEqual(new Set(joined), new Set(Object.keys(clients)));
+  third.disconnect();
+  plain.unsubscribe();
+  await until("both have left", () => told.length === 5);
+  assert.deepEqual(told.map(([kind]) => kind), ["join", "join", "join", "leave", "leave"]);
+  assert.deepEqual(new Set(told.slice(3).map(([, id]) => id)), new Set(joined.slice(1)));
+  assert.equal(otherIsTold, 0);
+});
+
+test("a filter chooses by tags, live and what was missed", options, async (t) => {
+  const wire = await Wire.to(t, server);
+  const channel = fresh("lively");
+  const tagsFilter = {
+    op: "and",
+    nodes: [
+      { key: "kind", cmp: "in", vals: ["goal", "card"] },
+      { op: "not", nodes: [{ key: "minute", cmp: "lt", val: "45" }] },
+    ],
+  };
+  const sub = await subscribed(await server.connected(t, {}, wire), channel, { tagsFilter });
+  const all = await subscribed(await server.connected(t), channel);
+  const publish = async (minute, kind) => server.publish(channel, minute, { tags: { kind, minute: `${minute}` } });
+  const kinds = ["goal", "corner", "card"];
+  for (const minute of numbers(60)) {
+    await publish(minute, kinds[minute % 3]);
+  }
+  const wanted = numbers(60).filter((minute) => minute >= 45 && minute % 3 !== 1);
+  await until("all are there", () => all.seen.length === 60 && sub.seen.length >= wanted.length);
+  assert.deepEqual(data(sub), wanted);
+  assert.deepEqual(offsets(sub), wanted);
+
+  wire.close();
+  for (const minute of [61, 62, 63, 64]) {
+    await publish(minute, kinds[minute % 3]);
+  }
+  wire.open();
+  await until("it is back", () => sub.joined.length === 2);
+  assert.equal(sub.joined[1].recovered, true);
+  await publish(66, "goal");
+  await until("life goes on", () => data(sub).at(-1) === 66);
+  assert.deepEqual(data(sub).slice(wanted.length), [62, 63, 66]);
+});
+
+test("a filter is refused where filters are not allowed", options, async (t) => {
+  const client = await server.connected(t);
+  const sub = client.newSubscription(fresh("chat"), { tagsFilter: { key: "kind", cmp: "eq", val: "goal" } });
+  const code = new Promise((resolve) => sub.on("unsubscribed", (context) => resolve(context.code)));
+  sub.subscribe();
+  assert.equal(await code, 107);
+});

@@ -1,0 +1,224 @@
+//! Not every reader gets every frame: who joins and leaves is told to those who asked, and a tags filter chooses
+//! publications.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tidings_types::Format;
+
+use crate::client::Client;
+use crate::server::{Asks, Options, Server, publish_tagged};
+
+const CHANNEL: &str = "lively:1";
+
+fn filter(val: &str) -> Value {
+    json!({"key": "kind", "cmp": "eq", "val": val})
+}
+
+async fn subscribed(server: &Server, request: Value) -> Client {
+    let mut client = Client::connected(server).await;
+    client.subscribe(request).await;
+    client
+}
+
+/// What was pushed: a publication's data, or `join` and `leave`.
+fn pushed(messages: &[Value]) -> Vec<Value> {
+    let told = |push: &Value| match push.get("pub") {
+        Some(publication) => publication["data"].clone(),
+        None => json!(["join", "leave"].into_iter().find(|kind| push.get(kind).is_some()).unwrap()),
+    };
+    messages.iter().filter_map(|message| message.get("push")).map(told).collect()
+}
+
+in_both!(who_joins_and_leaves_is_told_to_those_who_asked_in_order_with_publications);
+async fn who_joins_and_leaves_is_told_to_those_who_asked_in_order_with_publications(format: Format) {
+    let server = Server::start(Options::of(format)).await;
+    let mut asked = subscribed(&server, json!({"channel": CHANNEL, "join_leave": true})).await;
+    let own = asked.next().await;
+    assert_eq!(own["push"]["channel"], CHANNEL);
+    assert!(own["push"]["join"]["info"]["client"].is_string(), "the joiner is told of itself: {own}");
+    let mut plain = subscribed(&server, json!({"channel": CHANNEL})).await;
+    server.publish(CHANNEL, json!(1));
+    plain.send(json!({"id": 3, "unsubscribe": {"channel": CHANNEL}})).await;
+    plain.reply(3).await;
+    server.publish(CHANNEL, json!(2));
+    assert_eq!(pushed(&plain.flush().await), [json!(1)], "a leaver is not told of its leave");
+    drop(plain);
+    let mut other = subscribed(&server, json!({"channel": CHANNEL})).await;
+    drop(asked.next_push().await); // The join of `plain`.
+    assert_eq!(asked.next_push().await["pub"]["data"], 1);
+    assert!(asked.next_push().await["leave"]["info"]["client"].is_string());
+    assert_eq!(asked.next_push().await["pub"]["data"], 2);
+    assert!(asked.next_push().await.get("join").is_some());
+    other.pong().await; // Nobody has asked for it.
+    other.drain().await;
+    assert!(asked.next_push().await.get("leave").is_some(), "an end of the connection is a leave");
+    server.until("only publications count", || server.metric("tidings_edge_deliveries_total") == 3.0).await;
+}
+
+#[tokio::test]
+async fn a_namespace_may_tell_everybody_who_joins_and_leaves() {
+    let server = Server::start(Options::default()).await;
+    let mut first = subscribed(&server, json!({"channel": "told:1"})).await;
+    let second = subscribed(&server, json!({"channel": "told:1"})).await;
+    drop(second);
+    let kinds = [first.next_push().await, first.next_push().await, first.next_push().await];
+    assert!(kinds[0].get("join").is_some() && kinds[1].get("join").is_some() && kinds[2].get("leave").is_some());
+}
+
+in_both!(a_filter_chooses_publications_live_and_recovered);
+async fn a_filter_chooses_publications_live_and_recovered(format: Format) {
+    let server = Server::start(Options::of(format)).await;
+    let publish = |data: u64, kind| publish_tagged(&server.hub, CHANNEL, &json!(data), &[("kind", kind)]);
+    let mut goals = subscribed(&server, json!({"channel": CHANNEL, "tf": filter("goal")})).await;
+    let mut all = subscribed(&server, json!({"channel": CHANNEL})).await;
+    publish(1, "goal");
+    publish(2, "card");
+    server.publish(CHANNEL, json!(3));
+    publish(4, "goal");
+    assert_eq!(all.publications(4).await, [1, 2, 3, 4].map(|data| json!(data)));
+    for offset in [1, 4] {
+        let push = goals.next_push().await;
+        assert_eq!((&push["pub"]["data"], &push["pub"]["offset"]), (&json!(offset), &json!(offset)), "offsets jump");
+    }
+    server.until("only what was written counts", || server.metric("tidings_edge_deliveries_total") == 6.0).await;
+
+    let resume = |offset: u64, kind| json!({"channel": CHANNEL, "recover": true, "offset": offset, "epoch": goals.epoch, "tf": filter(kind)});
+    for (offset, kind, expected, position) in [(1, "goal", vec![4], 1), (0, "card", vec![2], 0), (2, "card", vec![], 4)]
+    {
+        let mut client = Client::connected(&server).await;
+        let reply = client.subscribe(resume(offset, kind)).await;
+        let publications = reply["publications"].as_array().cloned().unwrap_or_default();
+        let data: Vec<_> = publications.iter().map(|one| one["data"].as_u64().unwrap()).collect();
+        assert_eq!((data, &reply["recovered"]), (expected, &json!(true)));
+        assert_eq!(reply.get("offset").map_or(0, |offset| offset.as_u64().unwrap()), position);
+    }
+}
+
+#[tokio::test]
+async fn a_filter_needs_permission_and_sense() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::connected(&server).await;
+    for (id, request) in [
+        (2, json!({"channel": "kept:1", "tf": filter("goal")})),
+        (3, json!({"channel": CHANNEL, "tf": {"key": "kind", "cmp": "is", "val": "goal"}})),
+    ] {
+        client.send(json!({"id": id, "subscribe": request})).await;
+        assert_eq!(client.reply(id).await["error"]["code"], 107);
+    }
+}
+
+/// A device whose filter passes over an event has not received it, and nobody waits for its answer.
+#[tokio::test]
+async fn what_a_filter_passes_over_is_no_receipt() {
+    let server = Server::start(Options::default()).await;
+    let connect = |number: u32| {
+        let credential = format!("secret-{number}");
+        json!({"data": {"tidings": {"device": format!("phone-{number}"), "credential": credential, "visible": true}}})
+    };
+    let tagged = |cmp| json!({"channel": "picky:1", "tf": {"key": "kind", "cmp": cmp}});
+    let mut clients = Vec::new();
+    for (number, cmp) in [(1, "ex"), (2, "nex")] {
+        let mut client = Client::open(&server).await;
+        client.send(json!({"id": 1, "connect": connect(number)})).await;
+        client.reply(1).await;
+        let reply = client.subscribe(tagged(cmp)).await;
+        assert_eq!(reply["recoverable"], true);
+        clients.push(client);
+    }
+    let event = server.publish_event(1, Asks::Visible, "picky:1", 1);
+    assert_eq!(event.may_answer().iter().collect::<Vec<_>>(), [2]);
+    let [passed_over, reader] = &mut clients[..] else { unreachable!() };
+    assert_eq!(reader.next().await["push"]["pub"]["offset"], 1);
+    assert_eq!(reader.next().await, json!({}), "a ping");
+    reader.pong().await;
+    server.until("the receipt has come", || event.summary().received == 1).await;
+    assert_eq!(event.received().iter().collect::<Vec<_>>(), [2]);
+    assert_eq!((event.summary().written, passed_over.flush().await), (1, vec![]));
+
+    // It goes on behind the event, without the filter: that does not mean that it has the event.
+    let epoch = passed_over.epoch.clone();
+    passed_over.send(json!({"id": 5, "unsubscribe": {"channel": "picky:1"}})).await;
+    passed_over.reply(5).await;
+    let reply =
+        passed_over.subscribe(json!({"channel": "picky:1", "recover": true, "offset": 1, "epoch": epoch})).await;
+    assert_eq!(reply["recovered"], true);
+    assert_eq!(event.received().iter().collect::<Vec<_>>(), [2]);
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    /// A client comes, with a filter (`None`: all), perhaps told of joins.
+    Come(Option<usize>, bool),
+    Go(usize),
+    Publish(usize),
+}
+
+const KINDS: [&str; 3] = ["goal", "card", "end"];
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let action = prop_oneof![
+        3 => (prop::option::of(0..KINDS.len()), any::<bool>()).prop_map(|(kind, joins)| Action::Come(kind, joins)),
+        2 => any::<usize>().prop_map(Action::Go),
+        6 => (0..KINDS.len()).prop_map(Action::Publish),
+    ];
+    prop::collection::vec(action, 1..40)
+}
+
+struct Reader {
+    client: Client,
+    kind: Option<usize>,
+    joins: bool,
+    expected: Vec<Value>,
+}
+
+/// Readers of every kind that read nothing before the end, so that some lag: each has got what is for it, in order.
+async fn run(actions: Vec<Action>) {
+    let server = Server::start(Options::default()).await;
+    let block = "x".repeat(100_000);
+    let mut readers: Vec<Reader> = Vec::new();
+    let tell = |readers: &mut [Reader], what: &str| {
+        readers.iter_mut().filter(|reader| reader.joins).for_each(|reader| reader.expected.push(json!(what)));
+    };
+    for (number, action) in actions.into_iter().enumerate() {
+        match action {
+            Action::Come(kind, joins) => {
+                let mut request = json!({"channel": CHANNEL, "join_leave": joins});
+                kind.into_iter().for_each(|kind| request["tf"] = filter(KINDS[kind]));
+                readers.push(Reader { client: subscribed(&server, request).await, kind, joins, expected: Vec::new() });
+                tell(&mut readers, "join");
+            }
+            Action::Go(who) if !readers.is_empty() => {
+                let mut gone = readers.swap_remove(who % readers.len());
+                gone.client.send(json!({"id": 3, "unsubscribe": {"channel": CHANNEL}})).await;
+                gone.client.reply(3).await;
+                tell(&mut readers, "leave");
+            }
+            Action::Publish(kind) => {
+                publish_tagged(&server.hub, CHANNEL, &json!([number, block]), &[("kind", KINDS[kind])]);
+                for reader in readers.iter_mut().filter(|reader| reader.kind.is_none_or(|wanted| wanted == kind)) {
+                    reader.expected.push(json!([number, block]));
+                }
+            }
+            Action::Go(_) => {}
+        }
+    }
+    for Reader { client, expected, .. } in &mut readers {
+        let mut got = Vec::new();
+        while got.len() < expected.len() {
+            got.extend(pushed(&[client.next().await]));
+        }
+        got.extend(pushed(&client.flush().await));
+        let short = |what: &[Value]| what.iter().map(|one| one.get(0).unwrap_or(one).clone()).collect::<Vec<_>>();
+        assert_eq!(short(&got), short(expected));
+    }
+    server.shutdown().await;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn each_reader_gets_what_is_for_it_in_order(actions in actions()) {
+        tokio::runtime::Runtime::new().unwrap().block_on(run(actions));
+    }
+}

@@ -1,0 +1,31 @@
+//! What one subscriber wants of its channel.
+
+use std::sync::Arc;
+
+use tidings_protocol::TagsFilter;
+use tidings_stream::{Frame, FrameKind};
+use tidings_types::Tags;
+
+/// What one subscriber wants of its channel. The default is all publications and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wishes {
+    /// Which publications it wants; `None`: all.
+    pub filter: Option<Arc<TagsFilter>>,
+    /// Whether it wants to know who joins and leaves.
+    pub joins: bool,
+}
+
+impl Wishes {
+    /// Whether the frame is for this subscriber.
+    pub fn wants(&self, frame: &Frame) -> bool {
+        match &frame.kind {
+            FrameKind::Publication(tags) => self.wants_publication(tags),
+            FrameKind::JoinLeave => self.joins,
+        }
+    }
+
+    /// Whether it wants a publication with these tags.
+    pub fn wants_publication(&self, tags: &Tags) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.matches(tags))
+    }
+}
