@@ -84,3 +84,25 @@ test("a filter is refused where filters are not allowed", options, async (t) => 
   sub.subscribe();
   assert.equal(await code, 107);
 });
+
+test("a channel of states gives the latest to those who come, and to those who come back", options, async (t) => {
+  const channel = fresh("state");
+  const wire = await Wire.to(t, server);
+  const sub = await subscribed(await server.connected(t, {}, wire), channel);
+  await server.publish(channel, 1);
+  await until("it is there", () => sub.seen.length === 1);
+  wire.close();
+  for (const number of numbers(20)) {
+    await server.publish(channel, number + 1);
+  }
+  wire.open();
+  await until("it is back", () => sub.seen.length === 2);
+  assert.deepEqual(data(sub), [1, 21]);
+  assert.deepEqual([sub.joined[1].wasRecovering, sub.joined[1].recovered], [true, true]);
+
+  const late = await subscribed(await server.connected(t), channel);
+  await until("it has the state", () => late.seen.length === 1);
+  assert.deepEqual([data(late), offsets(late), late.joined[0].recovered], [[21], [21], true]);
+  await server.publish(channel, 22);
+  await until("life goes on", () => late.seen.length === 2 && sub.seen.length === 3);
+});

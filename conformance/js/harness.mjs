@@ -57,6 +57,12 @@ join_leave = true
 allow_tags_filter = true
 history_size = 100
 ${RECOVERABLE}
+# Each publication is the whole state.
+[channel.namespaces.state]
+history_size = 10
+force_recovery_mode = "cache"
+auto_cache_recover = true
+${RECOVERABLE}
 # Nobody is let in without a token.
 [channel.namespaces.closed]
 `;

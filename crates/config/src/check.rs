@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tidings_gateway::{Certificate, CertificateError, ClientCertificate};
 use tidings_gettext::{Plural, Template, TemplateError};
-use tidings_protocol::NamespaceOptions;
 use tidings_protocol::token::TokenKey;
+use tidings_protocol::{NamespaceOptions, RecoveryMode};
 use tidings_push::apns::check_app;
 use tidings_push::fcm::oauth::ServiceAccount;
 use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
@@ -336,6 +336,9 @@ impl Check<'_> {
         ];
         for (name, _) in needing.into_iter().filter(|(_, on)| *on && !size && !ttl) {
             self.problem(&format!("{path}.{name}"), "needs a history: set `history_size` and `history_ttl`");
+        }
+        if namespace.auto_cache_recover && namespace.force_recovery_mode == RecoveryMode::Stream {
+            self.problem(&format!("{path}.auto_cache_recover"), "needs `force_recovery_mode = \"cache\"`");
         }
         if namespace.force_push_join_leave && !namespace.join_leave {
             self.problem(&format!("{path}.force_push_join_leave"), "needs `join_leave = true`");
@@ -695,6 +698,8 @@ impl Namespace {
             durable: self.durable,
             force_recovery: self.force_recovery,
             allow_recovery: self.allow_recovery,
+            recovery_mode: self.force_recovery_mode,
+            auto_cache_recover: self.auto_cache_recover,
             presence: self.presence,
             join_leave: self.join_leave,
             force_push_join_leave: self.force_push_join_leave,

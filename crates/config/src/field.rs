@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use tidings_api::SubjectPattern;
-use tidings_protocol::TextPattern;
+use tidings_protocol::{RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern};
 
 use super::tree::{
@@ -324,7 +324,7 @@ macro_rules! leaf {
 
 leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
 leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, EventChannels, HeaderName, HostPort, LogFormat, Ramp, Scope);
-leaf!(Moment, OriginPattern, Secret, Sha256, SubjectPattern, Tag, TextPattern, WebUrl);
+leaf!(Moment, OriginPattern, RecoveryMode, Secret, Sha256, SubjectPattern, Tag, TextPattern, WebUrl);
 
 impl<T: Field> Field for Option<T> {
     const SHAPE: Shape = Shape::Optional(&T::SHAPE);

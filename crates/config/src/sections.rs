@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use tidings_api::SubjectPattern;
-use tidings_protocol::TextPattern;
+use tidings_protocol::{RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, TopicName};
 
 use super::field::section;
@@ -302,6 +302,13 @@ section! {
         force_recovery: bool = "false";
         /// Subscriptions resume if the client asks for it. Needs a history.
         allow_recovery: bool = "false";
+        /// What a client gets that comes back: all that it missed ("stream"), or only the latest publication if it does
+        /// not have it ("cache"), for channels in which each publication is the whole state. With "cache" the position from
+        /// which a client resumes does not count as a receipt.
+        force_recovery_mode: RecoveryMode = "stream";
+        /// A client that subscribes for the first time gets the latest publication, too, if its subscription is
+        /// recoverable. Needs `force_recovery_mode = "cache"`.
+        auto_cache_recover: bool = "false";
         /// The subscribers of a channel can be listed (presence).
         presence: bool = "false";
         /// Subscribers that ask for it, and that may list the subscribers, are told who joins and leaves. Meant for

@@ -174,6 +174,10 @@ fn relations_between_settings_are_checked() {
     );
     check(&history("durable = true\nforce_recovery = true\nhistory_size = 10\nhistory_ttl = \"1h\""), &[]);
     check(
+        "[channel.namespaces.n]\nauto_cache_recover = true",
+        &["t.toml:2:22: `channel.namespaces.n.auto_cache_recover`: needs `force_recovery_mode = \"cache\"`"],
+    );
+    check(
         "[channel.namespaces.n]\nforce_push_join_leave = true",
         &["t.toml:2:25: `channel.namespaces.n.force_push_join_leave`: needs `join_leave = true`"],
     );

@@ -12,7 +12,7 @@ use axum::http::HeaderName;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use tidings_api::{Rfc3339, SubjectPattern};
 use tidings_http1::Origin;
-use tidings_protocol::TextPattern;
+use tidings_protocol::{RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, Timestamp};
 
 /// How a value is spelt in TOML.
@@ -441,6 +441,8 @@ pub enum Ramp {
 }
 
 words!(Ramp: "\"none\" or \"minute\"", "none" => Ramp::None, "minute" => Ramp::Minute);
+
+words!(RecoveryMode: "\"stream\" or \"cache\"", "stream" => RecoveryMode::Stream, "cache" => RecoveryMode::Cache);
 
 words!(EventChannels: "\"first_subject\", \"all_subjects\" or \"none\"", "first_subject" => EventChannels::FirstSubject, "all_subjects" => EventChannels::AllSubjects, "none" => EventChannels::None);
 

@@ -315,8 +315,8 @@ impl Client {
     }
 
     /// The position from which a client resumes proves what it has: that is a receipt. For the publications in the
-    /// answer the client gets a ping. Where tags filters are allowed the position proves nothing, because an earlier
-    /// subscription of the client may have passed over some publications.
+    /// answer the client gets a ping. In some namespaces the client may have passed over publications before its position,
+    /// which then proves nothing.
     fn on_resumed(&self, state: &mut LoopState, resume: &ResumeFrom, made: &hub::Subscribed, now: Timestamp) {
         let metrics = &self.edge_loop.shared.metrics;
         let connection = &mut state.connections[self.key];
@@ -326,7 +326,7 @@ impl Client {
         let Connection { session, pings, identity, places, .. } = connection;
         let has_position = resume.offset <= made.top.offset
             && resume.epoch.as_deref() == Some(made.top.epoch.as_str())
-            && !made.channel.options().allow_tags_filter;
+            && made.channel.options().positions_prove_all();
         let recovered = match &made.recovery {
             Some(Recovery::Recovered(publications)) => publications.as_slice(),
             Some(Recovery::Gap(_)) | None => &[],

@@ -21,7 +21,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 use tidings_protocol::{
-    ClientId, ClientInfo, NamespaceOptions, Publication, Push, TagsFilter, encode_publication_push, encode_push, frame,
+    ClientId, ClientInfo, NamespaceOptions, Publication, Push, RecoveryMode, TagsFilter, encode_publication_push,
+    encode_push, frame,
 };
 use tidings_stream::{Bounds, Frame, FrameKind, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
 use tidings_telemetry::panics::lock;
@@ -94,7 +95,7 @@ pub struct ResumeFrom {
 /// The result of a resume.
 #[derive(Debug, Clone)]
 pub enum Recovery {
-    /// Everything missed, in order.
+    /// Everything missed, in order; in the recovery mode `Cache` at most the latest publication.
     Recovered(Vec<Publication>),
     /// The missed publications are not available; the reader starts anew from the top.
     Gap(Gap),
@@ -376,10 +377,7 @@ impl Channel {
         if state.swept {
             return Acted::Swept;
         }
-        let recovery = resume.map(|from| match state.history.resume(from.offset, from.epoch.as_deref(), from.limit) {
-            Ok(publications) => Recovery::Recovered(publications),
-            Err(gap) => Recovery::Gap(gap),
-        });
+        let recovery = resume.map(|from| state.resume(from, self.options.recovery_mode));
         if let (Some(Recovery::Gap(gap)), Some(ResumeFrom { is_required: true, .. })) = (&recovery, resume) {
             return Acted::Done(Err(*gap));
         }
@@ -539,6 +537,15 @@ pub(crate) enum Acted<T> {
 }
 
 impl State {
+    fn resume(&self, from: &ResumeFrom, mode: RecoveryMode) -> Recovery {
+        let (offset, epoch) = (from.offset, from.epoch.as_deref());
+        let missed = match mode {
+            RecoveryMode::Stream => self.history.resume(offset, epoch, from.limit),
+            RecoveryMode::Cache => self.history.resume_latest(offset, epoch).map(|latest| latest.into_iter().collect()),
+        };
+        missed.map_or_else(Recovery::Gap, Recovery::Recovered)
+    }
+
     fn is_unused(&self) -> bool {
         self.readers.is_empty() && self.is_new
     }

@@ -5,6 +5,15 @@ use std::time::Duration;
 
 use tidings_types::ChannelName;
 
+/// What a client gets that comes back to a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecoveryMode {
+    /// All that it missed.
+    Stream,
+    /// The latest publication, if it does not have it.
+    Cache,
+}
+
 /// The rules of all channels of one namespace.
 ///
 /// `_for_client`: every connection of a known user; `_for_subscriber`: connections that are subscribed to the channel;
@@ -23,6 +32,11 @@ pub struct NamespaceOptions {
     pub force_recovery: bool,
     /// A subscription is recoverable when the client asks for it.
     pub allow_recovery: bool,
+    /// What a client gets that comes back.
+    pub recovery_mode: RecoveryMode,
+    /// In the mode `Cache`: a recoverable subscription gets the latest publication even if the client does not ask for
+    /// recovery.
+    pub auto_cache_recover: bool,
     /// Whether the subscribers of a channel can be listed.
     pub presence: bool,
     /// Whether subscribers that ask for it, and may see presence, are told who joins and leaves.
@@ -65,6 +79,8 @@ impl NamespaceOptions {
             durable: false,
             force_recovery: false,
             allow_recovery: false,
+            recovery_mode: RecoveryMode::Stream,
+            auto_cache_recover: false,
             presence: false,
             join_leave: false,
             force_push_join_leave: false,
@@ -81,6 +97,12 @@ impl NamespaceOptions {
             allow_presence_for_subscriber: false,
             allow_presence_for_anonymous: false,
         }
+    }
+
+    /// Whether a client that is at a position has got every publication before it. It may lack some if it has passed them
+    /// over, by its filter or because it wanted only the latest.
+    pub fn positions_prove_all(&self) -> bool {
+        !self.allow_tags_filter && self.recovery_mode == RecoveryMode::Stream
     }
 
     /// Whether channels keep a history, and with it positions to resume from.

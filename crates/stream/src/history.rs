@@ -153,6 +153,18 @@ impl<P: Clone> History<P> {
         missed.ok_or(Gap { top })
     }
 
+    /// The latest publication, unless the reader is at the top.
+    ///
+    /// # Errors
+    /// [`Gap`] if the reader is not at the top, and the publication there is not kept.
+    pub fn resume_latest(&self, since: Offset, epoch: Option<&str>) -> Result<Option<P>, Gap> {
+        let top = self.top();
+        if since > Offset(0) && since == top.offset && epoch == Some(top.epoch.as_str()) {
+            return Ok(None);
+        }
+        self.log.iter().next_back().map(|latest| Some(latest.clone())).ok_or(Gap { top })
+    }
+
     /// A page of the kept publications.
     pub fn read(&self, filter: HistoryFilter) -> Vec<P> {
         let limit = filter.limit.unwrap_or(usize::MAX);
@@ -219,6 +231,29 @@ mod tests {
         let is_light = |count: &usize| values[..*count].iter().map(weight).sum::<usize>() <= bytes_max;
         let count = (0..=values.len()).rev().find(is_light).unwrap_or_default();
         &values[..count.max(1).min(values.len())]
+    }
+
+    #[test]
+    fn the_latest_is_for_readers_that_are_not_at_the_top() {
+        let mut history = history(2);
+        let epoch = history.top().epoch;
+        let epoch = Some(epoch.as_str());
+        assert_eq!(history.resume_latest(Offset(0), None), Err(Gap { top: history.top() }), "nothing was published");
+        for value in [10, 20, 30] {
+            history.append(|_| value, Timestamp(1));
+        }
+        for (since, epoch, expected) in [
+            (0, None, Some(30)),
+            (1, epoch, Some(30)),
+            (3, Some("other"), Some(30)),
+            (9, epoch, Some(30)),
+            (3, epoch, None),
+        ] {
+            assert_eq!(history.resume_latest(Offset(since), epoch), Ok(expected), "{since} {epoch:?}");
+        }
+        history.clear();
+        assert_eq!(history.resume_latest(Offset(3), epoch), Ok(None));
+        assert_eq!(history.resume_latest(Offset(2), epoch), Err(Gap { top: history.top() }));
     }
 
     #[test]

@@ -94,6 +94,31 @@ async fn a_filter_chooses_publications_live_and_recovered(format: Format) {
     }
 }
 
+in_both!(a_channel_of_states_begins_with_the_latest);
+async fn a_channel_of_states_begins_with_the_latest(format: Format) {
+    let server = Server::start(Options::of(format)).await;
+    let mut first = Client::connected(&server).await;
+    let reply = first.subscribe(json!({"channel": "state:1"})).await;
+    assert_eq!((reply.get("recovered"), &reply["was_recovering"]), (None, &json!(true)), "there is no state yet");
+    for value in 1..=3 {
+        server.publish("state:1", json!(value));
+    }
+    assert_eq!(first.publications(3).await, [json!(1), json!(2), json!(3)], "live, all are given");
+    let mut late = Client::connected(&server).await;
+    let reply = late.subscribe(json!({"channel": "state:1"})).await;
+    assert_eq!((&reply["recovered"], &reply["offset"]), (&json!(true), &json!(3)));
+    assert_eq!(reply["publications"], json!([{"data": 3, "offset": 3}]));
+    let resume = |offset| json!({"channel": "state:1", "recover": true, "offset": offset, "epoch": first.epoch});
+    for (offset, expected) in [(3, None), (1, Some(json!([{"data": 3, "offset": 3}])))] {
+        let mut client = Client::connected(&server).await;
+        let reply = client.subscribe(resume(offset)).await;
+        assert_eq!(
+            (&reply["recovered"], reply.get("publications").filter(|list| **list != json!([]))),
+            (&json!(true), expected.as_ref())
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_filter_needs_permission_and_sense() {
     let server = Server::start(Options::default()).await;

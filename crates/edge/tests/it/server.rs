@@ -22,7 +22,7 @@ use tidings_edge::{
 use tidings_hub::{EventReceipts, Hub, HubConfig, NewPublication};
 use tidings_protocol::token::{TokenSecret, TokenVerifier};
 use tidings_protocol::{
-    ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags,
+    ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, RecoveryMode, SessionConfig, Tags,
 };
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
@@ -205,6 +205,10 @@ fn namespaces() -> Namespaces {
         ("small".to_owned(), kept(1)),
         ("durable".to_owned(), NamespaceOptions { durable: true, ..kept(10) }),
         ("picky".to_owned(), NamespaceOptions { durable: true, allow_tags_filter: true, ..kept(10) }),
+        (
+            "state".to_owned(),
+            NamespaceOptions { recovery_mode: RecoveryMode::Cache, auto_cache_recover: true, ..kept(10) },
+        ),
         ("lively".to_owned(), NamespaceOptions { join_leave: true, allow_tags_filter: true, ..kept(1000) }),
         (
             "told".to_owned(),

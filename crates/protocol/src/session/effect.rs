@@ -141,7 +141,7 @@ pub struct SubscribeEffect {
     pub channel: ChannelName,
     /// The channel's rules.
     pub options: NamespaceOptions,
-    /// The position to resume from; `None`: begin with the next publication.
+    /// The position to resume from, in the recovery mode of `options`; `None`: begin with the next publication.
     pub recover: Option<ClientPosition>,
     /// Whether the client wants no unrecovered subscription. Then the driver does not subscribe, and answers
     /// [`ErrorCode::UnrecoverablePosition`](crate::ErrorCode::UnrecoverablePosition).
@@ -167,6 +167,8 @@ pub struct SubscribeTicket {
     pub(super) was_recovering: bool,
     pub(super) requested_offset: Offset,
     pub(super) recoverable: bool,
+    /// Only the latest publication is recovered.
+    pub(super) is_cached: bool,
     pub(super) positioned: bool,
     pub(super) expires_at: Option<Timestamp>,
     pub(super) data: Option<Json>,

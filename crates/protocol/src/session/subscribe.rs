@@ -11,7 +11,7 @@ use super::{CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Refusal, Session, bad_reques
 use crate::command::{ClientPosition, SubscribeRequest};
 use crate::reply::{ExpiryResult, Push, Reply, SubscribeResult, encode_push};
 use crate::token::{SubscriptionClaims, Token, TokenError};
-use crate::{Disconnect, ErrorCode, NamespaceOptions, TagsFilter, Unsubscribe};
+use crate::{Disconnect, ErrorCode, NamespaceOptions, RecoveryMode, TagsFilter, Unsubscribe};
 
 /// Flag of a subscribe request: answer with error 112 instead of an unrecovered subscription.
 const FLAG_UNRECOVERED_IS_ERROR: i64 = 2;
@@ -40,9 +40,9 @@ impl Session {
         let recovered = subscribed.recovered.filter(|_| ticket.was_recovering && ticket.recoverable);
         let position = subscribed.top.filter(|_| ticket.positioned).map(|top| match recovered {
             // The recovered publications move the client on from its requested position. If there is none, it either
-            // has all, or wants none of what it missed.
-            Some([_, ..]) => StreamPosition { offset: ticket.requested_offset, ..top },
-            Some([]) | None => top,
+            // has all, or wants none of what it missed. A cached publication is at the top.
+            Some([_, ..]) if !ticket.is_cached => StreamPosition { offset: ticket.requested_offset, ..top },
+            Some(_) | None => top,
         });
         let result = SubscribeResult {
             expiry: ExpiryResult::until(ticket.expires_at, now),
@@ -110,13 +110,14 @@ impl Session {
         });
         let (positioned, recoverable) = self.positions(&request, claims.as_ref(), &options, &channel);
         let presence = claims.as_ref().and_then(|claims| claims.presence).unwrap_or(options.presence);
-        let was_recovering = request.recover;
+        let is_cached = options.recovery_mode == RecoveryMode::Cache;
+        let was_recovering = request.recover || is_cached && options.auto_cache_recover && recoverable;
         let requested_offset = Offset(request.offset);
         let recover = ClientPosition { offset: requested_offset, epoch: request.epoch };
         Ok(Effect::Subscribe(Box::new(SubscribeEffect {
             options,
             recover: (was_recovering && recoverable).then_some(recover),
-            unrecovered_is_error: request.flag & FLAG_UNRECOVERED_IS_ERROR != 0,
+            unrecovered_is_error: request.recover && request.flag & FLAG_UNRECOVERED_IS_ERROR != 0,
             positioned,
             presence: presence.then(|| self.info(&channel)),
             announced: options.join_leave.then(|| self.info(&channel)),
@@ -130,6 +131,7 @@ impl Session {
                 was_recovering,
                 requested_offset,
                 recoverable,
+                is_cached,
                 positioned,
                 expires_at: claims.as_ref().and_then(|claims| claims.expires_at),
                 data: claims.and_then(|claims| claims.data),

@@ -7,7 +7,7 @@ use tidings_types::{Epoch, Format, StreamPosition};
 
 use super::*;
 use crate::token::{RemoteKeys, TokenChecks, TokenKey, TokenSecret, sign_connection_token, sign_subscription_token};
-use crate::{Publication, Tags, Unsubscribe, parse_frame};
+use crate::{Publication, RecoveryMode, Tags, Unsubscribe, parse_frame};
 
 mod device;
 mod model;
@@ -51,6 +51,16 @@ fn config() -> SessionConfig {
         ("open", open),
         ("users", NamespaceOptions { allow_subscribe_for_anonymous: false, ..open }),
         ("forced", NamespaceOptions { force_recovery: true, ..open }),
+        ("cached", NamespaceOptions { force_recovery: true, recovery_mode: RecoveryMode::Cache, ..open }),
+        (
+            "state",
+            NamespaceOptions {
+                force_recovery: true,
+                recovery_mode: RecoveryMode::Cache,
+                auto_cache_recover: true,
+                ..open
+            },
+        ),
         ("picky", NamespaceOptions { allow_tags_filter: true, ..open }),
         ("lively", NamespaceOptions { join_leave: true, allow_presence_for_subscriber: true, ..open }),
         ("hidden", NamespaceOptions { join_leave: true, ..open }),
@@ -484,6 +494,28 @@ fn recovery_echoes_the_requested_offset_and_says_what_came_of_it() {
     assert!(effect.recover.is_none() && !effect.unrecovered_is_error);
     let reply = session.on_subscribed(effect.ticket, Ok(Subscribed { top: None, recovered: None }), NOW).unwrap();
     assert_eq!(reply, br#"{"id":5,"subscribe":{"was_recovering":true}}"#);
+}
+
+#[test]
+fn the_latest_publication_is_recovered_at_the_top() {
+    let latest =
+        [Publication { offset: Offset(9), data: Json::of(&9), info: None, tags: Tags::default(), receipt: None }];
+    for (request, is_recovered) in [
+        (r#""channel":"cached:a","recover":true,"offset":77,"epoch":"other""#, true),
+        (r#""channel":"cached:a""#, false),
+        (r#""channel":"state:a","flag":2"#, true),
+    ] {
+        let mut session = session("42");
+        let effect = subscribe_effect(&mut session, request);
+        assert_eq!(effect.recover.is_some(), is_recovered, "{request}");
+        assert!(!effect.unrecovered_is_error, "who did not ask for recovery is not refused");
+        let recovered = is_recovered.then_some(&latest[..]);
+        let reply = session.on_subscribed(effect.ticket, Ok(Subscribed { top: Some(top(9)), recovered }), NOW).unwrap();
+        let reply = String::from_utf8(reply).unwrap();
+        assert!(reply.contains(r#""offset":9,"positioned":true"#), "{reply}");
+        assert_eq!(reply.contains(r#""was_recovering":true"#), is_recovered, "{reply}");
+        assert_eq!(reply.contains(r#""recovered":true"#), is_recovered, "{reply}");
+    }
 }
 
 #[test]
