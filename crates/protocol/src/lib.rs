@@ -25,6 +25,7 @@ mod command;
 mod emulation;
 mod fields;
 mod filter;
+pub mod fossil;
 mod frame;
 mod framing;
 mod introduction;
