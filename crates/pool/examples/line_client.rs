@@ -1,4 +1,4 @@
-//! A client of a tiny service, from the protocol to the drain: a line asks, a line answers.
+//! A complete client of a small service. Requests and answers are lines.
 //!
 //! `cargo run -p tidings-pool --example line_client`
 
@@ -13,10 +13,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// One value serves all connections; a password for the set-up exchange would be here.
+/// One value serves all connections. A password for the set-up exchange would be here.
 struct Lines;
 
-/// What is remembered of one connection: nothing.
+/// The state of one connection: none.
 struct LineCodec;
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -38,7 +38,7 @@ impl Protocol for Lines {
     }
 
     fn is_repeatable(&self, request: &String) -> bool {
-        request.starts_with("get") // Asking twice does no harm.
+        request.starts_with("get") // A repeat is harmless.
     }
 }
 
@@ -60,7 +60,7 @@ impl Codec<Lines> for LineCodec {
     }
 }
 
-/// The service: shouts back, and never answers "get nothing".
+/// The service answers in capital letters, but never answers "get nothing".
 async fn serve(mut stream: TcpStream) -> std::io::Result<()> {
     let (from, mut to) = stream.split();
     let mut lines = BufReader::new(from).lines();

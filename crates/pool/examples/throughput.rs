@@ -1,5 +1,5 @@
-//! How many requests a second the pool itself can carry on one core: tiny lines over one TCP connection to an echo on
-//! another thread, which costs its peer one read and one write for many.
+//! Measures how many requests per second the pool itself can carry on one core. Small lines go over one TCP connection to
+//! an echo on another thread, which reads and writes many of them at once.
 //!
 //! `cargo run --release -p tidings-pool --example throughput [REQUESTS]`
 
@@ -48,7 +48,7 @@ impl Codec<Lines> for Lines {
     }
 }
 
-/// The other end, on a thread of its own.
+/// The peer, on a thread of its own.
 fn echo(listener: std::net::TcpListener) -> std::io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;

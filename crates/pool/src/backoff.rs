@@ -1,11 +1,10 @@
-//! How long to wait before the next attempt: exponential, with full jitter.
+//! The pause before the next attempt: exponential, with full jitter.
 //!
 //! When a service comes back, its clients must not all connect at once. So the wait is random over the whole window,
 //! not around its end (Brooker, "Exponential Backoff And Jitter", 2015). A core: the caller passes random bits.
 
 use std::time::Duration;
 
-/// Waits between attempts; see the module's text.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     min: Duration,
@@ -19,8 +18,8 @@ impl Backoff {
         Self { min, max, failed: 0 }
     }
 
-    /// An attempt failed: the wait before the next, evenly between `min` and `min` × 2ⁿ after the n-th failure in a
-    /// row, at most `max`. `random` is any 64 random bits.
+    /// Returns the pause after a failed attempt: after the n-th failure in a row, evenly distributed between `min` and
+    /// `min` × 2ⁿ, at most `max`. `random` is any 64 random bits.
     pub(crate) fn on_failed(&mut self, random: u64) -> Duration {
         self.failed = self.failed.saturating_add(1);
         let factor = 1u32.checked_shl(self.failed).unwrap_or(u32::MAX);
@@ -30,7 +29,6 @@ impl Backoff {
         self.min + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// It works again.
     pub(crate) fn on_success(&mut self) {
         self.failed = 0;
     }

@@ -1,20 +1,22 @@
-//! The book of one connection: all its requests and their states.
+//! The requests of one connection and their states.
 //!
 //! ```text
 //!  accept ─► waiting ──write──► in flight ──answer──► ended
 //!               │ ╲                 │ expire, ordered
-//!         expire│  ╲leave           ▼
+//!         expire│  ╲write_one_way   ▼
 //!               ▼   ▼           tombstone ──answer──► ended (late)
-//!            ended leaving ──left──► ended
+//!            ended one-way ──one_way_written──► ended
 //! ```
 //!
-//! *Waiting*: not written yet; first in, first out. *In flight*: written, unanswered. *Tombstone*: in flight, but its
-//! caller no longer waits. An ordered protocol needs the place for the late answer; a protocol with ids has no
-//! tombstones. *Leaving*: being written, will not be answered, and ends with its last byte.
+//! - *Waiting*: not written yet; first in, first out.
+//! - *In flight*: written, without an answer yet.
+//! - *Tombstone*: in flight, but its deadline has passed. An ordered protocol needs the entry for the late answer. A
+//!   protocol with ids has no tombstones.
+//! - *One-way*: being written. It gets no answer, and ends with its last byte.
 //!
-//! An `R` is a request, kept until its place is freed. A `W` waits for the request's end, and leaves the book exactly
-//! once. A core: no clock (the caller passes ticks), no I/O. Bounds: `backlog_max`, which the caller checks, and
-//! `in_flight_max`, checked here.
+//! An `R` is a request, kept until its entry is freed. A `W` waits for the request's end, and leaves the book exactly once.
+//! A core: no clock (the caller passes ticks), no I/O. Bounds: `backlog_max`, which the caller checks, and `in_flight_max`,
+//! which is checked here.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -23,10 +25,9 @@ use slab::Slab;
 use crate::protocol::{Matching, RequestId, To};
 use crate::wheel::{TimerKey, Wheel};
 
-/// A request's place in the book.
+/// The key of a request in the book.
 pub(crate) type Key = usize;
 
-/// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Book<R, W> {
     places: Slab<Place<R, W>>,
@@ -35,7 +36,7 @@ pub(crate) struct Book<R, W> {
     in_flight_max: usize,
     /// Requests that travel alone and are in flight: 0 or 1.
     alone_in_flight: usize,
-    leaving_count: usize,
+    one_way_count: usize,
     tombstone_count: usize,
     wheel: Wheel<Key>,
 }
@@ -43,7 +44,7 @@ pub(crate) struct Book<R, W> {
 #[derive(Debug)]
 struct Place<R, W> {
     request: R,
-    /// Whoever waits, and until when. None for tombstones.
+    /// The waiter and its deadline. `None` for tombstones.
     waiter: Option<(W, TimerKey)>,
     is_alone: bool,
     state: State,
@@ -53,10 +54,11 @@ struct Place<R, W> {
 enum State {
     Waiting,
     InFlight { id: RequestId, span: Span },
-    Leaving { span: Span },
+    OneWay { span: Span },
 }
 
-/// Positions of a request's first byte and of the one after its last, in all bytes written on the connection.
+/// The bytes of a request: the positions of the first byte and of the byte after the last, among all bytes written on the
+/// connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Span {
     pub(crate) start: u64,
@@ -69,33 +71,33 @@ enum Flight {
     ById { keys: HashMap<RequestId, Key>, next: RequestId, id_count: u64, all_used: bool },
 }
 
-/// Whose answer it was.
+/// The request that an answer belongs to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answered<W> {
-    /// This one's, who waits for it.
+    /// A request with this waiter.
     Waiter(W),
-    /// A tombstone's, whose place is free now.
+    /// A tombstone. Its entry is free now.
     Tombstone,
-    /// Nobody's any more: the id was given out but is not in flight.
+    /// A request that has ended: the id was used but is not in flight.
     Forgotten,
-    /// Nobody's ever.
+    /// No request.
     Unknown,
 }
 
-/// Someone whose deadline has come.
+/// A waiter whose deadline has passed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Expired<W> {
     pub(crate) waiter: W,
     pub(crate) was_written: bool,
-    /// Whether its place is free now.
+    /// Whether the entry of the request is free now.
     pub(crate) is_place_free: bool,
 }
 
-/// A request that was written on a connection that is no more.
+/// A request that was written on a connection that has ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Stranded<R, W> {
+pub(crate) struct Written<R, W> {
     pub(crate) request: R,
-    /// None: a tombstone.
+    /// `None` for a tombstone.
     pub(crate) waiter: Option<W>,
     pub(crate) span: Span,
 }
@@ -118,19 +120,19 @@ impl<R, W> Book<R, W> {
             flight,
             in_flight_max,
             alone_in_flight: 0,
-            leaving_count: 0,
+            one_way_count: 0,
             tombstone_count: 0,
             wheel: Wheel::new(),
         }
     }
 
-    /// Takes a request in, to expire at tick `at`, behind all that wait.
+    /// Adds a request that expires at tick `at`, after all waiting requests.
     pub(crate) fn accept(&mut self, request: R, waiter: W, is_alone: bool, at: u64) {
         let key = self.place(request, waiter, is_alone, at);
         self.waiting.push_back(key);
     }
 
-    /// The same, before all that wait.
+    /// Adds a request that expires at tick `at`, before all waiting requests.
     pub(crate) fn accept_first(&mut self, request: R, waiter: W, is_alone: bool, at: u64) {
         let key = self.place(request, waiter, is_alone, at);
         self.waiting.push_front(key);
@@ -144,65 +146,66 @@ impl<R, W> Book<R, W> {
         key
     }
 
-    /// The request to be written next, with the id it shall have, if one may be written now.
+    /// The request to write next, with its id, if one may be written now.
     pub(crate) fn next_to_write(&mut self) -> Option<(RequestId, &R, &W)> {
         let key = *self.waiting.front()?;
         let is_alone = self.places[key].is_alone;
         let count = self.in_flight_count();
-        let is_road_taken = is_alone && (count > 0 || self.leaving_count > 0);
-        if self.alone_in_flight > 0 || is_road_taken || count >= self.in_flight_max {
+        let must_wait = is_alone && (count > 0 || self.one_way_count > 0);
+        if self.alone_in_flight > 0 || must_wait || count >= self.in_flight_max {
             return None;
         }
         let id = self.flight.next_id();
         let place = &self.places[key];
-        let (waiter, _) = place.waiter.as_ref().expect("who waits has a waiter");
+        let (waiter, _) = place.waiter.as_ref().expect("a waiting request has a waiter");
         Some((id, &place.request, waiter))
     }
 
-    /// What [`Book::next_to_write`] showed was written and awaits its answer.
+    /// Notes that the request from [`Book::next_to_write`] was encoded and needs an answer.
     pub(crate) fn write(&mut self, span: Span) {
-        let key = self.waiting.pop_front().expect("it was shown");
+        let key = self.waiting.pop_front().expect("`next_to_write` has shown it");
         let id = self.flight.push(key);
         let place = &mut self.places[key];
         place.state = State::InFlight { id, span };
         self.alone_in_flight += usize::from(place.is_alone);
     }
 
-    /// What [`Book::next_to_write`] showed was written and awaits nothing. It ends with [`Book::left`].
-    pub(crate) fn leave(&mut self, span: Span) -> Key {
-        let key = self.waiting.pop_front().expect("it was shown");
-        self.places[key].state = State::Leaving { span };
-        self.leaving_count += 1;
+    /// Notes that the request from [`Book::next_to_write`] was encoded and gets no answer. It ends with
+    /// [`Book::one_way_written`].
+    pub(crate) fn write_one_way(&mut self, span: Span) -> Key {
+        let key = self.waiting.pop_front().expect("`next_to_write` has shown it");
+        self.places[key].state = State::OneWay { span };
+        self.one_way_count += 1;
         key
     }
 
-    /// What [`Book::next_to_write`] showed will not be written.
+    /// Removes the request from [`Book::next_to_write`].
     pub(crate) fn refuse(&mut self) -> W {
-        let key = self.waiting.pop_front().expect("it was shown");
-        let (_, waiter) = self.give_up(key);
-        waiter.expect("who waits has a waiter")
+        let key = self.waiting.pop_front().expect("`next_to_write` has shown it");
+        let (_, waiter) = self.free(key);
+        waiter.expect("a waiting request has a waiter")
     }
 
-    /// The last byte of a leaving request was written. None: nobody waited any more.
-    pub(crate) fn left(&mut self, key: Key) -> Option<W> {
-        let (place, waiter) = self.give_up(key);
-        debug_assert!(matches!(place.state, State::Leaving { .. }), "only who leaves has left");
-        self.leaving_count -= 1;
+    /// Removes a one-way request whose last byte was written. `None` if it has expired.
+    pub(crate) fn one_way_written(&mut self, key: Key) -> Option<W> {
+        let (place, waiter) = self.free(key);
+        debug_assert!(matches!(place.state, State::OneWay { .. }), "only a one-way request ends so");
+        self.one_way_count -= 1;
         self.tombstone_count -= usize::from(waiter.is_none());
         waiter
     }
 
-    /// Of an ordered protocol, the request whose answer must come now, and where it lies in what was written.
+    /// For an ordered protocol, the request that the next answer belongs to, and its span.
     pub(crate) fn oldest(&self) -> Option<(&R, Span)> {
         let Flight::Ordered { keys, .. } = &self.flight else { return None };
         let place = &self.places[*keys.front()?];
         match place.state {
             State::InFlight { span, .. } => Some((&place.request, span)),
-            State::Waiting | State::Leaving { .. } => None,
+            State::Waiting | State::OneWay { .. } => None,
         }
     }
 
-    /// An answer has come.
+    /// Ends the request that an answer belongs to.
     pub(crate) fn answer(&mut self, to: To) -> Answered<W> {
         let key = match (&mut self.flight, to) {
             (Flight::Ordered { keys, .. }, to) => {
@@ -215,7 +218,7 @@ impl<R, W> Book<R, W> {
                 if !is_right {
                     return Answered::Unknown;
                 }
-                keys.pop_front().expect("it was just seen")
+                keys.pop_front().expect("`front` has returned it")
             }
             (Flight::ById { .. }, To::Oldest) => return Answered::Unknown,
             (Flight::ById { keys, next, id_count, all_used }, To::Id(id)) => match keys.remove(&id) {
@@ -224,7 +227,7 @@ impl<R, W> Book<R, W> {
                 None => return Answered::Unknown,
             },
         };
-        let (place, waiter) = self.give_up(key);
+        let (place, waiter) = self.free(key);
         self.alone_in_flight -= usize::from(place.is_alone);
         match waiter {
             Some(waiter) => Answered::Waiter(waiter),
@@ -235,17 +238,17 @@ impl<R, W> Book<R, W> {
         }
     }
 
-    /// It is tick `now`: hands out those whose deadline has come, and shows their requests.
+    /// Advances to tick `now`. Passes the waiters whose deadline has passed, with their requests, to `on_expired`.
     pub(crate) fn expire(&mut self, now: u64, mut on_expired: impl FnMut(&R, Expired<W>)) {
         let Self { places, wheel, flight, tombstone_count, alone_in_flight, .. } = self;
         let mut has_waiting = false;
         wheel.advance(now, |key| {
             let place = &mut places[key];
-            let (waiter, _) = place.waiter.take().expect("who has a timer waits");
+            let (waiter, _) = place.waiter.take().expect("a request with a timer has a waiter");
             let was_written = place.state != State::Waiting;
             let is_place_free = match (place.state, &mut *flight) {
                 (State::Waiting, _) => {
-                    has_waiting = true; // Its place goes below, with all others of this tick.
+                    has_waiting = true; // Removed below, with all others of this tick.
                     true
                 }
                 (State::InFlight { id, .. }, Flight::ById { keys, .. }) => {
@@ -253,7 +256,7 @@ impl<R, W> Book<R, W> {
                     *alone_in_flight -= usize::from(place.is_alone);
                     true
                 }
-                (State::InFlight { .. } | State::Leaving { .. }, _) => {
+                (State::InFlight { .. } | State::OneWay { .. }, _) => {
                     *tombstone_count += 1;
                     false
                 }
@@ -268,7 +271,7 @@ impl<R, W> Book<R, W> {
         }
     }
 
-    /// Hands out those that wait to be written and are `gone`.
+    /// Removes the waiting requests whose waiter is `gone`.
     pub(crate) fn sweep(&mut self, gone: impl Fn(&W) -> bool, mut on_gone: impl FnMut(W)) {
         let gone = |place: &Place<R, W>| place.waiter.as_ref().is_some_and(|(waiter, _)| gone(waiter));
         self.drop_waiting(gone, |waiter, wheel| {
@@ -294,35 +297,35 @@ impl<R, W> Book<R, W> {
         });
     }
 
-    /// The connection is no more: hands out all that was written, the oldest first. Ids begin anew.
-    pub(crate) fn strand(&mut self) -> Vec<Stranded<R, W>> {
-        let mut stranded: Vec<Stranded<R, W>> = Vec::new();
+    /// Removes all written requests, the oldest first, because the connection has ended. Ids start again.
+    pub(crate) fn take_written(&mut self) -> Vec<Written<R, W>> {
+        let mut written: Vec<Written<R, W>> = Vec::new();
         let keys: Vec<Key> =
             self.places.iter().filter(|(_, p)| p.state != State::Waiting).map(|(key, _)| key).collect();
         for key in keys {
-            let (place, waiter) = self.give_up(key);
-            if let State::InFlight { span, .. } | State::Leaving { span } = place.state {
-                stranded.push(Stranded { request: place.request, waiter, span });
+            let (place, waiter) = self.free(key);
+            if let State::InFlight { span, .. } | State::OneWay { span } = place.state {
+                written.push(Written { request: place.request, waiter, span });
             }
         }
-        stranded.sort_by_key(|request| request.span.start);
+        written.sort_by_key(|request| request.span.start);
         self.flight.clear();
-        (self.alone_in_flight, self.leaving_count, self.tombstone_count) = (0, 0, 0);
-        stranded
+        (self.alone_in_flight, self.one_way_count, self.tombstone_count) = (0, 0, 0);
+        written
     }
 
-    /// Hands out all that wait to be written, in order.
+    /// Removes all waiting requests, in order.
     pub(crate) fn take_waiting(&mut self) -> Vec<(R, W)> {
         let keys = std::mem::take(&mut self.waiting);
         let taken = keys.into_iter().map(|key| {
-            let (place, waiter) = self.give_up(key);
-            (place.request, waiter.expect("who waits has a waiter"))
+            let (place, waiter) = self.free(key);
+            (place.request, waiter.expect("a waiting request has a waiter"))
         });
         taken.collect()
     }
 
-    /// Frees a place and its timer.
-    fn give_up(&mut self, key: Key) -> (Freed<R>, Option<W>) {
+    /// Frees an entry and its timer.
+    fn free(&mut self, key: Key) -> (Freed<R>, Option<W>) {
         let Place { request, waiter, is_alone, state } = self.places.remove(key);
         let waiter = waiter.map(|(waiter, timer)| {
             self.wheel.remove(timer);
@@ -336,7 +339,7 @@ impl<R, W> Book<R, W> {
         self.wheel.next_tick()
     }
 
-    /// Places taken, tombstones included.
+    /// The number of requests, tombstones included.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
@@ -345,23 +348,23 @@ impl<R, W> Book<R, W> {
         self.places.is_empty()
     }
 
-    /// Written and unanswered, tombstones included.
+    /// The number of requests in flight, tombstones included.
     pub(crate) fn in_flight_count(&self) -> usize {
         self.flight.len()
     }
 
-    /// Whether one that travels alone is in flight, or its tombstone is.
+    /// Whether a request that travels alone is in flight, even as a tombstone.
     pub(crate) fn is_one_alone(&self) -> bool {
         self.alone_in_flight > 0
     }
 
-    /// Written, not answered or not gone out, and awaited by nobody.
+    /// The number of written requests that have expired.
     pub(crate) fn tombstone_count(&self) -> usize {
         self.tombstone_count
     }
 }
 
-/// What is left of a place.
+/// The content of a freed entry.
 struct Freed<R> {
     request: R,
     is_alone: bool,
@@ -376,7 +379,7 @@ impl Flight {
         }
     }
 
-    /// The id the next request gets: the next one that is not in flight.
+    /// The id of the next request: the next id that is not in flight.
     fn next_id(&mut self) -> RequestId {
         match self {
             Self::Ordered { next, .. } => *next,

@@ -1,70 +1,68 @@
-//! What can be set about a pool.
+//! The settings of a pool.
 
 use std::time::Duration;
 
-/// The settings of a pool. They hold for its life and are read without a lock.
+/// The settings of a pool. They do not change while it runs.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
     /// The pool's name in logs.
     pub name: String,
-    /// How many connections are kept up, 1 to 65 536.
+    /// The number of connections, 1 to 65 536.
     pub connection_count: usize,
     /// How a connection is chosen for a request.
     pub strategy: Strategy,
-    /// How many requests a connection may have: waiting, in flight, and expired but still owed an answer
-    /// (tombstones). Beyond it the caller gets [`CallError::Backlog`](crate::CallError::Backlog) at once.
+    /// The most requests of a connection: waiting, in flight, and tombstones (expired, but the peer may still answer). When
+    /// all are full, the caller gets [`CallError::Backlog`](crate::CallError::Backlog) at once.
     pub backlog_max: usize,
-    /// How many requests may be written and unanswered on a connection, tombstones included (the depth of the
-    /// pipeline). The rest of the backlog waits.
+    /// The most requests in flight on a connection, tombstones included (the depth of the pipeline). The rest of the
+    /// backlog waits.
     pub in_flight_max: usize,
-    /// At how many tombstones the connection is given up: its peer owes so many answers that nobody wants any more.
-    /// It is given up at `in_flight_max` of them in any case, and at one of a request that travels alone, for then
-    /// nothing can be written any more.
+    /// A connection with this many tombstones is closed. It is also closed at `in_flight_max` tombstones, and at one
+    /// tombstone of a request that travels alone: then nothing more can be written.
     pub tombstone_max: usize,
-    /// How often a repeatable request may be written again on another connection after its own was lost; but as often
-    /// as there is time when each was closed in good order behind an answer ([`Decoded`](crate::Decoded)'s `closes`, or
-    /// an answer that ended with it).
+    /// How often a repeatable request may be written again after its connection was lost. An orderly close after an answer
+    /// does not count ([`Decoded`](crate::Decoded)'s `closes`, or an answer that ended with the connection).
     pub repeat_max: u32,
-    /// Waits between attempts to connect.
+    /// The pauses between attempts to connect.
     pub reconnect: Reconnect,
-    /// How long resolving, connecting, the TLS handshake and the set-up exchange may take together.
+    /// The limit for resolving, connecting, the TLS handshake and the set-up exchange together.
     pub connect_timeout: Duration,
-    /// A stream that owes answers, also to requests that have expired, or has not taken all bytes that wait for it, and
-    /// from which no byte came for so long, is given up. Not for datagrams.
+    /// A connection is closed if no byte came from the peer for this long while an answer is missing (even to an expired
+    /// request) or written bytes are not taken. Not for datagrams.
     pub silence_max: Duration,
-    /// How many bytes a codec may leave in the input while it waits for the rest of an answer. A codec that takes the
-    /// parts of a large answer as they come is not bound by it, and must have a bound of its own.
+    /// How many bytes a codec may leave in the input while it waits for the rest of an answer. A codec that consumes a
+    /// large answer in parts needs a limit of its own.
     pub input_bytes_max: usize,
-    /// Requests are encoded while fewer bytes than this are waiting to be written.
+    /// Requests are encoded while fewer bytes than this wait to be written.
     pub output_bytes_max: usize,
 }
 
-/// Waits between attempts to connect: the n-th is random between `min` and `min` × 2ⁿ, at most `max`.
+/// The pauses between attempts to connect: the n-th is random between `min` and `min` × 2ⁿ, at most `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reconnect {
-    /// The shortest wait, above 0.
+    /// The shortest pause, at least 1 ms.
     pub min: Duration,
-    /// The longest wait.
+    /// The longest pause.
     pub max: Duration,
 }
 
-/// How a connection is chosen for a request. If the chosen one is down or full, the next one that is neither is taken.
+/// How a connection is chosen for a request. If it is down or full, the next one that is up and has room is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// Any, with equal chance. No shared memory is written.
+    /// Random, all with equal probability. Writes no shared memory.
     Random,
     /// One after the other. All callers share a counter.
     RoundRobin,
-    /// The one with fewer requests of two chosen at random (Mitzenmacher, "The Power of Two Choices in Randomized Load
-    /// Balancing", 2001). Avoids slow connections; the best choice unless measured otherwise.
+    /// The less loaded of two random connections (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing",
+    /// 2001). Avoids slow connections. The best choice unless a measurement says otherwise.
     LeastLoadedOfTwo,
 }
 
 impl PoolConfig {
-    /// Settings to start from: `connection_count` connections with 1024 requests each, 128 of them in flight.
+    /// Default settings: `connection_count` connections with 1024 requests each, 128 of them in flight.
     ///
-    /// Least loaded of two; 64 tombstones; 2 repeats; reconnect after 0.1 to 30 s; connect within 5 s; 30 s of silence;
-    /// 1 MiB of input without an answer, 256 KiB of output.
+    /// The less loaded of two connections; 64 tombstones; 2 repeats; reconnect after 0.1 to 30 s; connect within 5 s; 30 s
+    /// of silence; 1 MiB of input without an answer; 256 KiB of output.
     pub fn new(name: impl Into<String>, connection_count: usize) -> Self {
         Self {
             name: name.into(),
@@ -113,29 +111,29 @@ impl PoolConfig {
     }
 }
 
-/// A setting that cannot be.
+/// An invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A number outside of its range.
     #[error("{field} is {value}, must be {min} to {max}")]
     Range {
-        /// Which.
+        /// The name of the setting.
         field: &'static str,
-        /// What it is.
+        /// Its value.
         value: usize,
-        /// The smallest allowed.
+        /// The smallest allowed value.
         min: usize,
-        /// The largest allowed.
+        /// The largest allowed value.
         max: usize,
     },
     /// A time that is too short.
     #[error("{field} is {value:?}, must be at least {min:?}")]
     TooShort {
-        /// Which.
+        /// The name of the setting.
         field: &'static str,
-        /// What it is.
+        /// Its value.
         value: Duration,
-        /// The shortest allowed.
+        /// The shortest allowed value.
         min: Duration,
     },
 }

@@ -1,4 +1,4 @@
-//! How connections come about: TCP, TLS, UDP and Unix sockets, or whatever implements [`Connect`].
+//! Making connections: over TCP, TLS, UDP and Unix sockets, or with any other [`Connect`].
 
 mod udp;
 
@@ -16,31 +16,31 @@ use tokio_rustls::client::TlsStream;
 
 pub use udp::{Udp, UdpTransport};
 
-/// Makes connections to one service. The pool calls it whenever one of its connections is down, limits the time and
-/// waits between attempts.
+/// Makes connections to one service. The pool calls it when one of its connections is down. The pool limits the time and
+/// pauses between attempts.
 ///
 /// # Cancel safety
-/// The future is dropped when it takes too long; it must leave nothing behind.
+/// The future is dropped when it takes too long. It must leave nothing behind.
 pub trait Connect: Send + Sync + 'static {
-    /// What bytes are sent over.
+    /// The kind of connection.
     type Transport: Transport;
 
     /// Makes one connection.
     ///
     /// # Errors
-    /// Whatever the network says.
+    /// When the service cannot be reached.
     fn connect(&self) -> impl Future<Output = io::Result<Self::Transport>> + Send;
 }
 
-/// What bytes are sent over.
+/// A connection that carries bytes.
 pub trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Whether it carries datagrams: a write is one, and so is a read. What was written may then get lost.
+    /// Whether each write and each read is one datagram. Datagrams may get lost.
     fn is_datagram(&self) -> bool {
         false
     }
 
-    /// Whether a write that failed has sent nothing of what it was given. So it is with a socket; a layer with a buffer
-    /// of its own, as TLS has, may have sent some. What was in such a write then counts as sent.
+    /// Whether a failed write has certainly sent none of its bytes. This is true for a socket. A layer with a buffer of its
+    /// own, such as TLS, may have sent some. If false, the bytes of a failed write count as sent.
     fn fails_clean(&self) -> bool {
         false
     }
@@ -66,15 +66,15 @@ impl Transport for DuplexStream {
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Transport for TlsStream<T> {}
 
-/// Connections over TCP, without Nagle's delay.
+/// Connects over TCP, without Nagle's delay.
 #[derive(Debug, Clone)]
 pub struct Tcp {
     address: String,
 }
 
 impl Tcp {
-    /// To `address`, a name or IP address with a port (`"localhost:6379"`, `"[::1]:80"`). Names are resolved for each
-    /// connection anew.
+    /// Connects to `address`, a name or IP address with a port (`"localhost:6379"`, `"[::1]:80"`). A name is resolved again
+    /// for each connection.
     pub fn new(address: impl Into<String>) -> Self {
         Self { address: address.into() }
     }
@@ -90,7 +90,7 @@ impl Connect for Tcp {
     }
 }
 
-/// Connections over TLS on TCP.
+/// Connects over TLS on TCP.
 #[derive(Clone)]
 pub struct Tls {
     tcp: Tcp,
@@ -99,8 +99,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// To `address` (see [`Tcp::new`]), which must prove to be `server_name`. What proves it, versions, our own
-    /// certificate and ALPN are in `config`.
+    /// Connects to `address` (see [`Tcp::new`]). The peer's certificate must be valid for `server_name`. `config` has the
+    /// trusted authorities, TLS versions, client certificate and ALPN.
     pub fn new(
         address: impl Into<String>,
         server_name: ServerName<'static>,
@@ -125,14 +125,14 @@ impl Connect for Tls {
     }
 }
 
-/// Connections to a Unix socket.
+/// Connects to a Unix socket.
 #[derive(Debug, Clone)]
 pub struct Unix {
     path: PathBuf,
 }
 
 impl Unix {
-    /// To the socket at `path`.
+    /// Connects to the socket at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }

@@ -1,4 +1,4 @@
-//! What the handles of a pool share with the tasks of its connections, and how a request gets its connection.
+//! The state that the handles of a pool share with its tasks, and the choice of a connection for a request.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,13 +9,12 @@ use tokio::time::Instant;
 use crate::config::{PoolConfig, Strategy};
 use crate::counters::Counter;
 use crate::error::CallError;
-use crate::lane::{Entry, Lane, Offer, Phase, Reply};
+use crate::lane::{Entry, Job, Lane, Offer, Phase, Reply};
 use crate::protocol::Protocol;
 
-/// Longer timeouts are cut to this, a century, so that no deadline overflows.
+/// Longer timeouts are cut to this (a century), so that no deadline overflows.
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// What callers and tasks share.
 pub(crate) struct Core<P: Protocol> {
     pub(crate) config: PoolConfig,
     pub(crate) protocol: P,
@@ -23,9 +22,9 @@ pub(crate) struct Core<P: Protocol> {
     /// For [`Strategy::RoundRobin`].
     pub(crate) next: AtomicUsize,
     pub(crate) is_draining: AtomicBool,
-    /// An attempt to connect has failed, and none succeeded since.
+    /// An attempt to connect has failed, and none has succeeded since.
     pub(crate) is_in_trouble: AtomicBool,
-    /// Changes when somebody wants a connection now: [`Pool::reconnect`](crate::Pool::reconnect).
+    /// Changes when a caller wants a connection now: [`Pool::reconnect`](crate::Pool::reconnect).
     pub(crate) wanted: watch::Sender<()>,
     pub(crate) backlog: Counter,
     pub(crate) unavailable: Counter,
@@ -39,7 +38,7 @@ pub(crate) enum NoRoom {
 }
 
 impl<P: Protocol> Core<P> {
-    /// Takes a request in; returns the lane that has it.
+    /// Accepts a request, and returns its lane.
     pub(crate) fn hand_in(
         &self,
         request: P::Request,
@@ -52,7 +51,7 @@ impl<P: Protocol> Core<P> {
         }
         let is_alone = !self.protocol.is_pipelinable(&request);
         let deadline = Instant::now() + timeout.min(TIMEOUT_MAX);
-        let mut slot = Some(Entry { request, deadline, is_alone, was_sent: false, repeats: 0, reply });
+        let mut slot = Some(Entry { job: Job { request, deadline, is_alone, was_sent: false, repeats: 0 }, reply });
         let refusal = match self.dispatch(&mut slot, None) {
             Ok(lane) => {
                 lane.counters.accepted.increment();
@@ -76,11 +75,11 @@ impl<P: Protocol> Core<P> {
         })
     }
 
-    /// Gives the request to a lane, not to `except`: the chosen one, or the next that is up and has room, or one that
-    /// is about to be up. A request that travels alone prefers one with nothing to do.
+    /// Gives the request to a lane other than `except`: the chosen lane, or the next one that is up and has room, or else
+    /// one that is connecting. A request that travels alone prefers an idle lane.
     pub(crate) fn dispatch(&self, slot: &mut Option<Entry<P>>, except: Option<usize>) -> Result<&Lane<P>, NoRoom> {
         let start = self.choose();
-        let is_alone = slot.as_ref().is_some_and(|entry| entry.is_alone);
+        let is_alone = slot.as_ref().is_some_and(|entry| entry.job.is_alone);
         let mut refusal = NoRoom::Down;
         let passes = [(Phase::Up, 1), (Phase::Up, self.config.backlog_max), (Phase::Rising, self.config.backlog_max)];
         for (phase, load_max) in passes.into_iter().skip(usize::from(!is_alone)) {

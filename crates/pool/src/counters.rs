@@ -1,70 +1,70 @@
-//! The counters of a pool, which can be read at any time.
+//! The counters of a pool.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// What a pool did since it was started, over all its connections.
+/// What a pool did since its start, over all its connections.
 ///
 /// Every accepted request ends exactly once:
 /// `accepted == answered + timed_out + lost + violated + refused + cancelled + abandoned + closed + held`. The fields are
-/// read one after the other, so while requests move they may be off by those that moved just then.
+/// read one after the other, so the equation may be slightly off while requests run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Requests taken in.
+    /// Requests that a connection accepted.
     pub accepted: u64,
-    /// Requests that were not taken in because every connection was full.
+    /// Requests that were refused because every connection was full.
     pub backlog: u64,
-    /// Requests that were not taken in because no connection was up.
+    /// Requests that were refused because no connection was up.
     pub unavailable: u64,
 
     /// Ended with an answer.
     pub answered: u64,
     /// Ended at their deadline.
     pub timed_out: u64,
-    /// Ended with their connection, sent, not repeated.
+    /// Ended with their connection, after they were sent, and not repeated.
     pub lost: u64,
     /// Ended because the peer broke the protocol.
     pub violated: u64,
     /// Ended because the codec could not encode them.
     pub refused: u64,
-    /// Ended because their caller went away.
+    /// Ended because their caller dropped the call.
     pub cancelled: u64,
     /// Ended with [`CallError::Unavailable`](crate::CallError::Unavailable) or
-    /// [`CallError::Backlog`](crate::CallError::Backlog) after they were taken in: their connection broke, or did not
-    /// come up, before they were sent, and no other could take them.
+    /// [`CallError::Backlog`](crate::CallError::Backlog) after they were accepted: their connection broke or could not be
+    /// made before they were sent, and no other connection could take them.
     pub abandoned: u64,
     /// Ended because the pool was closed.
     pub closed: u64,
 
     /// Requests that have not ended: waiting or in flight.
     pub held: u64,
-    /// Of these, written and unanswered.
+    /// Of these, requests in flight: written, without an answer yet.
     pub in_flight: u64,
-    /// Ended, but still owed an answer that will be discarded.
+    /// Requests that have expired. Their answer will be discarded.
     pub tombstones: u64,
 
     /// Requests written, repeats included.
     pub sent: u64,
-    /// Requests handed to another connection, or to the next one in their place, when theirs was lost.
+    /// Requests that moved to another connection, or to the next one of their lane, when their connection was lost.
     pub repeated: u64,
-    /// Answers that were discarded: too late, to nobody, or datagrams of which nothing could be made.
+    /// Discarded answers: too late, without a request, or unusable datagrams.
     pub late: u64,
 
     /// Connections that are up.
     pub connected: u64,
     /// Connections that came up.
     pub connects: u64,
-    /// Attempts that failed, in the set-up exchange as well.
+    /// Attempts that failed, also during the set-up exchange.
     pub connect_failures: u64,
-    /// Connections that ended otherwise than by the pool's wish.
+    /// Connections that ended while the pool was not draining.
     pub disconnects: u64,
-    /// Bytes handed to sockets.
+    /// Bytes written to sockets.
     pub bytes_sent: u64,
-    /// Bytes taken from sockets.
+    /// Bytes read from sockets.
     pub bytes_received: u64,
 }
 
 impl Counters {
-    /// Requests that have ended, in whatever way.
+    /// Requests that have ended, in any way.
     pub fn ended(&self) -> u64 {
         self.answered
             + self.timed_out
@@ -77,7 +77,7 @@ impl Counters {
     }
 }
 
-/// One connection's share. Nearly all are written by its task alone, so they do not move between cores.
+/// The counters of one connection. Nearly all are written only by its task, so they do not move between cores.
 #[derive(Debug, Default)]
 pub(crate) struct LaneCounters {
     pub(crate) accepted: Counter,
@@ -97,14 +97,14 @@ pub(crate) struct LaneCounters {
     pub(crate) disconnects: Counter,
     pub(crate) bytes_sent: Counter,
     pub(crate) bytes_received: Counter,
-    /// Written, unanswered and alive; set by the task after each step.
+    /// Without tombstones. Set by the task after each step.
     pub(crate) in_flight: AtomicUsize,
     /// Set by the task after each step.
     pub(crate) tombstones: AtomicUsize,
 }
 
 impl LaneCounters {
-    /// Adds this connection's share, of whose places `load` are taken.
+    /// Adds the counters of this connection, which has `load` requests.
     pub(crate) fn add_to(&self, sum: &mut Counters, load: usize, is_connected: bool) {
         let tombstones = self.tombstones.load(Relaxed) as u64;
         sum.accepted += self.accepted.value();

@@ -1,26 +1,27 @@
-//! The task of one connection: it connects, serves, and decides about requests while there is no connection.
+//! The task of one connection. It connects, transfers requests and answers, and handles the requests while there is no
+//! connection.
 //!
 //! ```text
 //!            ┌──────────────── pause (back-off) ◄──────────────┐
-//!            ▼                                                 │ failed: what waits goes elsewhere or fails
+//!            ▼                                                 │ failed: requests go to other lanes or fail
 //! start ─► connect ──────────────────────────────────────────► ┤
 //!            ▲  └─► serve ─┬─► drained: goodbye, end           │
-//!            │             └─► broken ─► was it of use?  no ───┘
-//!            └──────── at once ────────────┘ yes: what waits, and may wait, waits
+//!            │             └─► broken ─► was it useful?  no ───┘
+//!            └──────── at once ────────────┘ yes: requests wait for the next connection
 //! ```
 //!
-//! A connection was *of use* if it brought an answer or lasted at least `reconnect.min`. Servers close idle
-//! connections, and busy ones after a number of requests. If a peer closes a connection that was of use, a new one is
-//! made at once, and requests are still accepted during this one attempt. So a peer that accepts and closes at once is
-//! met with back-off, and a peer that only renews its connections costs no request.
+//! A connection was *useful* if it brought an answer or lasted at least `reconnect.min`. Servers close idle connections,
+//! and busy connections after a number of requests. If a peer closes a useful connection, a new one is made at once, and
+//! requests are still accepted during this one attempt. So a peer that only renews its connections costs no request. For
+//! a peer that accepts and closes at once, the pool backs off.
 //!
 //! One task owns the [`Book`] and the socket; callers reach it through the [`Lane`]. In one step it takes the whole
 //! inbox, reads, decodes all answers, encodes the requests that may be written, and writes them with one vectored
 //! write. Then it sleeps until the socket, a caller or the timer wheel wakes it. On cancel (the pool was dropped, or
 //! the deadline of its drain has passed) it is aborted: sockets are closed and every request ends with `Closed`.
 
-mod aftermath;
 mod connection;
+mod recovery;
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -39,35 +40,25 @@ use crate::connect::{Connect, Transport};
 use crate::core::Core;
 use crate::counters::{Counter, LaneCounters};
 use crate::error::{CallError, Violation};
-use crate::lane::{Entry, Lane, Outcome, Phase, Reply};
+use crate::lane::{Entry, Job, Lane, Outcome, Phase, Reply};
 use crate::protocol::{Protocol, To};
 
 use connection::{Connection, End, establish};
 
-/// One tick of the wheel is a millisecond, the precision of tokio's timers.
+/// One tick of the wheel: the precision of tokio's timers.
 const TICK: Duration = Duration::from_millis(1);
-/// How many reads are made before other tasks get their turn.
+/// After this many reads, other tasks get a turn.
 const READS_PER_STEP: usize = 8;
-/// How long a goodbye may take.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A request in the book.
-struct Job<P: Protocol> {
-    request: P::Request,
-    deadline: Instant,
-    is_alone: bool,
-    was_sent: bool,
-    repeats: u32,
-}
-
-/// The whole life of one connection's place in the pool.
+/// Runs one lane of the pool until the pool ends.
 pub(crate) fn run<P: Protocol, C: Connect>(
     core: Arc<Core<P>>,
     index: usize,
     connector: Arc<C>,
 ) -> impl Future<Output = ()> + Send {
-    // Made here, because a task that is aborted before its first step never gets to make it, and nobody would end what
-    // is in the inbox.
+    // The driver is made before the task runs. A task that is aborted before its first step would never make it, and then
+    // nothing would end the requests in the inbox.
     drive(Driver::new(core, index), connector)
 }
 
@@ -86,11 +77,11 @@ async fn drive<P: Protocol, C: Connect>(mut driver: Driver<P>, connector: Arc<C>
                     driver.say_goodbye(connection).await;
                     return;
                 }
-                let was_of_use = connection.was_of_use(min, Instant::now());
-                if was_of_use {
+                let was_useful = connection.was_useful(min, Instant::now());
+                if was_useful {
                     backoff.on_success();
                 }
-                if driver.on_end(&end, connection, was_of_use) {
+                if driver.on_end(&end, connection, was_useful) {
                     continue;
                 }
             }
@@ -106,13 +97,13 @@ struct Driver<P: Protocol> {
     core: Arc<Core<P>>,
     index: usize,
     book: Book<Job<P>, Reply<P>>,
-    /// What came out of the inbox; kept for its memory.
+    /// A buffer for the content of the inbox, reused.
     taken: Vec<Entry<P>>,
     is_draining: bool,
-    /// Tick 0.
+    /// The time of tick 0.
     epoch: Instant,
     alarm: Pin<Box<Sleep>>,
-    /// The tick the alarm is set for; `u64::MAX` when it is not. It may be set too early, never too late.
+    /// The tick of the alarm; `u64::MAX` if it is not set. It may be too early, but never too late.
     alarm_tick: u64,
 }
 
@@ -139,7 +130,7 @@ impl<P: Protocol> Driver<P> {
         &self.lane().counters
     }
 
-    /// Waits for `attempt` while requests come in and expire. None: drained, and nobody waits for it.
+    /// Waits for `attempt` while requests come in and expire. `None` if the lane is draining and has no request.
     async fn connect<T, E>(&mut self, attempt: impl Future<Output = Result<T, E>>) -> Option<Result<T, E>> {
         let mut attempt = pin!(attempt);
         poll_fn(|cx| {
@@ -161,7 +152,7 @@ impl<P: Protocol> Driver<P> {
         .await
     }
 
-    /// Waits between attempts, while the inbox is closed, or shorter where a connection is wanted. None: drained.
+    /// Waits between two attempts, with a closed inbox. Ends early if a connection is wanted. `None` when draining.
     async fn pause(&mut self, wait: Duration) -> Option<()> {
         let (mut wanted, min) = (self.core.wanted.subscribe(), self.core.config.reconnect.min);
         let mut end = pin!(async move {
@@ -169,7 +160,7 @@ impl<P: Protocol> Driver<P> {
                 () = tokio::time::sleep(wait) => {}
                 () = async {
                     tokio::time::sleep(min).await;
-                    _ = wanted.changed().await; // The sender lives as long as this task.
+                    _ = wanted.changed().await; // The sender is not dropped before this task.
                 } => {}
             }
         });
@@ -180,7 +171,7 @@ impl<P: Protocol> Driver<P> {
         .await
     }
 
-    /// One step of a connection that is up.
+    /// Runs the steps of a connection that is up.
     fn poll<T: Transport>(&mut self, connection: &mut Connection<P, T>, cx: &mut Context<'_>) -> Poll<End<P::Error>> {
         loop {
             let now = Instant::now();
@@ -195,8 +186,8 @@ impl<P: Protocol> Driver<P> {
             if self.is_draining && self.book.len() == owing {
                 return Poll::Ready(End::Drained);
             }
-            let is_road_blocked = owing > 0 && self.book.is_one_alone();
-            if is_road_blocked || owing >= self.core.config.tombstone_max.min(self.core.config.in_flight_max) {
+            let is_blocked = owing > 0 && self.book.is_one_alone();
+            if is_blocked || owing >= self.core.config.tombstone_max.min(self.core.config.in_flight_max) {
                 return Poll::Ready(End::Owing(owing));
             }
             let silent_at = connection.silent_at(&self.book, self.core.config.silence_max);
@@ -210,13 +201,13 @@ impl<P: Protocol> Driver<P> {
         }
     }
 
-    /// Moves what is in the inbox into the book.
+    /// Moves the requests of the inbox into the book.
     fn take(&mut self, cx: &Context<'_>) {
         let mut taken = std::mem::take(&mut self.taken);
         let signals = self.lane().poll_take(&mut taken, cx);
-        for Entry { request, deadline, is_alone, was_sent, repeats, reply } in taken.drain(..) {
-            let at = self.tick_after(deadline);
-            self.book.accept(Job { request, deadline, is_alone, was_sent, repeats }, reply, is_alone, at);
+        for Entry { job, reply } in taken.drain(..) {
+            let (is_alone, at) = (job.is_alone, self.tick_after(job.deadline));
+            self.book.accept(job, reply, is_alone, at);
         }
         self.taken = taken;
         self.is_draining |= signals.drain;
@@ -240,7 +231,7 @@ impl<P: Protocol> Driver<P> {
         });
     }
 
-    /// Reads, decodes, encodes and writes until there is no more to do at present.
+    /// Reads, decodes, encodes and writes until there is nothing more to do now.
     fn transfer<T: Transport>(
         &mut self,
         connection: &mut Connection<P, T>,
@@ -250,7 +241,7 @@ impl<P: Protocol> Driver<P> {
         for _ in 0..READS_PER_STEP {
             let has_read = self.read(connection, now, cx)?;
             if let Err(error) = self.write(connection, now, cx) {
-                // What the peer said before it hung up may still lie in the socket.
+                // The socket may still have bytes that the peer sent before it closed.
                 while self.read(connection, now, cx)? {}
                 return Err(End::Broken(error));
             }
@@ -262,7 +253,7 @@ impl<P: Protocol> Driver<P> {
         Ok(())
     }
 
-    /// Reads once and decodes what came; false when nothing has come.
+    /// Reads once and decodes the input. Returns false if there was nothing to read.
     fn read<T: Transport>(
         &mut self,
         connection: &mut Connection<P, T>,
@@ -314,7 +305,7 @@ impl<P: Protocol> Driver<P> {
         response: P::Response,
     ) -> Result<(), End<P::Error>> {
         if self.book.oldest().is_some_and(|(_, span)| !connection.has_begun(span)) && !connection.is_datagram {
-            return Err(End::Violation(Violation::Unsolicited)); // It would be the answer to what was never asked.
+            return Err(End::Violation(Violation::Unsolicited)); // The peer has not seen the request yet.
         }
         match self.book.answer(to) {
             Answered::Waiter(reply) => {
@@ -334,7 +325,7 @@ impl<P: Protocol> Driver<P> {
         Ok(())
     }
 
-    /// Encodes and writes until nothing may be encoded or the socket takes no more.
+    /// Encodes and writes until nothing may be encoded or the socket is full.
     fn write<T: Transport>(
         &mut self,
         connection: &mut Connection<P, T>,
@@ -348,18 +339,18 @@ impl<P: Protocol> Driver<P> {
             let count = connection.out.written() - was_written;
             self.counters().bytes_sent.add(count);
             let is_oldest = self.book.oldest().is_some_and(|(_, span)| span.end > was_written);
-            let is_all_leaving = self.book.in_flight_count() == 0 && !connection.is_owed;
-            if count > 0 && (is_oldest || is_all_leaving) {
-                connection.heard_at = now; // A large request is still on its way: no answer can be expected.
+            let is_all_one_way = self.book.in_flight_count() == 0 && !connection.is_owed;
+            if count > 0 && (is_oldest || is_all_one_way) {
+                connection.heard_at = now; // The peer cannot answer while a large request is still being written.
             }
-            while let Some((key, response)) = connection.pop_left() {
-                if let Some(reply) = self.book.left(key) {
+            while let Some((key, response)) = connection.pop_one_way() {
+                if let Some(reply) = self.book.one_way_written(key) {
                     end(reply, Ok(response), &self.counters().answered, self.counters());
                 }
                 self.lane().release(1);
             }
             match progress {
-                // What was written has made room, or has left the road to one that travels alone.
+                // Writing has made room, or the connection is now free for a request that travels alone.
                 Poll::Ready(Ok(())) if has_encoded || count > 0 => {}
                 Poll::Ready(result) => return result,
                 Poll::Pending => return Ok(()),
@@ -384,7 +375,9 @@ impl<P: Protocol> Driver<P> {
                     self.book.write(span);
                     connection.is_owed = true;
                 }
-                Ok((span, Some(response))) => connection.leaving.push_back((self.book.leave(span), span.end, response)),
+                Ok((span, Some(response))) => {
+                    connection.one_way.push_back((self.book.write_one_way(span), span.end, response))
+                }
                 Err(error) => {
                     end(self.book.refuse(), Err(CallError::Refused(error)), &lane.counters.refused, &lane.counters);
                     lane.release(1);
@@ -392,7 +385,7 @@ impl<P: Protocol> Driver<P> {
                 }
             }
             if is_at_rest {
-                connection.heard_at = now; // Silence counts from the first request on.
+                connection.heard_at = now; // Silence counts from the first request.
             }
             lane.counters.sent.increment();
             has_encoded = true;
@@ -414,43 +407,43 @@ impl<P: Protocol> Driver<P> {
     /// Closes the lane, then the connection.
     async fn say_goodbye<T: Transport>(&mut self, connection: Connection<P, T>) {
         self.close();
-        // Whether it gets there is the peer's loss.
+        // The connection ends in any case.
         let _ = tokio::time::timeout(GOODBYE_TIMEOUT, connection.say_goodbye()).await;
     }
 
-    /// Ends the lane: whoever is still in it is told `Closed`.
+    /// Ends the lane. Its remaining requests end with `Closed`.
     fn close(&mut self) {
         let inbox = self.lane().close();
         let held = self.book.len() - self.book.tombstone_count() + inbox.len();
         self.counters().closed.add(held as u64);
         self.lane().release(self.book.len() + inbox.len());
         drop(inbox);
-        drop(self.book.strand());
+        drop(self.book.take_written());
         drop(self.book.take_waiting());
         self.publish();
     }
 
-    /// Tells what is held.
+    /// Updates the counters of requests that have not ended.
     fn publish(&self) {
         let tombstones = self.book.tombstone_count();
         self.counters().tombstones.store(tombstones, Relaxed);
         self.counters().in_flight.store(self.book.in_flight_count().saturating_sub(tombstones), Relaxed);
     }
 
-    /// Sees to being woken at `tick`; true when it has come.
+    /// Wakes the task at `tick`. Returns true once the alarm has fired.
     fn poll_alarm(&mut self, tick: Option<u64>, cx: &mut Context<'_>) -> bool {
         let Some(tick) = tick else { return false };
         if tick < self.alarm_tick {
-            // An alarm is only ever moved forward: one that rings too early costs less than moving it with every
-            // request that is answered.
+            // The alarm is moved only to an earlier tick. An alarm that fires too early costs less than moving it at each
+            // answer.
             self.alarm.as_mut().reset(self.epoch + Duration::from_millis(tick));
             self.alarm_tick = tick;
         }
-        let has_rung = self.alarm.as_mut().poll(cx).is_ready();
-        if has_rung {
+        let has_fired = self.alarm.as_mut().poll(cx).is_ready();
+        if has_fired {
             self.alarm_tick = u64::MAX;
         }
-        has_rung
+        has_fired
     }
 
     /// The tick that is over at `now`.
@@ -466,13 +459,13 @@ impl<P: Protocol> Driver<P> {
 }
 
 impl<P: Protocol> Drop for Driver<P> {
-    /// However the task ends, also by a panic of the codec, the lane takes no more and everybody is told.
+    /// However the task ends, also by a panic of the codec, the lane closes and its requests end.
     fn drop(&mut self) {
         self.close();
     }
 }
 
-/// Hands an outcome over and counts it.
+/// Sends an outcome and counts it.
 fn end<P: Protocol>(reply: Reply<P>, outcome: Outcome<P>, counter: &Counter, counters: &LaneCounters) {
     let is_wanted = reply.finish(outcome);
     if is_wanted { counter.increment() } else { counters.cancelled.increment() }

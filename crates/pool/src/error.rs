@@ -1,26 +1,26 @@
-//! How a request can end without an answer.
+//! Why a request ends without an answer.
 
 /// Why a request has no answer. `E` is [`Protocol::Error`](crate::Protocol::Error).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError<E: std::error::Error + 'static> {
-    /// Every connection that is up has as many requests as it may have. Nothing was sent; come back later.
+    /// Every connection that is up has `limit` requests. Nothing was sent. Try again later.
     #[error("the backlog is full: every connection has {limit} requests")]
     Backlog {
         /// [`backlog_max`](crate::PoolConfig::backlog_max), or, for a cast, the capacity of its channel.
         limit: usize,
     },
-    /// No connection is up, and none is about to be. Nothing was sent.
+    /// No connection is up, and none is being made. Nothing was sent.
     #[error("no connection is up")]
     Unavailable,
     /// No answer within the timeout.
     #[error("no answer in time")]
     Timeout {
-        /// Whether the request was written, or begun to be; if not the peer has not seen it.
+        /// Whether the request was written, even in part. If not, the peer has not seen it.
         sent: bool,
     },
-    /// The connection broke after the request was written and before its answer; it is not repeatable, or no other
-    /// connection could take it, or it was repeated too often. The peer may have acted on it.
+    /// The connection broke after the request was written and before its answer. The request is not repeatable, or no
+    /// other connection could take it, or it was repeated too often. The peer may have acted on it.
     #[error("the connection was lost before the answer")]
     Lost,
     /// The peer broke the protocol while this request waited on the connection. The peer may have acted on it.
@@ -35,7 +35,7 @@ pub enum CallError<E: std::error::Error + 'static> {
 }
 
 impl<E: std::error::Error + 'static> CallError<E> {
-    /// Whether the peer may have seen the request, so that repeating it is only right if it may be done twice.
+    /// Whether the peer may have seen the request. Then repeat it only if doing it twice is harmless.
     pub fn may_have_been_sent(&self) -> bool {
         match self {
             Self::Backlog { .. } | Self::Unavailable | Self::Refused(_) => false,
@@ -49,16 +49,16 @@ impl<E: std::error::Error + 'static> CallError<E> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation<E: std::error::Error + 'static> {
-    /// The codec cannot read what came.
+    /// The codec cannot read the bytes.
     #[error(transparent)]
     Malformed(E),
-    /// An answer came that belongs to no request.
+    /// An answer belongs to no request.
     #[error("an answer without a request")]
     Unsolicited,
-    /// So many bytes came without a whole answer among them.
-    #[error("{bytes} bytes without a whole answer, at most {limit} are allowed")]
+    /// Too many bytes came without a complete answer.
+    #[error("{bytes} bytes without a complete answer, the limit is {limit}")]
     Oversized {
-        /// Bytes that the codec left in the input.
+        /// The bytes that the codec has left in the input.
         bytes: usize,
         /// [`input_bytes_max`](crate::PoolConfig::input_bytes_max).
         limit: usize,

@@ -1,12 +1,11 @@
-//! A *lane*: what callers share with one connection's task.
+//! A *lane*: the state that callers share with one connection's task.
 //!
-//! A caller reserves a place (`load`), puts its request into the inbox, and wakes the task if the inbox was empty. The
-//! task takes the whole inbox at once. So a thousand callers that run before the task cost one wake-up. No wake-up is
-//! lost: the task stores its waker under the same lock under which it finds the inbox empty. No foreign code runs under
-//! this lock.
+//! A caller reserves room (`load`), puts its request into the inbox, and wakes the task if the inbox was empty. The task
+//! takes the whole inbox at once. So a thousand callers that run before the task cost one wake-up. No wake-up is lost: the
+//! task stores its waker under the same lock under which it finds the inbox empty. No foreign code runs under this lock.
 //!
-//! Queue: the inbox; together with the requests that the task holds it has at most `backlog_max` places. Full: the
-//! caller gets an error. Closed: the caller tries another lane.
+//! Queue: the inbox and the requests of the task together have at most `backlog_max` entries. Full: the caller gets an
+//! error. Closed: the caller tries another lane.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,31 +18,36 @@ use crate::counters::LaneCounters;
 use crate::error::CallError;
 use crate::protocol::Protocol;
 
-/// What became of a request.
 pub(crate) type Outcome<P> = Result<<P as Protocol>::Response, CallError<<P as Protocol>::Error>>;
 
 /// The answer to a cast; see [`Pool::cast`](crate::Pool::cast).
 #[derive(Debug)]
 pub struct Answer<P: Protocol> {
-    /// What the caller gave, to know the request by.
+    /// The tag that the caller gave to the request.
     pub tag: u64,
-    /// How it ended.
+    /// The answer, or why there is none.
     pub result: Result<P::Response, CallError<P::Error>>,
 }
 
-/// One request on its way, and whoever waits for it.
-pub(crate) struct Entry<P: Protocol> {
+/// A request on its way.
+pub(crate) struct Job<P: Protocol> {
     pub(crate) request: P::Request,
     pub(crate) deadline: Instant,
+    /// The request may not be pipelined.
     pub(crate) is_alone: bool,
-    /// Whether any of its bytes went out on a connection that is no more.
+    /// Some of its bytes were sent on a connection that has ended.
     pub(crate) was_sent: bool,
     /// How often it went to another connection after it had been sent.
     pub(crate) repeats: u32,
+}
+
+/// A request with the place where its outcome goes.
+pub(crate) struct Entry<P: Protocol> {
+    pub(crate) job: Job<P>,
     pub(crate) reply: Reply<P>,
 }
 
-/// Where the outcome goes. Dropped without one it says [`CallError::Closed`].
+/// Where the outcome of a request goes. If it is dropped without an outcome, the outcome is [`CallError::Closed`].
 pub(crate) struct Reply<P: Protocol>(ReplyTo<P>);
 
 enum ReplyTo<P: Protocol> {
@@ -66,17 +70,17 @@ impl<P: Protocol> Reply<P> {
         Self(ReplyTo::Nobody)
     }
 
-    /// Whether the caller has gone, so that nobody wants the outcome.
+    /// Whether the caller has dropped its call.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(&self.0, ReplyTo::Call(tx) if tx.is_closed())
     }
 
-    /// Hands the outcome over; false if the caller has gone. Never waits: a cast's place in its channel was reserved.
+    /// Sends the outcome. Returns false if the caller has gone. Never waits: a cast has reserved room in its channel.
     pub(crate) fn finish(mut self, result: Outcome<P>) -> bool {
         self.send(result)
     }
 
-    /// Says nothing: the caller learns it in another way.
+    /// Sends nothing, because the caller learns the outcome in another way.
     pub(crate) fn disarm(mut self) {
         self.0 = ReplyTo::Nobody;
     }
@@ -101,19 +105,18 @@ impl<P: Protocol> Drop for Reply<P> {
     }
 }
 
-/// What a lane is good for now. Only a hint to callers: whether the inbox is open decides.
+/// Whether a lane accepts requests. This is only a hint to callers: the inbox decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// No connection, and a wait before the next attempt: requests are not taken.
+    /// There is no connection, and the task waits before the next attempt. Requests are refused.
     Down,
-    /// No connection, but a first attempt is being made: requests are taken and wait for it.
+    /// There is no connection, but the task is connecting. Requests are accepted and wait.
     Rising,
-    /// Connected.
     Up,
 }
 
-/// What a caller learns from [`Lane::offer`].
+/// The result of [`Lane::offer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offer {
     Taken,
@@ -121,10 +124,9 @@ pub(crate) enum Offer {
     Down,
 }
 
-/// The part of a connection that callers see.
 pub(crate) struct Lane<P: Protocol> {
     phase: AtomicU8,
-    /// Places taken: in the inbox, waiting, in flight, tombstones.
+    /// All requests: in the inbox, waiting, in flight, and tombstones.
     load: AtomicUsize,
     inbox: Mutex<Inbox<P>>,
     pub(crate) counters: LaneCounters,
@@ -133,14 +135,14 @@ pub(crate) struct Lane<P: Protocol> {
 struct Inbox<P: Protocol> {
     is_open: bool,
     entries: Vec<Entry<P>>,
-    /// Somebody who waited has gone: look for them.
+    /// A caller has gone: the task must look for its request.
     sweep: bool,
     drain: bool,
-    /// The task, if it wants to be woken.
+    /// Wakes the task, if it sleeps.
     waker: Option<Waker>,
 }
 
-/// What the task took out of the inbox besides the requests.
+/// The signals in the inbox.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Taken {
     pub(crate) sweep: bool,
@@ -170,12 +172,12 @@ impl<P: Protocol> Lane<P> {
         self.load.load(Relaxed)
     }
 
-    /// So many places are free again.
+    /// Reduces the load after requests have ended.
     pub(crate) fn release(&self, count: usize) {
         self.load.fetch_sub(count, Relaxed);
     }
 
-    /// Takes the entry out of `slot` if there is a place for it among `backlog_max`.
+    /// Takes the entry out of `slot` if the lane has fewer than `backlog_max` requests.
     pub(crate) fn offer(&self, slot: &mut Option<Entry<P>>, backlog_max: usize) -> Offer {
         if self.load.fetch_add(1, Relaxed) >= backlog_max {
             self.release(1);
@@ -189,19 +191,19 @@ impl<P: Protocol> Lane<P> {
         }
         let was_empty = inbox.entries.is_empty();
         inbox.entries.extend(slot.take());
-        // Who finds the inbox empty wakes; the others know that it was done.
+        // The caller that finds the inbox empty wakes the task. For later callers that is already done.
         let waker = if was_empty { inbox.waker.take() } else { None };
         drop(inbox);
         wake(waker);
         Offer::Taken
     }
 
-    /// A caller has gone: if its request waits, it is to be forgotten.
+    /// Makes the task withdraw the waiting requests of callers that have gone.
     pub(crate) fn sweep(&self) {
         self.signal(|inbox| inbox.sweep = true);
     }
 
-    /// Ends the task when what it holds is answered.
+    /// Ends the task when its requests have ended.
     pub(crate) fn drain(&self) {
         self.signal(|inbox| inbox.drain = true);
     }
@@ -214,9 +216,9 @@ impl<P: Protocol> Lane<P> {
         wake(waker);
     }
 
-    /// The task's side: moves everything into `out`, which must be empty, and leaves `cx` to be woken.
+    /// For the task: moves all entries into `out`, which must be empty, and stores the waker.
     pub(crate) fn poll_take(&self, out: &mut Vec<Entry<P>>, cx: &Context<'_>) -> Taken {
-        debug_assert!(out.is_empty(), "what was taken before was dealt with");
+        debug_assert!(out.is_empty(), "the entries taken before are handled");
         let mut inbox = self.lock();
         std::mem::swap(&mut inbox.entries, out);
         if !inbox.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -225,14 +227,14 @@ impl<P: Protocol> Lane<P> {
         Taken { sweep: std::mem::take(&mut inbox.sweep), drain: inbox.drain }
     }
 
-    /// The task's side: opens or closes the inbox.
+    /// For the task: opens or closes the inbox.
     pub(crate) fn set_phase(&self, phase: Phase) {
         let mut inbox = self.lock();
         inbox.is_open = phase != Phase::Down;
         self.phase.store(phase as u8, Relaxed);
     }
 
-    /// The task's side: closes the inbox; returns what nobody has taken.
+    /// For the task: closes the inbox and returns its entries.
     pub(crate) fn close(&self) -> Vec<Entry<P>> {
         let mut inbox = self.lock();
         inbox.is_open = false;
@@ -241,7 +243,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inbox<P>> {
-        // No foreign code runs under the lock, so a poisoned one is as good as any.
+        // No foreign code runs under the lock, so the state behind a poisoned lock is valid.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,8 @@
 //! Pooled, pipelined clients of services over sockets: you implement a protocol, and the pool does the rest.
 //!
-//! A [`Protocol`] says how to set up a connection, encode a request, decode answers and say goodbye. A [`Pool`] keeps
-//! connections up and writes many requests one after another without waiting for answers. It ends every request exactly
-//! once, at its deadline at the latest: with its answer, or with the reason why there is none ([`CallError`]).
+//! A [`Protocol`] sets up a connection, encodes requests and decodes answers. A [`Pool`] keeps connections up, and writes
+//! requests without waiting for earlier answers (pipelining). It ends every request exactly once, at its deadline at the
+//! latest: with its answer, or with the reason why there is none ([`CallError`]).
 //!
 //! ```text
 //! call ─┐ choose        ┌─ lane 0: inbox ─► task: waiting ─► in flight (pipeline) ─► socket ─┐
@@ -10,9 +10,9 @@
 //! cast ─┘ full? Backlog └─ lane n: …        answers, deadlines, reconnects ◄─────────────────┘
 //! ```
 //!
-//! **It does not** keep requests for later: without a connection, or if all are full, requests fail at once. It does
-//! not repeat a request on which the service may have acted, unless the protocol says that a repeat is harmless. It
-//! does not discover services, and does not spread load over several: a pool has one address.
+//! **It does not** keep requests for later: they fail at once if there is no connection, or if all connections are full.
+//! It does not repeat a request that the service may have handled, unless the protocol says that a repeat is harmless. It
+//! does not discover services, and does not balance load over several: a pool has one address.
 //!
 //! **Order.** On one connection, requests are written in the order in which they reached it. If a connection is lost,
 //! the requests that wait for its successor go first. There is no order between connections.
@@ -21,24 +21,24 @@
 //! `output_bytes_max` and one request to be written; `input_bytes_max` and one read that is not decoded yet. The fields
 //! of [`PoolConfig`] say what happens at each limit; [`Counters`] say what did happen.
 //!
-//! | What happens | What becomes of the requests |
+//! | What happens | Effect on requests |
 //! |---|---|
-//! | all connections full | new ones: [`CallError::Backlog`], at once |
-//! | no connection up | new ones: [`CallError::Unavailable`], at once (the first attempt is waited for) |
-//! | deadline | [`CallError::Timeout`]; of an ordered protocol the place stays, a *tombstone*, and the late answer is discarded |
-//! | connection lost | unwritten ones, and repeatable ones, go to another connection with the rest of their time; others [`CallError::Lost`] |
-//! | malformed answer, answer without request | connection closed; all written on it: [`CallError::Violation`]; unwritten ones go to another |
-//! | silence, too many tombstones | connection closed, as if lost |
-//! | caller gone | withdrawn if unwritten, else its answer is discarded |
-//! | drain | all are waited for; at its deadline [`CallError::Closed`] |
+//! | all connections are full | new requests fail at once with [`CallError::Backlog`] |
+//! | no connection is up | new requests fail at once with [`CallError::Unavailable`]; but they wait for the first attempt |
+//! | deadline | [`CallError::Timeout`]; with an ordered protocol a *tombstone* remains, and discards the late answer |
+//! | connection lost | unwritten and repeatable requests go to another connection, with the rest of their time; others end as [`CallError::Lost`] |
+//! | malformed answer, answer without request | the connection is closed; written requests end as [`CallError::Violation`], unwritten ones go to another connection |
+//! | silence, too many tombstones | the connection is closed, as if lost |
+//! | caller gone | an unwritten request is withdrawn; the answer to a written one is discarded |
+//! | drain | all requests are waited for; at the deadline they end as [`CallError::Closed`] |
 //!
-//! **Cost.** One task per connection. Callers that run before the task cost one wake-up together. The task reads many
-//! answers at once, and writes all requests with one vectored write. A request allocates only the one-shot channel of
-//! its answer. It takes two short locks (hand in, take), and its timer is set and removed in constant time.
+//! **Cost.** There is one task per connection. Callers that run before the task cost one wake-up together. The task reads
+//! many answers at once, and writes all requests with one vectored write. A request allocates only the one-shot channel of
+//! its answer. It takes two short locks, and its timer is set and removed in constant time.
 //!
 //! # Example
 //!
-//! A line asks, a line answers:
+//! A request is a line, and so is an answer:
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,50 +1,48 @@
-//! Bytes on their way to one socket.
+//! The bytes that wait to be written to one socket.
 //!
-//! Small pieces are copied into one scratch buffer that is used again and again; large [`Bytes`] are kept as they are
-//! and written from where they lie. Whatever has gathered leaves in one vectored write.
+//! Small pieces are copied into one scratch buffer, which is reused. Large [`Bytes`] are not copied. All waiting bytes are
+//! written with one vectored write.
 //!
 //! ```text
 //! scratch  ├─ head 1 ─┼─ head 2 ─┼─ head 3 ─────┤
 //! parts               └ body 1   └ body 2            written as: head 1, body 1, head 2, body 2, head 3
 //! ```
 //!
-//! Positions count all bytes ever appended on the connection, so that "was any byte of this request written?" is one
-//! comparison. Bound: the pool appends no request while [`output_bytes_max`](crate::PoolConfig::output_bytes_max)
-//! bytes wait, so at most that and one request are held.
+//! A position counts all bytes that were appended on the connection. So one comparison tells whether any byte of a request
+//! was written. Bound: the pool appends no request while [`output_bytes_max`](crate::PoolConfig::output_bytes_max) bytes
+//! wait, so at most that and one request are held.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use bytes::{Buf as _, Bytes};
 
-/// Shorter [`Bytes`] are copied: an entry of the write's vector costs more than that.
+/// Up to this length, [`Bytes`] are copied: a further slice in the vectored write costs more.
 const COPY_BYTES_MAX: usize = 512;
-/// Written bytes at the front of the scratch buffer are removed when they are so many.
+/// Written bytes at the front of the scratch buffer are removed when there are this many.
 const COMPACT_BYTES: usize = 64 << 10;
-/// A scratch buffer that grew beyond this is given back when it is empty.
+/// An empty scratch buffer shrinks to this capacity.
 const KEEP_BYTES_MAX: usize = 1 << 20;
 
-/// Where a [`Codec`](crate::Codec) appends bytes; see the module's text in the source for how they are kept.
-///
-/// It is also an [`io::Write`] that never fails, for `write!`.
+/// A [`Codec`](crate::Codec) appends bytes here. It is also an [`io::Write`] that never fails, for `write!`.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     scratch: Vec<u8>,
     /// Bytes of `scratch` that were written.
     scratch_written: usize,
-    /// `Bytes` and how far into `scratch` they go, from the start of what is in it now.
+    /// The large `Bytes`. Each comes after this many bytes of `scratch`.
     parts: VecDeque<(usize, Bytes)>,
-    /// Ends of datagrams, as positions; only if `is_datagram`.
+    /// The positions of the ends of datagrams, if `is_datagram`.
     ends: VecDeque<u64>,
     is_datagram: bool,
-    /// Position of the next byte appended.
+    /// The position of the next appended byte.
     appended: u64,
-    /// Position of the next byte to write.
+    /// The position of the next byte to write.
     written: u64,
 }
 
 impl Outgoing {
-    /// An empty one, for codecs' own tests; the pool makes those in use.
+    /// An empty buffer, for the tests of codecs. The pool makes its own.
     pub fn new() -> Self {
         Self::default()
     }
@@ -79,7 +77,7 @@ impl Outgoing {
         self.appended == self.written
     }
 
-    /// A copy of everything that waits, in order; for codecs' own tests.
+    /// A copy of all waiting bytes, for the tests of codecs.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
         self.walk(u64::MAX, |slice| {
@@ -101,21 +99,21 @@ impl Outgoing {
         Mark { scratch: self.scratch.len(), parts: self.parts.len(), appended: self.appended }
     }
 
-    /// Takes back what was appended since `mark`. Nothing may have been written since.
+    /// Removes what was appended since `mark`. Nothing may have been written since.
     pub(crate) fn take_back(&mut self, mark: Mark) {
         self.scratch.truncate(mark.scratch);
         self.parts.truncate(mark.parts);
         self.appended = mark.appended;
     }
 
-    /// What was appended since the last call is one datagram.
+    /// Ends a datagram: all bytes since the last call are one.
     pub(crate) fn end_datagram(&mut self) {
         if self.is_datagram && self.ends.back().copied().unwrap_or(self.written) < self.appended {
             self.ends.push_back(self.appended);
         }
     }
 
-    /// The next bytes to write, in as many slices as there is room for; returns how many. Of datagrams only the first.
+    /// Fills `out` with the next bytes to write, and returns the number of slices. For datagrams, only the first one.
     pub(crate) fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
         let limit = self.ends.front().map_or(u64::MAX, |end| end - self.written);
@@ -127,7 +125,7 @@ impl Outgoing {
         count
     }
 
-    /// The first datagram in one piece.
+    /// Copies the first datagram into `buffer`.
     pub(crate) fn datagram(&self, buffer: &mut Vec<u8>) -> usize {
         buffer.clear();
         let limit = self.ends.front().map_or(u64::MAX, |end| end - self.written);
@@ -138,7 +136,7 @@ impl Outgoing {
         buffer.len()
     }
 
-    /// Calls `each` with what waits, at most `limit` bytes, until it says false.
+    /// Calls `each` with the waiting bytes, at most `limit`, until it returns false.
     fn walk<'a>(&'a self, mut limit: u64, mut each: impl FnMut(&'a [u8]) -> bool) {
         let mut give = |slice: &'a [u8]| {
             let length = slice.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -155,10 +153,10 @@ impl Outgoing {
         give(&self.scratch[at..]);
     }
 
-    /// So many bytes were written.
+    /// Removes the first `count` bytes, which were written.
     pub(crate) fn advance(&mut self, mut count: usize) {
         self.written += count as u64;
-        debug_assert!(self.written <= self.appended, "more written than there was");
+        debug_assert!(self.written <= self.appended, "more bytes written than appended");
         while let Some((end, bytes)) = self.parts.front_mut() {
             let before = (*end - self.scratch_written).min(count);
             self.scratch_written += before;
@@ -181,7 +179,7 @@ impl Outgoing {
         self.tidy();
     }
 
-    /// Gives back room at the front.
+    /// Removes written bytes from the scratch buffer.
     fn tidy(&mut self) {
         if self.is_empty() {
             self.scratch.clear();
@@ -208,7 +206,7 @@ impl io::Write for Outgoing {
     }
 }
 
-/// A place in an [`Outgoing`].
+/// A point in an [`Outgoing`], to return to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     scratch: usize,
@@ -240,15 +238,14 @@ mod tests {
         ]
     }
 
-    /// Bytes that tell where they are.
+    /// Bytes whose values show their position.
     fn bytes(at: u64, count: usize) -> Vec<u8> {
         (at..at + count as u64).map(|n| (n % 251) as u8).collect()
     }
 
     proptest! {
-        /// However it is appended and written, the same bytes come out once, in order, datagram by datagram.
         #[test]
-        fn what_goes_in_comes_out(is_datagram in any::<bool>(), steps in prop::collection::vec(step(), 1..200)) {
+        fn appended_bytes_come_out_once_in_order_and_datagram_by_datagram(is_datagram in any::<bool>(), steps in prop::collection::vec(step(), 1..200)) {
             let mut out = if is_datagram { Outgoing::for_datagrams() } else { Outgoing::new() };
             let mut ends = VecDeque::new();
             for step in steps {

@@ -1,4 +1,4 @@
-//! The pool as its callers see it.
+//! The handle of a pool, with which callers make requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use crate::error::CallError;
 use crate::lane::{Answer, Lane, Phase, Reply};
 use crate::protocol::Protocol;
 
-/// Connections to one service, kept up, shared by all callers. Clones are handles to the same pool.
+/// Connections to one service, shared by all callers. Clones are handles to the same pool.
 ///
-/// When the last handle is dropped the connections are cut; whatever still waits ends with [`CallError::Closed`]. For
-/// an orderly end see [`Pool::drain`].
+/// When the last handle is dropped, the connections are cut and all requests end with [`CallError::Closed`]. For an orderly
+/// end see [`Pool::drain`].
 pub struct Pool<P: Protocol> {
     handle: Arc<Handle<P>>,
 }
 
-/// What the handles own. The tasks know [`Core`] only, or they would keep themselves alive.
+/// The state that only handles own. Tasks must not own it: they would keep themselves alive.
 struct Handle<P: Protocol> {
     core: Arc<Core<P>>,
-    /// One for each of `tasks`, to cut them while somebody else waits for their end.
+    /// One for each of `tasks`, to end them while another call waits for their end.
     aborts: Box<[AbortHandle]>,
     tasks: tokio::sync::Mutex<JoinSet<()>>,
 }
 
 impl<P: Protocol> Pool<P> {
-    /// Starts a pool; one task for each connection, which begins to connect at once.
+    /// Starts a pool, with one task for each connection. Each task begins to connect at once.
     ///
-    /// Requests can be made at once: they wait for the first attempt to connect. If it fails they end with
-    /// [`CallError::Unavailable`], and from then on requests fail at once until a connection is up.
+    /// Requests are accepted at once and wait for the first attempt to connect. If it fails, they end with
+    /// [`CallError::Unavailable`]. From then on requests fail at once until a connection is up.
     ///
     /// # Errors
     /// When the configuration is not valid ([`PoolConfig::check`]).
@@ -68,17 +68,17 @@ impl<P: Protocol> Pool<P> {
 
     /// Sends a request and waits for its answer, at most `timeout` (to the millisecond, never shorter).
     ///
-    /// Requests of one caller go to different connections, and so may overtake each other; on one connection they are
-    /// written in the order in which they were made.
+    /// Requests of one caller go to different connections and may overtake each other. On one connection they are written
+    /// in the order in which they were made.
     ///
     /// # Errors
-    /// Each way to end without an answer is a variant of [`CallError`]. [`CallError::Backlog`] and
-    /// [`CallError::Unavailable`] come at once, without waiting.
+    /// [`CallError`] has a variant for each way to end without an answer. [`CallError::Backlog`] and
+    /// [`CallError::Unavailable`] come at once.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the request if it was not written yet. If it was, its answer is discarded when it
-    /// comes, and until then it keeps its place in the connection's backlog; so does one that waits on another connection
-    /// than it was made on, until its turn.
+    /// Dropping the future withdraws the request if it was not written yet. A request that was written stays in the
+    /// connection's backlog until its answer has come and is discarded. A request that was moved to another connection
+    /// stays in its backlog until its turn.
     pub async fn call(&self, request: P::Request, timeout: Duration) -> Result<P::Response, CallError<P::Error>> {
         let (reply, outcome) = Reply::call();
         let lane = self.core().hand_in(request, timeout, reply)?;
@@ -88,14 +88,14 @@ impl<P: Protocol> Pool<P> {
         outcome.unwrap_or(Err(CallError::Closed))
     }
 
-    /// Sends a request whose answer goes to `answers`, with `tag` to know it by.
+    /// Sends a request. Its answer goes to `answers`, with `tag`.
     ///
-    /// The place in the channel is reserved now, so that exactly one [`Answer`] comes for every cast that was accepted,
-    /// and no answer ever waits for the channel's reader: its capacity is the number of casts that can be out.
+    /// Room in the channel is reserved now. So exactly one [`Answer`] comes for every accepted cast, and no answer waits
+    /// for the channel's reader. The capacity of the channel is the number of casts that can be pending.
     ///
     /// # Errors
-    /// As in [`Pool::call`], but only what is known at once: [`CallError::Backlog`] (of the connections, or of the
-    /// channel), [`CallError::Unavailable`], [`CallError::Closed`] (the pool, or the channel).
+    /// Only those that are known at once: [`CallError::Backlog`] (of the connections, or of the channel),
+    /// [`CallError::Unavailable`], [`CallError::Closed`] (the pool, or the channel).
     pub fn cast(
         &self,
         request: P::Request,
@@ -113,7 +113,7 @@ impl<P: Protocol> Pool<P> {
         self.core().hand_in(request, timeout, Reply::cast(tag, permit)).map(drop)
     }
 
-    /// Sends a request whose answer nobody wants. How it ended is only counted.
+    /// Sends a request without waiting for its answer. Its outcome is only counted.
     ///
     /// # Errors
     /// As in [`Pool::cast`].
@@ -121,17 +121,17 @@ impl<P: Protocol> Pool<P> {
         self.core().hand_in(request, timeout, Reply::nobody()).map(drop)
     }
 
-    /// Ends the pauses before the next attempts to connect: there is something to send now. Each still lasts
-    /// `reconnect.min`. For callers that ask rarely: who calls this for each request that fails takes the back-off away.
+    /// Ends the pauses before the next attempts to connect. Each pause still lasts at least `reconnect.min`. Call it
+    /// rarely: a call for each failed request would disable the back-off.
     pub fn reconnect(&self) {
         self.core().wanted.send_replace(());
     }
 
-    /// Takes no more requests, waits at most `timeout` for those it has, says goodbye on each connection and closes
-    /// it. What is cut off ends with [`CallError::Closed`]. Returns whether nothing was.
+    /// Accepts no more requests, waits at most `timeout` for the others, says goodbye on each connection and closes it.
+    /// Requests that have not ended by then end with [`CallError::Closed`]. Returns whether there were none.
     ///
     /// # Cancel safety
-    /// When dropped, the pool goes on draining; it can be called again.
+    /// If the future is dropped, the pool goes on draining. `drain` can be called again.
     pub async fn drain(&self, timeout: Duration) -> bool {
         let core = self.core();
         core.is_draining.store(true, Relaxed);
@@ -145,23 +145,23 @@ impl<P: Protocol> Pool<P> {
         };
         let in_time = tokio::time::timeout_at(deadline, all_ended()).await.is_ok();
         if !in_time {
-            self.handle.aborts.iter().for_each(AbortHandle::abort); // Another drain with more time may hold the lock.
+            self.handle.aborts.iter().for_each(AbortHandle::abort); // Another, longer drain may hold the lock.
             all_ended().await;
         }
         in_time && self.counters().closed == 0
     }
 
-    /// The settings it runs with. No lock, no copy.
+    /// The settings.
     pub fn config(&self) -> &PoolConfig {
         &self.core().config
     }
 
-    /// The protocol it speaks.
+    /// The protocol.
     pub fn protocol(&self) -> &P {
         &self.core().protocol
     }
 
-    /// What it did so far.
+    /// What the pool did so far.
     pub fn counters(&self) -> Counters {
         let core = self.core();
         let mut sum =
@@ -192,7 +192,7 @@ impl<P: Protocol> fmt::Debug for Pool<P> {
     }
 }
 
-/// Tells the lane when the caller goes away before the answer.
+/// Tells the lane if the caller drops its call before the answer.
 struct Withdrawal<'a, P: Protocol> {
     lane: &'a Lane<P>,
     is_armed: bool,

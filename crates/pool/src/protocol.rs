@@ -1,33 +1,31 @@
-//! What a user of this crate writes: a [`Protocol`], and the [`Codec`] that speaks it on one connection.
+//! The traits that a user of this crate implements: a [`Protocol`], and a [`Codec`] for each connection.
 //!
-//! Neither sees a socket, a clock, a task or another request's caller. A codec is a pure translator with the memory of
-//! one connection: it turns requests into bytes and bytes into answers, and says which request an answer belongs to
-//! ([`To`]). Everything else, and above all every deadline, is the pool's.
+//! Neither sees a socket, a clock, a task or a caller. A codec only translates: it turns requests into bytes and bytes into
+//! answers, and says which request an answer belongs to ([`To`]). It may remember things about its connection. The pool
+//! does everything else, such as keeping deadlines.
 
 use bytes::BytesMut;
 
 use crate::outgoing::Outgoing;
 
-/// A kind of service: what is asked, what is answered, and the rules between the two.
+/// A kind of service: its requests, its answers, and the rules between the two.
 ///
-/// One value serves all connections of a pool; what belongs to one connection is the [`Codec`]'s. Put secrets for the
-/// set-up exchange here.
-///
-/// See the crate's text for a whole example.
+/// One value serves all connections of a pool. The state of one connection belongs to the [`Codec`]. Put secrets for the
+/// set-up exchange here. The crate's documentation has a complete example.
 pub trait Protocol: Sized + Send + Sync + 'static {
-    /// What is asked. The pool keeps it until it is answered or, by an ordered protocol, its late answer has come or
-    /// the connection is gone, so that the codec can look at it and a lost connection's requests can go to another;
-    /// make it cheap to move, with bodies as [`bytes::Bytes`].
+    /// A request. The pool keeps it until its answer has come (with an ordered protocol, even a late answer) or the
+    /// connection has ended. The codec can look at it until then, and it can go to another connection. Make it cheap to
+    /// move, with bodies as [`bytes::Bytes`].
     type Request: Send + Sync + 'static;
-    /// What is answered.
+    /// An answer.
     type Response: Send + 'static;
-    /// Why a request cannot be encoded, or what is wrong with the bytes that came. Cloned for every request that fails
-    /// by one malformed answer.
+    /// Why a request cannot be encoded, or what is wrong with the received bytes. Cloned for every request that fails
+    /// because of one malformed answer.
     type Error: std::error::Error + Clone + Send + Sync + 'static;
-    /// The memory of one connection.
+    /// The codec of one connection.
     type Codec: Codec<Self>;
 
-    /// A codec for a new connection.
+    /// Makes the codec of a new connection.
     fn codec(&self) -> Self::Codec;
 
     /// How answers find their requests.
@@ -35,17 +33,16 @@ pub trait Protocol: Sized + Send + Sync + 'static {
         Matching::Ordered
     }
 
-    /// Whether other requests may be in flight on the same connection together with this one. If not it is written
-    /// when the connection has nothing in flight, and nothing is written behind it until it is answered; what is
-    /// behind it in the connection's queue waits.
+    /// Whether other requests may be in flight on the connection together with this one. If not, the request *travels
+    /// alone*: it is written when nothing is in flight, and the next request is not written before its answer.
     fn is_pipelinable(&self, request: &Self::Request) -> bool {
         let _ = request;
         true
     }
 
-    /// Whether the service is left in the same state when it gets this request twice (RFC 9110, 9.2.2 calls that
-    /// idempotent). Only such requests go to another connection when theirs was lost after they were written; an
-    /// ordered protocol's then travel alone, as if they were not pipelinable.
+    /// Whether the request is idempotent (RFC 9110, 9.2.2): the service is in the same state if it gets it twice. If a
+    /// connection is lost after requests were written, only idempotent ones go to another connection. With an ordered
+    /// protocol they then travel alone.
     fn is_repeatable(&self, request: &Self::Request) -> bool {
         let _ = request;
         false
@@ -55,57 +52,57 @@ pub trait Protocol: Sized + Send + Sync + 'static {
 /// How answers find their requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Matching {
-    /// Answers come in the order of the requests. A request that has expired keeps its place, a *tombstone*, until
-    /// its answer has come and was discarded.
+    /// Answers come in the order of the requests. An expired request remains as a *tombstone* until its answer has come
+    /// and is discarded.
     Ordered,
-    /// Answers carry the [`RequestId`]. An expired request is forgotten, and an answer to an id that is not in flight
-    /// is discarded and counted as late.
+    /// Answers have the [`RequestId`]. An expired request is forgotten. An answer to an id that is not in flight is
+    /// discarded and counted as late.
     ById {
-        /// How many different ids there are: they run from 0 to `id_count - 1` and begin again, leaving out those in
-        /// flight. `1 << 16` for an id of 16 bits on the wire. At most this many requests are in flight on a
-        /// connection, and for late answers to be told from timely ones it should be many times that.
+        /// How many different ids there are. They count from 0 to `id_count - 1` and start again, without those in flight.
+        /// It is `1 << 16` for an id of 16 bits on the wire. At most this many requests are in flight on a connection. It
+        /// should be many times the number in flight, or a late answer may be taken for the answer to a newer request.
         id_count: u64,
     },
 }
 
-/// The name of a request on its connection; see [`Matching::ById`]. For [`Matching::Ordered`] it counts the requests
+/// The id of a request on its connection; see [`Matching::ById`]. For [`Matching::Ordered`] it counts the requests
 /// written on the connection, from 0.
 pub type RequestId = u64;
 
 /// Which request an answer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
-    /// The request that was handed to [`Codec::decode`]: the oldest one without an answer.
+    /// The request that was passed to [`Codec::decode`]: the oldest one without an answer.
     Oldest,
-    /// The request with this id. Of an ordered protocol only the oldest one's id is right.
+    /// The request with this id. In an ordered protocol only the oldest request's id is correct.
     Id(RequestId),
 }
 
-/// Whether a request that was encoded will be answered.
+/// Whether the peer answers an encoded request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect<R> {
-    /// Yes, by the peer.
+    /// The peer answers it.
     Answer,
-    /// No: this is the response, and the request ends with it when its last byte was handed to the socket.
+    /// The peer does not answer it. The request ends with this response when its last byte is handed to the socket.
     Nothing(R),
 }
 
 /// What [`Codec::decode`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded<R> {
-    /// Nothing whole. Decoding goes on when more bytes have come. The codec may have consumed some and remember them.
+    /// No complete answer. Decoding goes on when more bytes have come. The codec may have consumed and remembered some.
     Incomplete,
-    /// Something that answers no request was consumed: an interim response, a push, a keep-alive. Decoding goes on at
-    /// once. Without anything consumed it is the same as [`Decoded::Incomplete`].
+    /// The codec has consumed something that is not an answer: an interim response, a push, a keep-alive. Decoding goes on
+    /// at once. If nothing was consumed, this is the same as [`Decoded::Incomplete`].
     Skipped,
     /// An answer.
     Answer {
-        /// Whose.
+        /// The request that it belongs to.
         to: To,
         /// The answer itself.
         response: R,
-        /// The peer will do and answer nothing more on this connection. It is closed; what is in flight behind is
-        /// *lost*, and if it is repeatable goes on: such an end does not count towards
+        /// The peer handles no further request on this connection, so it is closed. Later requests in flight are *lost*;
+        /// repeatable ones go to another connection, and this does not count towards
         /// [`repeat_max`](crate::PoolConfig::repeat_max).
         closes: bool,
     },
@@ -132,19 +129,19 @@ pub enum SetUp {
     Continue,
 }
 
-/// One connection's side of a [`Protocol`]: bytes out, bytes in.
+/// Encodes and decodes a [`Protocol`] on one connection.
 ///
-/// Called by one task only, which must not be kept: no waiting, no long computing. A codec that panics takes its
+/// Only one task calls it, and the calls must be short: no waiting, no long computing. A codec that panics takes its
 /// connection out of the pool for good; requests on it end with [`CallError::Closed`](crate::CallError::Closed).
 pub trait Codec<P: Protocol>: Send + 'static {
-    /// Exchanges what is needed before the first request (log in, choose a version), within
+    /// Does the exchange before the first request (log in, choose a version), within
     /// [`connect_timeout`](crate::PoolConfig::connect_timeout).
     ///
-    /// Called first with an empty `input`, then whenever bytes have come, until it is [`SetUp::Done`]. What is left in
-    /// `input` then belongs to [`Codec::decode`].
+    /// Called first with an empty `input`, then whenever bytes have come, until it returns [`SetUp::Done`]. The rest of
+    /// `input` then goes to [`Codec::decode`].
     ///
     /// # Errors
-    /// The peer refused, or does not speak this protocol. The connection is closed and counts as one that failed.
+    /// The peer refuses, or does not speak this protocol. The connection is closed and counts as a failed attempt.
     fn set_up(&mut self, input: &mut BytesMut, out: &mut Outgoing) -> Result<SetUp, P::Error> {
         let _ = (input, out);
         Ok(SetUp::Done)
@@ -153,8 +150,8 @@ pub trait Codec<P: Protocol>: Send + 'static {
     /// Appends the bytes of `request` to `out`. On a datagram transport they are one datagram.
     ///
     /// # Errors
-    /// The request cannot be spoken: it ends with [`CallError::Refused`](crate::CallError::Refused), what was appended
-    /// for it is taken back, and the connection goes on. The codec's own state must be as before.
+    /// The request cannot be encoded. It ends with [`CallError::Refused`](crate::CallError::Refused), its bytes are
+    /// removed, and the connection goes on. The codec's own state must be as before the call.
     fn encode(
         &mut self,
         request: &P::Request,
@@ -162,24 +159,24 @@ pub trait Codec<P: Protocol>: Send + 'static {
         out: &mut Outgoing,
     ) -> Result<Expect<P::Response>, P::Error>;
 
-    /// Takes the next answer from the front of `input`, or as much of it as there is.
+    /// Takes the next answer, or a part of it, from the front of `input`.
     ///
-    /// `oldest` is, for ordered protocols, the request whose answer must come now, also when its caller has gone;
-    /// `None` when nothing is in flight, so that any answer is a violation (the pool sees to that if the codec does
-    /// not). For protocols with ids it is always `None`.
+    /// For ordered protocols, `oldest` is the request that the next answer belongs to, even if its caller has gone. It is
+    /// `None` when nothing is in flight; then the pool treats any answer as a violation. For protocols with ids it is
+    /// always `None`.
     ///
     /// Called again after [`Decoded::Skipped`] and [`Decoded::Answer`] while `input` is not empty, and when bytes have
-    /// come. On a datagram transport `input` is one datagram; what is left of it is thrown away.
+    /// come. On a datagram transport `input` is one datagram, and the rest of it is dropped.
     ///
     /// # Errors
-    /// The bytes are malformed. The connection is closed, and every request in flight on it, repeatable or not, ends
-    /// with [`CallError::Violation`](crate::CallError::Violation): what the peer did with them cannot be known.
+    /// The bytes are malformed. The connection is closed. Every request in flight on it, repeatable or not, ends with
+    /// [`CallError::Violation`](crate::CallError::Violation), because it is unknown what the peer did with it.
     fn decode(&mut self, oldest: Option<&P::Request>, input: &mut BytesMut) -> Result<Decoded<P::Response>, P::Error>;
 
-    /// The peer has closed its side: the answer that ends with that, if there is one.
+    /// Returns the answer that ends when the peer closes its side, if there is one.
     ///
-    /// Called once, after everything in `input` was offered to [`Codec::decode`]. With `None` whatever is in flight is
-    /// *lost*, half an answer as well; with an answer it is as if that had said [`closes`](Decoded::Answer::closes).
+    /// Called once, after all of `input` was offered to [`Codec::decode`]. With `None`, all requests in flight are *lost*,
+    /// also one with half an answer. An answer counts as one with [`closes`](Decoded::Answer::closes).
     ///
     /// # Errors
     /// As in [`Codec::decode`].
@@ -192,7 +189,7 @@ pub trait Codec<P: Protocol>: Send + 'static {
         Ok(None)
     }
 
-    /// Appends what politeness asks for before an orderly close.
+    /// Appends the bytes that end the connection in good order.
     fn goodbye(&mut self, out: &mut Outgoing) {
         let _ = out;
     }

@@ -1,9 +1,9 @@
-//! Deadlines: a hierarchical timing wheel.
+//! Deadlines in a hierarchical timing wheel.
 //!
-//! Setting and removing a timer costs the same however many there are, which is what requests need: nearly all are
-//! answered and their deadlines never come. Eight levels of 64 slots; level 0 has a slot for each of the next ticks,
-//! every level above covers 64 times as much with slots 64 times as coarse. When a coarse slot's time comes its timers
-//! move to finer ones, so each is moved at most seven times.
+//! Setting and removing a timer takes constant time. This fits requests: nearly all are answered before their deadline.
+//! There are eight levels of 64 slots. Level 0 has a slot for each of the next ticks. Every further level covers 64 times
+//! as much, with slots that are 64 times as long. When the time of a long slot comes, its timers move to shorter slots. So
+//! a timer is moved at most seven times.
 //!
 //! ```text
 //! level 0   │ 64 slots of 1 tick
@@ -12,10 +12,11 @@
 //! level 7   │ 64 slots of 2⁴² ticks            together 2⁴⁸ ticks: 8900 years of milliseconds
 //! ```
 //!
-//! A timer lies at the level of the highest digit (of 6 bits) in which its tick differs from the present one. Slots of
-//! a level thus lie all ahead of the present, and the first timer is always on the lowest level that has any.
+//! A timer is at the level of the highest digit (of 6 bits) in which its tick differs from the current tick. So all slots
+//! of a level are in the future, and the first timer is always on the lowest level that has any.
 //!
-//! A core: time is a number of ticks that is handed in and never goes back. Bound: the caller's, one entry per timer.
+//! A core: the caller passes the time as a number of ticks, which never decreases. There is one entry per timer; the caller
+//! bounds their number.
 //! Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels", 1987; the layout is that of tokio's timer.
 
 use slab::Slab;
@@ -23,16 +24,16 @@ use slab::Slab;
 const LEVEL_COUNT: usize = 8;
 const SLOT_BITS: u32 = 6;
 const SLOT_COUNT: usize = 1 << SLOT_BITS;
-/// The last tick a timer can have; later ones are set to it.
+/// The last tick that a timer can have. Later timers are set to it.
 const TICK_MAX: u64 = (1 << (SLOT_BITS * LEVEL_COUNT as u32)) - 1;
 /// No timer.
 const NIL: u32 = u32::MAX;
 
-/// A timer's name, until it was removed or has fired.
+/// The key of a timer, until it is removed or has fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimerKey(u32);
 
-/// Timers with a value each; see the module's text.
+/// Timers, each with a value.
 #[derive(Debug)]
 pub(crate) struct Wheel<T> {
     timers: Slab<Timer<T>>,
@@ -45,7 +46,7 @@ pub(crate) struct Wheel<T> {
 struct Timer<T> {
     value: T,
     at: u64,
-    /// Its neighbours in the slot's list.
+    /// The neighbours in the slot's list.
     previous: u32,
     next: u32,
 }
@@ -59,16 +60,15 @@ struct Level {
 }
 
 impl<T> Wheel<T> {
-    /// An empty wheel at tick 0.
     pub(crate) fn new() -> Self {
         Self { timers: Slab::new(), levels: [Level { occupied: 0, first: [NIL; SLOT_COUNT] }; LEVEL_COUNT], now: 0 }
     }
 
-    /// Sets a timer for tick `at`; for the next tick if that is past.
+    /// Sets a timer for tick `at`, or for the next tick if `at` is past.
     pub(crate) fn insert(&mut self, at: u64, value: T) -> TimerKey {
         let at = at.clamp(self.now + 1, TICK_MAX);
         let key = self.timers.insert(Timer { value, at, previous: NIL, next: NIL });
-        let key = u32::try_from(key).expect("a connection has fewer requests: PoolConfig::check");
+        let key = u32::try_from(key).expect("`PoolConfig::check` bounds the requests of a connection");
         self.link(key, at);
         TimerKey(key)
     }
@@ -76,7 +76,7 @@ impl<T> Wheel<T> {
     /// Removes a timer that has not fired.
     ///
     /// # Panics
-    /// When it has fired or was removed, unless its place was taken by another meanwhile.
+    /// When it has fired or was removed, unless another timer has its key now.
     pub(crate) fn remove(&mut self, key: TimerKey) -> T {
         let timer = self.timers.remove(key.0 as usize);
         if timer.next != NIL {
@@ -87,7 +87,7 @@ impl<T> Wheel<T> {
         } else {
             let (level, slot) = place(self.now, timer.at);
             let level = &mut self.levels[level];
-            debug_assert_eq!(level.first[slot], key.0, "a timer without predecessor is the first of its slot");
+            debug_assert_eq!(level.first[slot], key.0, "a timer without a predecessor is the first of its slot");
             level.first[slot] = timer.next;
             if timer.next == NIL {
                 level.occupied &= !(1 << slot);
@@ -96,7 +96,7 @@ impl<T> Wheel<T> {
         timer.value
     }
 
-    /// Goes on to tick `now`, and takes out the timers up to it. They come in the order of their ticks.
+    /// Advances to tick `now`, and fires the timers up to it, in the order of their ticks.
     pub(crate) fn advance(&mut self, now: u64, mut on_fired: impl FnMut(T)) {
         let now = now.min(TICK_MAX);
         while let Some((level, slot, at)) = self.first_slot() {
@@ -120,18 +120,17 @@ impl<T> Wheel<T> {
         self.now = self.now.max(now);
     }
 
-    /// When there is something to do, at the latest: no timer fires before that tick.
+    /// The next tick at which `advance` has something to do. No timer fires before it.
     pub(crate) fn next_tick(&self) -> Option<u64> {
         self.first_slot().map(|(_, _, at)| at)
     }
 
-    /// How many timers are set.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.timers.len()
     }
 
-    /// The first slot with timers, and when its time begins.
+    /// The first slot with timers, as level, slot and its first tick.
     fn first_slot(&self) -> Option<(usize, usize, u64)> {
         let level = self.levels.iter().position(|level| level.occupied != 0)?;
         let slot = self.levels[level].occupied.trailing_zeros();
@@ -154,9 +153,9 @@ impl<T> Wheel<T> {
     }
 }
 
-/// Level and slot of a timer for `at` when it is `now`.
+/// The level and slot of a timer for tick `at`, if the current tick is `now`.
 fn place(now: u64, at: u64) -> (usize, usize) {
-    debug_assert!(now < at, "a timer lies ahead");
+    debug_assert!(now < at, "a timer is in the future");
     let level = (now ^ at).ilog2() / SLOT_BITS;
     let slot = (at >> (SLOT_BITS * level)) as usize % SLOT_COUNT;
     (level as usize, slot)
@@ -177,7 +176,7 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        // Distances of every magnitude, so that every level is used and every boundary crossed.
+        // Distances of every magnitude use every level and cross every boundary.
         let distance = || (0u32..40, any::<u64>()).prop_map(|(bits, random)| random & ((1 << bits) - 1));
         prop_oneof![
             4 => distance().prop_map(Step::Insert),
@@ -188,9 +187,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a sorted map: the same timers fire, at the same step, in the order of their ticks.
+        /// The model is a sorted map. The same timers must fire in the same step, in the order of their ticks.
         #[test]
-        fn it_fires_what_a_sorted_map_would(steps in prop::collection::vec(step(), 1..200)) {
+        fn it_fires_the_same_timers_as_a_sorted_map(steps in prop::collection::vec(step(), 1..200)) {
             let mut wheel = Wheel::new();
             let mut model: BTreeMap<u64, (u64, TimerKey)> = BTreeMap::new();
             let mut now = 0;
@@ -203,8 +202,8 @@ mod tests {
                         model.insert(id, (at, key));
                     }
                     Step::Remove(index) if !model.is_empty() => {
-                        let id = *model.keys().nth(index.index(model.len())).expect("the index is within");
-                        let (_, key) = model.remove(&id).expect("it was just found");
+                        let id = *model.keys().nth(index.index(model.len())).expect("the index is in range");
+                        let (_, key) = model.remove(&id).expect("its key was just found");
                         prop_assert_eq!(wheel.remove(key), id);
                     }
                     Step::Remove(_) => {}
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_past_tick_fires_with_the_next_and_a_far_one_never_overflows() {
+    fn a_past_tick_fires_at_the_next_one_and_a_far_tick_does_not_overflow() {
         let mut wheel = Wheel::new();
         wheel.advance(1_000_000, |()| unreachable!());
         wheel.insert(3, ());

@@ -1,4 +1,4 @@
-//! The book against a model that is too simple to be wrong: a list of requests, looked through from the front.
+//! The book compared with a simple model: lists of requests that are searched from the front.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ const ID_COUNT: u64 = 6;
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Accept { is_alone: bool, is_first: bool, wait: u64 },
-    Write { leaves: bool },
+    Write { is_one_way: bool },
     Refuse,
     Answer(To),
-    Left,
+    OneWayWritten,
     Advance(u64),
     Sweep,
-    Strand,
+    TakeWritten,
     TakeWaiting,
 }
 
@@ -26,14 +26,14 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (prop::bool::weighted(0.2), prop::bool::weighted(0.2), 1u64..200)
             .prop_map(|(is_alone, is_first, wait)| Step::Accept { is_alone, is_first, wait }),
-        6 => prop::bool::weighted(0.2).prop_map(|leaves| Step::Write { leaves }),
+        6 => prop::bool::weighted(0.2).prop_map(|is_one_way| Step::Write { is_one_way }),
         1 => Just(Step::Refuse),
         4 => Just(Step::Answer(To::Oldest)),
         4 => (0..ID_COUNT + 2).prop_map(|id| Step::Answer(To::Id(id))),
-        2 => Just(Step::Left),
+        2 => Just(Step::OneWayWritten),
         3 => (1u64..100).prop_map(Step::Advance),
         1 => Just(Step::Sweep),
-        1 => Just(Step::Strand),
+        1 => Just(Step::TakeWritten),
         1 => Just(Step::TakeWaiting),
     ]
 }
@@ -47,13 +47,14 @@ struct Asked {
     is_dead: bool,
 }
 
-/// The model: three lists. Requests are their own waiters, by name; names that divide by 5 are "gone".
+/// The model has three lists. A request and its waiter are the same number, the name. A name that is divisible by 5 is
+/// "gone".
 #[derive(Debug, Default)]
 struct Model {
     waiting: Vec<Asked>,
     in_flight: Vec<(RequestId, Asked)>,
-    leaving: Vec<(Key, Asked)>,
-    /// Ids given out since the connection began.
+    one_way: Vec<(Key, Asked)>,
+    /// The ids used since the connection began.
     given: BTreeSet<RequestId>,
     now: u64,
     ended: BTreeMap<u32, u32>,
@@ -66,18 +67,18 @@ impl Model {
 
     fn may_write(&self) -> bool {
         let Some(first) = self.waiting.first() else { return false };
-        let is_free = self.in_flight.is_empty() && self.leaving.is_empty();
+        let is_free = self.in_flight.is_empty() && self.one_way.is_empty();
         let is_alone_out = self.in_flight.iter().any(|(_, asked)| asked.is_alone);
         !is_alone_out && (is_free || !first.is_alone) && self.in_flight.len() < IN_FLIGHT_MAX
     }
 
     fn tombstones(&self) -> usize {
         let dead = |asked: &&Asked| asked.is_dead;
-        self.in_flight.iter().map(|(_, asked)| asked).chain(self.leaving.iter().map(|(_, a)| a)).filter(dead).count()
+        self.in_flight.iter().map(|(_, asked)| asked).chain(self.one_way.iter().map(|(_, a)| a)).filter(dead).count()
     }
 }
 
-/// Every step on both; what they say must agree.
+/// Runs every step on the book and the model. Their results must agree.
 struct Both {
     book: Book<u32, u32>,
     model: Model,
@@ -96,7 +97,7 @@ impl Both {
     fn run(&mut self, step: Step) {
         match step {
             Step::Accept { is_alone, is_first, wait } => self.accept(is_alone, is_first, wait),
-            Step::Write { leaves } => self.write(leaves),
+            Step::Write { is_one_way } => self.write(is_one_way),
             Step::Refuse => {
                 if self.shows() {
                     let asked = self.model.waiting.remove(0);
@@ -105,10 +106,10 @@ impl Both {
                 }
             }
             Step::Answer(to) => self.answer(to),
-            Step::Left => {
-                if !self.model.leaving.is_empty() {
-                    let (key, asked) = self.model.leaving.remove(0);
-                    assert_eq!(self.book.left(key), (!asked.is_dead).then_some(asked.name));
+            Step::OneWayWritten => {
+                if !self.model.one_way.is_empty() {
+                    let (key, asked) = self.model.one_way.remove(0);
+                    assert_eq!(self.book.one_way_written(key), (!asked.is_dead).then_some(asked.name));
                     if !asked.is_dead {
                         self.model.end(asked.name);
                     }
@@ -123,7 +124,7 @@ impl Both {
                 assert_eq!(gone, names(&out));
                 gone.iter().for_each(|name| self.model.end(*name));
             }
-            Step::Strand => self.strand(),
+            Step::TakeWritten => self.take_written(),
             Step::TakeWaiting => {
                 let taken = std::mem::take(&mut self.model.waiting);
                 assert_eq!(self.book.take_waiting(), taken.iter().map(|a| (a.name, a.name)).collect::<Vec<_>>());
@@ -153,7 +154,7 @@ impl Both {
         shown.is_some()
     }
 
-    fn write(&mut self, leaves: bool) {
+    fn write(&mut self, is_one_way: bool) {
         if !self.shows() {
             return;
         }
@@ -161,9 +162,9 @@ impl Both {
         let asked = self.model.waiting.remove(0);
         let span = Span { start: self.written, end: self.written + 10 };
         self.written += 10;
-        if leaves {
-            let key = self.book.leave(span);
-            self.model.leaving.push((key, asked));
+        if is_one_way {
+            let key = self.book.write_one_way(span);
+            self.model.one_way.push((key, asked));
         } else {
             self.book.write(span);
             assert!(self.model.in_flight.iter().all(|(other, _)| *other != id), "id {id} is in flight twice");
@@ -218,7 +219,7 @@ impl Both {
             }
             is_ordered || !is_out
         });
-        for (_, asked) in self.model.leaving.iter_mut().filter(|(_, asked)| asked.at <= now && !asked.is_dead) {
+        for (_, asked) in self.model.one_way.iter_mut().filter(|(_, asked)| asked.at <= now && !asked.is_dead) {
             expected.push((asked.name, true, false));
             asked.is_dead = true;
         }
@@ -228,12 +229,12 @@ impl Both {
         expired.iter().for_each(|(name, ..)| self.model.end(*name));
     }
 
-    fn strand(&mut self) {
-        let stranded = self.book.strand();
-        assert!(stranded.is_sorted_by_key(|request| request.span.start), "the oldest comes first");
-        let found: BTreeMap<u32, Option<u32>> = stranded.iter().map(|s| (s.request, s.waiter)).collect();
+    fn take_written(&mut self) {
+        let written = self.book.take_written();
+        assert!(written.is_sorted_by_key(|request| request.span.start), "the oldest comes first");
+        let found: BTreeMap<u32, Option<u32>> = written.iter().map(|s| (s.request, s.waiter)).collect();
         let flight = self.model.in_flight.drain(..).map(|(_, asked)| asked);
-        let all: Vec<Asked> = flight.chain(self.model.leaving.drain(..).map(|(_, asked)| asked)).collect();
+        let all: Vec<Asked> = flight.chain(self.model.one_way.drain(..).map(|(_, asked)| asked)).collect();
         let expected = all.iter().map(|a| (a.name, (!a.is_dead).then_some(a.name))).collect();
         assert_eq!(found, expected);
         found.values().flatten().for_each(|name| self.model.end(*name));
@@ -242,10 +243,10 @@ impl Both {
 
     fn check(&mut self) {
         let model = &self.model;
-        assert_eq!(self.book.len(), model.waiting.len() + model.in_flight.len() + model.leaving.len());
+        assert_eq!(self.book.len(), model.waiting.len() + model.in_flight.len() + model.one_way.len());
         assert_eq!(self.book.in_flight_count(), model.in_flight.len());
         assert_eq!(self.book.tombstone_count(), model.tombstones());
-        assert_eq!(self.book.wheel.len(), self.book.len() - model.tombstones(), "a timer for each who waits");
+        assert_eq!(self.book.wheel.len(), self.book.len() - model.tombstones(), "each waiter has a timer");
         let oldest = model.in_flight.first().filter(|_| self.is_ordered).map(|(_, asked)| asked.name);
         assert_eq!(self.book.oldest().map(|(request, _)| *request), oldest);
         assert!(model.ended.values().all(|times| *times == 1), "ended twice: {:?}", model.ended);
@@ -259,13 +260,13 @@ fn names(asked: &[Asked]) -> Vec<u32> {
 
 proptest! {
     #[test]
-    fn it_agrees_with_a_list(is_ordered in any::<bool>(), steps in prop::collection::vec(step(), 1..150)) {
+    fn the_book_agrees_with_a_list(is_ordered in any::<bool>(), steps in prop::collection::vec(step(), 1..150)) {
         let mut both = Both::new(is_ordered);
         for step in steps {
             both.run(step);
         }
-        both.run(Step::Strand);
+        both.run(Step::TakeWritten);
         both.run(Step::TakeWaiting);
-        prop_assert_eq!(both.model.ended.len() as u32, both.next_name - 1, "somebody never ended");
+        prop_assert_eq!(both.model.ended.len() as u32, both.next_name - 1, "a request has not ended");
     }
 }

@@ -10,18 +10,18 @@ use tokio::net::UdpSocket;
 
 use super::{Connect, Transport};
 
-/// "Connections" over UDP: each is a socket with a port of its own, which takes datagrams from this peer only.
+/// "Connects" over UDP. Each connection is a socket with a port of its own, which accepts datagrams only from its peer.
 ///
-/// Nothing is exchanged when it is made, so it counts as up until the kernel says otherwise (a refused port is told
-/// with the next datagram).
+/// Nothing is exchanged at the start. So a connection counts as up until the kernel reports an error. It reports a refused
+/// port when the next datagram is sent.
 #[derive(Debug, Clone)]
 pub struct Udp {
     address: String,
 }
 
 impl Udp {
-    /// To `address`, a name or IP address with a port. Names are resolved for each socket anew; the first address is
-    /// taken.
+    /// Connects to `address`, a name or IP address with a port. A name is resolved again for each socket, and its first
+    /// address is used.
     pub fn new(address: impl Into<String>) -> Self {
         Self { address: address.into() }
     }
@@ -40,7 +40,7 @@ impl Connect for Udp {
     }
 }
 
-/// One UDP socket with one peer.
+/// A UDP socket with one peer.
 #[derive(Debug)]
 pub struct UdpTransport {
     socket: UdpSocket,

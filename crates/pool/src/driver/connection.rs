@@ -18,33 +18,32 @@ use crate::error::Violation;
 use crate::outgoing::Outgoing;
 use crate::protocol::{Codec as _, Decoded, Expect, Protocol, RequestId, SetUp, To};
 
-/// How much room a read of a stream has.
+/// The room for a read of a stream.
 const READ_BYTES: usize = 32 << 10;
-/// Room is made when there is less than this.
+/// With less room than this, more is made.
 const READ_BYTES_MIN: usize = 4 << 10;
 /// The largest datagram.
 const DATAGRAM_BYTES: usize = 64 << 10;
-/// How many slices a vectored write has at most.
+/// The most slices of a vectored write.
 const SLICE_COUNT: usize = 64;
 
-/// A connection that is up.
 pub(super) struct Connection<P: Protocol, T> {
     io: T,
     codec: P::Codec,
     input: BytesMut,
     pub(super) out: Outgoing,
-    /// Requests that end with their last byte: where that is, and their response.
-    pub(super) leaving: VecDeque<(Key, u64, P::Response)>,
+    /// One-way requests that are not completely written: the position after the last byte, and the response.
+    pub(super) one_way: VecDeque<(Key, u64, P::Response)>,
     pub(super) is_datagram: bool,
-    /// A datagram in one piece; kept for its memory.
+    /// A buffer for one datagram, reused.
     datagram: Vec<u8>,
     must_flush: bool,
-    /// Position behind what a failed write was given, if some of that may have been sent.
+    /// The position after the bytes of a failed write, if some of them may have been sent.
     tried: u64,
     up_at: Instant,
-    /// When the peer last showed life, or was first owed it.
+    /// The silence of the peer counts from here.
     pub(super) heard_at: Instant,
-    /// A request that wants an answer was encoded since; it may have expired and be forgotten.
+    /// Since `heard_at`, a request that needs an answer was encoded. It may have expired since.
     pub(super) is_owed: bool,
     pub(super) has_answered: bool,
 }
@@ -64,14 +63,14 @@ pub(super) enum End<E: std::error::Error + 'static> {
     Violation(#[source] Violation<E>),
     #[error("silent for too long")]
     Silent,
-    #[error("{0} expired requests without an answer")]
+    #[error("{0} expired requests still have no answer")]
     Owing(usize),
 }
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EstablishError<E: std::error::Error + 'static> {
-    #[error("the network refused")]
+    #[error("the network failed")]
     Io(#[from] io::Error),
     #[error("not within {0:?}")]
     Timeout(Duration),
@@ -85,15 +84,18 @@ pub(super) enum EstablishError<E: std::error::Error + 'static> {
 
 /// What a codec found in the input.
 pub(super) enum Found<R> {
-    /// No more to be found at present.
+    /// No complete answer.
     Nothing,
-    /// A datagram of which nothing could be made.
+    /// A datagram without an answer.
     Useless,
-    /// An answer.
-    Answer { to: To, response: R, closes: bool },
+    Answer {
+        to: To,
+        response: R,
+        closes: bool,
+    },
 }
 
-/// Connects and goes through the set-up exchange, within the time that is set for both.
+/// Connects and does the set-up exchange, within the `connect_timeout` for both.
 pub(super) async fn establish<P: Protocol, C: Connect>(
     core: &Core<P>,
     connector: &C,
@@ -116,7 +118,7 @@ impl<P: Protocol, T: Transport> Connection<P, T> {
             codec,
             input: BytesMut::new(),
             out: if is_datagram { Outgoing::for_datagrams() } else { Outgoing::new() },
-            leaving: VecDeque::new(),
+            one_way: VecDeque::new(),
             is_datagram,
             datagram: Vec::new(),
             must_flush: false,
@@ -146,7 +148,7 @@ impl<P: Protocol, T: Transport> Connection<P, T> {
         }
     }
 
-    /// Reads once into the input; 0 at the end of a stream. Datagrams come one by one, without what was left before.
+    /// Reads once into the input. Returns 0 at the end of a stream. A datagram replaces what was left of the one before.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.is_datagram {
             self.input.clear();
@@ -154,7 +156,7 @@ impl<P: Protocol, T: Transport> Connection<P, T> {
         } else if self.input.capacity() - self.input.len() < READ_BYTES_MIN {
             self.input.reserve(READ_BYTES);
         }
-        debug_assert!(self.input.has_remaining_mut(), "a read without room would look like the end");
+        debug_assert!(self.input.has_remaining_mut(), "without room, a read looks like the end of the stream");
         pin!(self.io.read_buf(&mut self.input)).poll(cx)
     }
 
@@ -190,13 +192,13 @@ impl<P: Protocol, T: Transport> Connection<P, T> {
         let count = self.out.datagram(&mut self.datagram);
         let result = ready!(Pin::new(&mut self.io).poll_write(cx, &self.datagram));
         if result.is_err() {
-            // One that the kernel will not take must not go from socket to socket and end each.
+            // Dropped, so that a datagram that the kernel refuses does not end one socket after the other.
             self.out.advance(count);
         }
         Poll::Ready(result.map(|_| count))
     }
 
-    /// Encodes a request; returns where its bytes lie, and its response if none will come.
+    /// Encodes a request. Returns the span of its bytes, and for a one-way request its response.
     pub(super) fn encode(
         &mut self,
         request: &P::Request,
@@ -219,7 +221,7 @@ impl<P: Protocol, T: Transport> Connection<P, T> {
         }
     }
 
-    /// The next answer in the input.
+    /// Decodes the next answer in the input.
     pub(super) fn decode(
         &mut self,
         oldest: Option<&P::Request>,
@@ -251,7 +253,7 @@ impl<P: Protocol, T: Transport> Connection<P, T> {
         Ok(Found::Nothing)
     }
 
-    /// The peer has closed: the answer that ends with it.
+    /// Returns the answer that ends with the stream, if there is one.
     pub(super) fn end_of_input(&mut self, oldest: Option<&P::Request>) -> Result<Option<P::Response>, End<P::Error>> {
         let last = self.codec.end_of_input(oldest, &mut self.input);
         last.map_err(|error| End::Violation(Violation::Malformed(error)))
@@ -265,39 +267,39 @@ impl<P: Protocol, T: Transport> Connection<P, T> {
         self.io.shutdown().await
     }
 
-    /// Whether the peer can know of the request there, and so answer it.
+    /// Whether the peer may have seen the beginning of the request with this span, and so may answer it.
     pub(super) fn has_begun(&self, span: Span) -> bool {
         span.start < self.sent() || span.end <= self.sent()
     }
 
-    /// Whether the peer owes nothing: no answer, and not to take bytes.
+    /// Whether nothing is expected from the peer: no answer, and no reading of written bytes.
     pub(super) fn is_at_rest<R, W>(&self, book: &Book<R, W>) -> bool {
         book.in_flight_count() == 0 && !self.is_owed && self.out.is_empty()
     }
 
-    /// When it will have been silent for too long, if it is owing anything.
+    /// When the peer will have been silent for too long. `None` if nothing is expected from it.
     pub(super) fn silent_at<R, W>(&self, book: &Book<R, W>, silence_max: Duration) -> Option<Instant> {
         (!self.is_datagram && !self.is_at_rest(book)).then(|| self.heard_at + silence_max)
     }
 }
 
 impl<P: Protocol, T> Connection<P, T> {
-    /// Position behind all that the peer may have.
+    /// The position after all bytes that the peer may have.
     pub(super) fn sent(&self) -> u64 {
         self.out.written().max(self.tried)
     }
 
-    /// The next request whose last byte was written.
-    pub(super) fn pop_left(&mut self) -> Option<(Key, P::Response)> {
-        let has_left = self.leaving.front().is_some_and(|(_, end, _)| *end <= self.out.written());
-        if !has_left {
+    /// Takes out the next one-way request whose last byte was written.
+    pub(super) fn pop_one_way(&mut self) -> Option<(Key, P::Response)> {
+        let is_written = self.one_way.front().is_some_and(|(_, end, _)| *end <= self.out.written());
+        if !is_written {
             return None;
         }
-        self.leaving.pop_front().map(|(key, _, response)| (key, response))
+        self.one_way.pop_front().map(|(key, _, response)| (key, response))
     }
 
-    /// Whether it brought an answer, or lasted so long that making another at once is no hurry.
-    pub(super) fn was_of_use(&self, lasting: Duration, now: Instant) -> bool {
+    /// Whether the connection has brought an answer or lasted this long. Then the next one is made at once.
+    pub(super) fn was_useful(&self, lasting: Duration, now: Instant) -> bool {
         self.has_answered || now.duration_since(self.up_at) >= lasting
     }
 }

@@ -1,4 +1,4 @@
-//! What a caller sees when all is well, and at the bounds.
+//! What callers see in normal operation and at the limits.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio::time::Instant;
 use super::line::*;
 
 #[tokio::test(start_paused = true)]
-async fn requests_are_written_behind_each_other_and_answers_find_theirs() {
+async fn requests_are_pipelined_and_get_their_own_answers() {
     let (pool, mut peer, ..) = pair(config(1)).await;
     let service = async {
-        assert_eq!(peer.hear_many(3).await, ["a", "b", "c"]); // All three, before any is answered.
+        assert_eq!(peer.hear_many(3).await, ["a", "b", "c"]); // All three come before any is answered.
         peer.say_bytes(b"1\n# not an answer\n2").await;
         peer.say_bytes(b"2\n3\n").await;
     };
@@ -78,7 +78,7 @@ impl Connect for CountedEcho {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_requests_made_together_leave_in_one_write() {
+async fn a_thousand_requests_made_together_are_written_at_once() {
     let writes = Arc::new(AtomicUsize::new(0));
     let mut config = config(1);
     (config.backlog_max, config.in_flight_max) = (1000, 1000);
@@ -94,7 +94,7 @@ async fn a_thousand_requests_made_together_leave_in_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_the_backlog_the_caller_is_told_at_once() {
+async fn beyond_the_backlog_a_request_fails_at_once() {
     let (pool, mut peer, ..) = pair(config(1)).await;
     let (tx, mut rx) = mpsc::channel(200);
     for n in 0..100 {
@@ -124,7 +124,7 @@ async fn a_request_that_travels_alone_has_the_connection_to_itself() {
     for together in [vec!["a"], vec!["alone"], vec!["b", "c"]] {
         assert_eq!(peer.hear_many(together.len()).await, together);
         let is_more = tokio::time::timeout(SECOND / 10, peer.hear()).await.is_ok();
-        assert!(!is_more, "something came with {together:?}");
+        assert!(!is_more, "another line came with {together:?}");
         for line in together {
             peer.say(line).await;
             assert_eq!(rx.recv().await.unwrap().result.unwrap(), line);
@@ -150,7 +150,7 @@ async fn a_request_that_travels_alone_prefers_an_idle_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cast_is_answered_on_its_channel_whose_room_is_reserved() {
+async fn a_cast_is_answered_on_its_channel_and_reserves_room_there() {
     let (pool, mut peer, ..) = pair(config(1)).await;
     let (tx, mut rx) = mpsc::channel(2);
     pool.cast(ask("a"), SECOND, 7, &tx).unwrap();
@@ -166,7 +166,7 @@ async fn a_cast_is_answered_on_its_channel_whose_room_is_reserved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_encoded_leaves_no_trace() {
+async fn a_request_that_cannot_be_encoded_writes_nothing() {
     let (pool, mut peer, ..) = pair(config(1)).await;
     let service = async {
         assert_eq!(peer.hear_many(2).await, ["a", "b"]);
@@ -184,11 +184,11 @@ async fn what_cannot_be_encoded_leaves_no_trace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_way_requests_end_when_they_were_written() {
+async fn one_way_requests_end_when_they_are_written() {
     let (pool, mut peer, ..) = pair(config(1)).await;
     assert_eq!(pool.call(ask("x").one_way(), SECOND).await.unwrap(), "gone");
     assert_eq!(peer.hear().await.unwrap(), "x");
-    // One that does not go out, because nobody reads, has a deadline as any other.
+    // A one-way request that cannot be written because the peer does not read has a deadline too.
     let large = pool.call(ask("y".repeat(10_000)).one_way(), SECOND).await;
     assert_eq!(large, Err(Error::Timeout { sent: true }));
     assert_eq!(peer.hear().await.unwrap().len(), 10_000);
@@ -197,7 +197,7 @@ async fn one_way_requests_end_when_they_were_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_call_is_withdrawn_or_its_answer_discarded() {
+async fn a_dropped_call_is_withdrawn_or_its_answer_is_discarded() {
     let mut config = config(1);
     config.in_flight_max = 2;
     config.tombstone_max = 2;
@@ -220,7 +220,7 @@ async fn a_dropped_call_is_withdrawn_or_its_answer_discarded() {
     check(counters);
 }
 
-/// Polls once, and lets everybody else run.
+/// Polls once, and lets all other tasks run.
 async fn futures_poll<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     let polled = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
     tokio::task::yield_now().await;
@@ -231,7 +231,7 @@ async fn futures_poll<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_are_shared_by_the_strategy() {
+async fn the_strategy_chooses_connections() {
     for strategy in [Strategy::Random, Strategy::RoundRobin, Strategy::LeastLoadedOfTwo] {
         let (gate, mut peers, _) = Gate::new();
         let mut config = config(4);
@@ -266,7 +266,7 @@ async fn connections_are_shared_by_the_strategy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_connection_is_passed_over() {
+async fn a_full_connection_is_skipped() {
     let (gate, mut peers, _) = Gate::new();
     let mut config = config(2);
     config.strategy = Strategy::RoundRobin;
@@ -289,7 +289,7 @@ async fn a_full_connection_is_passed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_answers_what_is_there_and_says_goodbye() {
+async fn draining_answers_pending_requests_and_says_goodbye() {
     let (pool, mut peer, ..) = pair(config(1)).await;
     let (tx, mut rx) = mpsc::channel(10);
     pool.cast(ask("a"), SECOND, 0, &tx).unwrap();
@@ -303,7 +303,7 @@ async fn draining_answers_what_is_there_and_says_goodbye() {
     assert_eq!(peer.hear().await, None);
     assert!(draining.join_next().await.unwrap().unwrap());
     assert_eq!(rx.recv().await.unwrap().result.unwrap(), "A");
-    assert!(pool.drain(SECOND).await, "again is nothing");
+    assert!(pool.drain(SECOND).await, "a second drain has nothing to do");
     check(pool.counters());
     assert_eq!(pool.counters().connected, 0);
 }
@@ -323,7 +323,7 @@ async fn draining_ends_at_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_does_not_wait_for_what_nobody_waits_for() {
+async fn draining_does_not_wait_for_dropped_calls() {
     let (pool, mut peer, ..) = pair(config(1)).await;
     assert_eq!(pool.call(ask("a"), SECOND).await, Err(Error::Timeout { sent: true }));
     assert_eq!(pool.counters().tombstones, 1);
@@ -349,7 +349,7 @@ async fn settings_out_of_range_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_cast_is_told_even_if_the_pool_is_cut_before_it_ever_ran() {
+async fn a_cast_is_answered_even_if_the_pool_is_dropped_before_it_ran() {
     let (gate, ..) = Gate::new();
     let pool = Pool::start(config(1), Line::default(), gate).unwrap();
     let (tx, mut rx) = mpsc::channel(1);
@@ -375,16 +375,16 @@ async fn the_shortest_of_several_drains_counts() {
     assert_eq!(rx.recv().await.unwrap().result, Err(Error::Closed));
 }
 
-/// Larger than the pipe, so that half of it waits there: what the test wants the others to wait for.
+/// Larger than the pipe, so that other requests wait for it.
 fn large() -> Ask {
     ask("x".repeat(5999)).one_way()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_room_is_written_as_soon_as_there_is() {
+async fn a_request_that_waits_for_room_is_written_as_soon_as_there_is_room() {
     for next in [ask("y").one_way(), ask("y").one_way().alone()] {
         let mut settings = config(1);
-        // One waits for bytes to go, the other for the connection to be its own.
+        // One request waits for room, the other for a free connection.
         settings.output_bytes_max = if next.is_alone { 1 << 20 } else { 1024 };
         let (pool, mut peer, ..) = pair(settings).await;
         let (tx, mut rx) = mpsc::channel(2);
@@ -396,6 +396,6 @@ async fn what_waits_for_room_is_written_as_soon_as_there_is() {
         for _ in 0..2 {
             assert_eq!(rx.recv().await.unwrap().result.unwrap(), "gone");
         }
-        assert_eq!(begun.elapsed(), Duration::ZERO, "the other waited for the next wake-up");
+        assert_eq!(begun.elapsed(), Duration::ZERO, "the second request waited for the next wake-up");
     }
 }

@@ -1,4 +1,4 @@
-//! Peers that lie, stall and hang up.
+//! Peers that break the protocol, stall or close the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::line::*;
 
-/// A pool of two with both peers, of which the first to hear something comes first.
+/// A pool of two connections with both peers. The first peer to hear something comes first.
 async fn two(config_of: impl FnOnce(&mut tidings_pool::PoolConfig)) -> (Pool<Line>, [Peer; 2], mpsc::Receiver<Peer>) {
     let (gate, mut peers, _) = Gate::new();
     let mut settings = config(2);
@@ -24,7 +24,7 @@ async fn two(config_of: impl FnOnce(&mut tidings_pool::PoolConfig)) -> (Pool<Lin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_malformed_answer_fails_all_that_waited_on_that_connection() {
+async fn a_malformed_answer_fails_all_written_requests_of_the_connection() {
     let mut settings = config(1);
     settings.in_flight_max = 3;
     let (pool, mut peer, mut peers, _) = pair(settings).await;
@@ -35,7 +35,7 @@ async fn a_malformed_answer_fails_all_that_waited_on_that_connection() {
     peer.hear_many(3).await;
     peer.say_bytes(b"0\n! nonsense\n1\n").await;
     assert_eq!(rx.recv().await.unwrap().result.unwrap(), "0");
-    // 1 and 2 were in flight, and 3 had taken the place of 0 or not; what was not written had not waited on it.
+    // 1 and 2 were in flight, and perhaps 3, after 0 was answered. Unwritten requests do not fail.
     let violation = Err(Error::Violation(Violation::Malformed(BadLine("! nonsense".into()))));
     for n in 1..3 {
         let answer = rx.recv().await.unwrap();
@@ -53,7 +53,7 @@ async fn a_malformed_answer_fails_all_that_waited_on_that_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_written_goes_on_after_a_malformed_answer() {
+async fn unwritten_requests_go_on_after_a_malformed_answer() {
     let (pool, [mut one, two], _peers) = two(|settings| {
         settings.in_flight_max = 1;
         settings.tombstone_max = 1;
@@ -93,16 +93,16 @@ async fn an_answer_without_a_request_ends_the_connection() {
         peer.say_bytes(b"A\nand more\n").await;
     };
     let (a, ()) = tokio::join!(pool.call(ask("a"), SECOND), service);
-    assert_eq!(a.unwrap(), "A", "an answer that was right stays right");
+    assert_eq!(a.unwrap(), "A", "a correct answer stays correct");
     until(&pool, |counters| counters.disconnects == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_connection_is_lost_repeatable_requests_go_elsewhere_and_others_fail() {
+async fn when_a_connection_is_lost_only_repeatable_requests_go_to_another() {
     let (pool, [mut one, mut two], _peers) = two(|_| ()).await;
     let (tx, mut rx) = mpsc::channel(20);
     for n in 0..6 {
-        // Round robin: 0, 2, 4 on one connection, 1, 3, 5 on the other.
+        // Round-robin puts 0, 2, 4 on one connection and 1, 3, 5 on the other.
         let request = ask(format!("{n}"));
         pool.cast(if n < 2 { request } else { request.repeatable() }, SECOND, n, &tx).unwrap();
     }
@@ -112,13 +112,16 @@ async fn when_a_connection_is_lost_repeatable_requests_go_elsewhere_and_others_f
     drop(one);
     assert_eq!(rx.recv().await.unwrap().result.unwrap(), first);
     for _ in 0..3 {
-        assert!(tokio::time::timeout(SECOND / 10, two.hear()).await.is_err(), "it is repeated in company");
+        assert!(
+            tokio::time::timeout(SECOND / 10, two.hear()).await.is_err(),
+            "the repeated request does not travel alone"
+        );
         two.say("?").await;
         rx.recv().await.unwrap().result.unwrap();
     }
     for repeated in &firsts[1..] {
-        assert_eq!(two.hear().await.as_ref(), Some(repeated), "in their order");
-        assert!(tokio::time::timeout(SECOND / 10, two.hear()).await.is_err(), "the next has not waited");
+        assert_eq!(two.hear().await.as_ref(), Some(repeated), "the order changed");
+        assert!(tokio::time::timeout(SECOND / 10, two.hear()).await.is_err(), "the next request did not wait");
         two.say(repeated).await;
         assert_eq!(rx.recv().await.unwrap().result.as_ref(), Ok(repeated));
     }
@@ -128,7 +131,7 @@ async fn when_a_connection_is_lost_repeatable_requests_go_elsewhere_and_others_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_not_be_repeated_is_lost() {
+async fn a_request_that_may_not_be_repeated_is_lost() {
     let (pool, [mut one, mut two], _peers) = two(|_| ()).await;
     let service = async {
         let other = tokio::select! {
@@ -143,7 +146,7 @@ async fn what_may_not_be_repeated_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_ends_every_connection_does_not_end_all() {
+async fn a_request_that_ends_its_connection_is_not_repeated_without_end() {
     let (gate, mut peers, _) = Gate::new();
     let pool = Pool::start(config(10), Line::default(), gate).unwrap();
     let mut services = JoinSet::new();
@@ -153,7 +156,7 @@ async fn a_request_that_ends_every_connection_does_not_end_all() {
     }
     until(&pool, |counters| counters.connected == 10).await;
     assert_eq!(pool.call(ask("poison").repeatable(), SECOND).await, Err(Error::Lost));
-    assert_eq!(pool.counters().sent, 3, "once, and repeat_max times");
+    assert_eq!(pool.counters().sent, 3, "one time and repeat_max repeats");
     assert_eq!(pool.counters().connected, 7);
     check(pool.counters());
 }
@@ -164,7 +167,7 @@ async fn a_peer_that_renews_its_connections_costs_no_request() {
     let pool = Pool::start(config(1), Line::default(), gate).unwrap();
     let mut services = JoinSet::new();
     services.spawn(async move {
-        // Five answers each, whatever was sent; the last says so.
+        // Each connection gives five answers, and the last one announces the end.
         while let Some(mut peer) = peers.recv().await {
             for n in 0..5 {
                 let Some(line) = peer.hear().await else { break };
@@ -184,7 +187,7 @@ async fn a_peer_that_renews_its_connections_costs_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_reader_costs_bounded_memory_and_no_time() {
+async fn a_slow_reader_costs_bounded_memory_and_keeps_deadlines() {
     let mut settings = config(1);
     settings.output_bytes_max = 10_000;
     settings.in_flight_max = 100;
@@ -197,7 +200,7 @@ async fn a_slow_reader_costs_bounded_memory_and_no_time() {
     }
     assert_eq!(full, 50);
     until(&pool, |counters| counters.in_flight > 0).await;
-    assert!(pool.counters().in_flight <= 16, "the pipe and output_bytes_max: {:?}", pool.counters());
+    assert!(pool.counters().in_flight <= 16, "more than the pipe and output_bytes_max: {:?}", pool.counters());
     for _ in 0..100 {
         assert!(matches!(rx.recv().await.unwrap().result, Err(Error::Timeout { .. })));
     }
@@ -207,8 +210,8 @@ async fn a_slow_reader_costs_bounded_memory_and_no_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_in_the_wrong_order_are_the_peers_lie_and_ours_stay_in_order() {
-    // An ordered protocol cannot see it; what can be promised is that each request gets the answer of its place.
+async fn answers_in_the_wrong_order_go_to_the_requests_in_order() {
+    // An ordered protocol cannot detect it. Each request gets the answer at its position.
     let (pool, mut peer, ..) = pair(config(1)).await;
     let service = async {
         peer.hear_many(2).await;
@@ -218,7 +221,7 @@ async fn answers_in_the_wrong_order_are_the_peers_lie_and_ours_stay_in_order() {
     assert_eq!((a.unwrap().as_str(), b.unwrap().as_str()), ("b", "a"));
 }
 
-/// Takes one write. The second fails, and only then what the peer had said shows.
+/// Accepts one write. The second write fails, and only then the peer's bytes can be read.
 #[derive(Default)]
 struct HungUp {
     writes: usize,
@@ -265,7 +268,7 @@ impl Connect for HangingUp {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_peer_said_before_it_hung_up_is_heard() {
+async fn answers_sent_before_the_peer_closed_are_read() {
     let pool = Pool::start(config(1), Line::default(), HangingUp).unwrap();
     let second = async {
         until(&pool, |counters| counters.in_flight == 1).await;
@@ -278,7 +281,7 @@ async fn what_the_peer_said_before_it_hung_up_is_heard() {
 }
 
 #[tokio::test]
-async fn a_codec_that_panics_takes_its_connection_out_and_tells_everybody() {
+async fn a_codec_that_panics_removes_its_connection_and_ends_its_requests() {
     use bytes::BytesMut;
     use tidings_pool::{Codec, Decoded, Expect, Outgoing, Protocol, RequestId};
 
@@ -312,7 +315,7 @@ async fn a_codec_that_panics_takes_its_connection_out_and_tells_everybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_once_never_ends_as_if_it_was_not() {
+async fn a_request_that_was_sent_once_never_ends_as_unsent() {
     for breaks in [false, true] {
         let (pool, [mut one, mut two], _peers) = two(|settings| {
             settings.in_flight_max = 1;
@@ -339,7 +342,7 @@ async fn what_was_sent_once_never_ends_as_if_it_was_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_closes_with_every_answer_costs_connections_and_no_request() {
+async fn a_peer_that_closes_with_every_answer_costs_connections_but_no_request() {
     let (gate, mut peers, control) = Gate::new();
     let pool = Pool::start(config(1), Line::default(), gate).unwrap();
     let mut services = JoinSet::new();
@@ -361,7 +364,7 @@ async fn a_peer_that_closes_with_every_answer_costs_connections_and_no_request()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_never_written_is_never_answered() {
+async fn an_unwritten_request_is_never_answered() {
     let (pool, mut peer, ..) = pair(config(1)).await;
     let (tx, mut rx) = mpsc::channel(2);
     pool.cast(ask("x".repeat(5999)), SECOND, 0, &tx).unwrap(); // More than the pipe holds.

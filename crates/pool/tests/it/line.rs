@@ -1,7 +1,7 @@
-//! A tiny ordered protocol: a line asks, a line answers. And its other end, held by the test.
+//! A small ordered protocol in which requests and answers are lines. The test plays the peer.
 //!
-//! Lines from the peer that mean something else: `# …` is skipped, `! …` is malformed, `last …` is an answer after which
-//! the peer closes.
+//! Some lines from the peer have a special meaning: `# …` is skipped, `! …` is malformed, and after the answer `last …` the
+//! peer closes.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -25,7 +25,7 @@ pub(crate) type Error = CallError<BadLine>;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
-    /// Says hello first, and wants to be welcomed.
+    /// The set-up exchange sends a hello and expects a welcome.
     pub(crate) greets: bool,
 }
 
@@ -34,11 +34,11 @@ pub(crate) struct Ask {
     pub(crate) text: String,
     pub(crate) is_alone: bool,
     pub(crate) is_repeatable: bool,
-    /// Will not be answered.
+    /// The peer does not answer it.
     pub(crate) is_one_way: bool,
 }
 
-/// May be pipelined, may not be repeated, is answered.
+/// A request that may be pipelined, may not be repeated, and is answered.
 pub(crate) fn ask(text: impl Into<String>) -> Ask {
     Ask { text: text.into(), is_alone: false, is_repeatable: false, is_one_way: false }
 }
@@ -128,7 +128,7 @@ impl Codec<Line> for LineCodec {
     }
 }
 
-/// Settings for tests: small, so that limits are met.
+/// Small settings, so that tests reach the limits.
 pub(crate) fn config(connection_count: usize) -> PoolConfig {
     PoolConfig {
         backlog_max: 100,
@@ -140,13 +140,13 @@ pub(crate) fn config(connection_count: usize) -> PoolConfig {
     }
 }
 
-/// A connector whose other ends the test holds.
+/// A connector. The test has the other ends of its connections.
 pub(crate) struct Gate {
     peers: mpsc::Sender<Peer>,
     pub(crate) control: Arc<Control>,
 }
 
-/// What the test decides and learns about a [`Gate`].
+/// The test's side of a [`Gate`].
 #[derive(Default)]
 pub(crate) struct Control {
     pub(crate) refuses: AtomicBool,
@@ -197,7 +197,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Talk<T> {
         Self { io: BufReader::new(io) }
     }
 
-    /// The next line; None at the end.
+    /// The next line, or `None` at the end.
     pub(crate) async fn hear(&mut self) -> Option<String> {
         let mut line = String::new();
         match self.io.read_line(&mut line).await {
@@ -218,12 +218,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Talk<T> {
         self.say_bytes(format!("{line}\n").as_bytes()).await;
     }
 
-    /// The other end may have gone.
+    /// The other end may have closed.
     pub(crate) async fn say_bytes(&mut self, bytes: &[u8]) {
         let _ = self.io.get_mut().write_all(bytes).await;
     }
 
-    /// Answers every line with itself until the end.
+    /// Echoes every line until the end.
     pub(crate) async fn echo(mut self) {
         while let Some(line) = self.hear().await {
             self.say(&line).await;
@@ -231,7 +231,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Talk<T> {
     }
 }
 
-/// A pool of one connection with its peer, which is up.
+/// A pool with one connection that is up, and its peer.
 pub(crate) async fn pair(config: PoolConfig) -> (Pool<Line>, Peer, mpsc::Receiver<Peer>, Arc<Control>) {
     let (gate, mut peers, control) = Gate::new();
     let pool = Pool::start(config, Line::default(), gate).unwrap();
@@ -240,7 +240,7 @@ pub(crate) async fn pair(config: PoolConfig) -> (Pool<Line>, Peer, mpsc::Receive
     (pool, peer, peers, control)
 }
 
-/// Waits for the counters to be as wished, at most ten seconds of whatever clock there is.
+/// Waits until the counters meet a condition, at most ten seconds of the paused or real clock.
 pub(crate) async fn until<P: Protocol>(pool: &Pool<P>, wish: impl Fn(&Counters) -> bool) -> Counters {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -248,12 +248,12 @@ pub(crate) async fn until<P: Protocol>(pool: &Pool<P>, wish: impl Fn(&Counters) 
         if wish(&counters) {
             return counters;
         }
-        assert!(Instant::now() < deadline, "in vain: {counters:?}");
+        assert!(Instant::now() < deadline, "the condition is not met: {counters:?}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Nothing moves: every accepted request has ended once, or is held.
+/// While nothing runs, every accepted request has ended once or is held.
 pub(crate) fn check(counters: Counters) {
     assert_eq!(counters.accepted, counters.ended() + counters.held, "{counters:?}");
     assert!(counters.in_flight <= counters.held, "{counters:?}");

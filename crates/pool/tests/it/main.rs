@@ -1,7 +1,7 @@
-//! The pool against peers that behave, and peers that do not.
+//! The pool with correct and with faulty peers.
 //!
-//! `time`, `calls`, `chaos` and `property` run on tokio's paused clock over in-memory pipes: a day of back-off takes no
-//! time, and "at its deadline" can be checked to the millisecond. `sockets`, `udp` and `redis` use real ones.
+//! `time`, `calls`, `chaos` and `property` run on tokio's paused clock over in-memory pipes. So a day of back-off takes no
+//! time, and deadlines can be checked to the millisecond. `sockets`, `udp` and `redis` use real clocks and sockets.
 
 mod calls;
 mod chaos;

@@ -1,5 +1,5 @@
-//! Whatever peers and callers do: every call ends exactly once, within its deadline, with its own answer or none, and
-//! the counters add up.
+//! With any behaviour of peers and callers, every call ends exactly once, within its deadline, with its own answer or none,
+//! and the counters add up.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn deed() -> impl Strategy<Value = Deed> {
     ]
 }
 
-/// One call: when, how, for how long, and whether the caller loses patience.
+/// One call: when and how it is made, its timeout, and whether the caller drops it.
 #[derive(Debug, Clone)]
 struct Plan {
     start_ms: u64,
@@ -112,8 +112,8 @@ async fn peer(mut talk: Peer, deeds: Vec<Deed>) {
     }
 }
 
-/// Whether an answer is this request's own. After a doubled answer an ordered protocol is out of step until the
-/// connection ends; what it answers then belongs to an earlier request of the same connection.
+/// Whether an answer belongs to this request. After a doubled answer, an ordered protocol is out of step until the
+/// connection ends: its answers then belong to earlier requests of the connection.
 fn is_own(answer: &str, text: &str, doubles: bool) -> bool {
     doubles || answer == text || answer == "gone"
 }
@@ -176,7 +176,7 @@ async fn run(settings: PoolConfig, lives: Vec<Vec<Deed>>, plans: Vec<Plan>) {
     check(counters);
     assert_eq!((counters.held, counters.in_flight, counters.tombstones, counters.connected), (0, 0, 0, 0));
     assert_eq!(counters.accepted + counters.backlog + counters.unavailable, plans.len() as u64);
-    assert!(rx.try_recv().is_err(), "an answer too many");
+    assert!(rx.try_recv().is_err(), "there is a further answer");
 }
 
 proptest! {
@@ -189,7 +189,7 @@ proptest! {
         plans in prop::collection::vec(plan(), 1..60),
     ) {
         if !doubles {
-            // They put an ordered connection out of step, so that answers cannot be told to be right.
+            // They put an ordered connection out of step, so answers cannot be checked.
             lives.iter_mut().flatten().filter(|deed| matches!(deed, Deed::Twice)).for_each(|deed| *deed = Deed::Answer);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

@@ -1,4 +1,4 @@
-//! RESP (the Redis protocol) against the real Redis: set-up with HELLO and AUTH, pipelining, errors as answers.
+//! RESP (the Redis protocol) with a real Redis: set-up with HELLO and AUTH, pipelining, errors as answers.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -68,7 +68,7 @@ fn put_command(words: &[Bytes], out: &mut Outgoing) {
     }
 }
 
-/// The value at the front, and how long it is; None if it is not whole.
+/// The first value and its length. `None` if it is not complete.
 fn parse(input: &[u8]) -> Result<Option<(Value, usize)>, RespError> {
     let Some(end) = input.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
     let text = String::from_utf8_lossy(&input[1..end]).into_owned();
@@ -139,7 +139,7 @@ fn words(line: &str) -> Vec<Bytes> {
     line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
 }
 
-/// A Redis of the test's own, ended with it.
+/// A Redis server that ends with the test.
 struct Redis(Child);
 
 impl Redis {
@@ -159,7 +159,7 @@ impl Drop for Redis {
     }
 }
 
-/// Starts a pool as often as it takes for the server to come up.
+/// Starts pools until the server is up.
 async fn pool<C: Connect>(connector: C, connection_count: usize) -> Pool<Resp> {
     let mut settings = config(connection_count);
     settings.reconnect = tidings_pool::Reconnect { min: SECOND / 100, max: SECOND / 20 };
@@ -199,7 +199,7 @@ async fn values_pipelines_errors_and_blocking_commands() {
     }
     assert!(calls.join_all().await.iter().all(|is_right| *is_right));
 
-    // A command that blocks its connection does not keep others waiting, and is answered when its time comes.
+    // A blocking command does not delay other commands, and is answered in the end.
     let (popped, _) = tokio::join!(call("BLPOP list 0"), async {
         for n in 0..100 {
             call(&format!("SET other {n}")).await.unwrap();

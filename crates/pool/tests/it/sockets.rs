@@ -1,4 +1,4 @@
-//! Real sockets: TCP, TLS, Unix; resets and garbage over them.
+//! Real sockets: TCP, TLS and Unix, with resets and garbage.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::line::*;
 
-/// A hundred requests at once, each with its own answer.
+/// Makes a hundred requests at once. Each must get its own answer.
 async fn ask_hundred<C: Connect>(connector: C) {
     let mut settings = config(3);
     settings.in_flight_max = 20;
@@ -62,7 +62,7 @@ async fn over_a_unix_socket() {
     ask_hundred(Unix::new(path)).await;
 }
 
-/// A TLS server for "localhost", and the settings of a client that trusts it.
+/// A TLS server for "localhost", and the configuration of a client that trusts it.
 async fn tls_service(service: &mut JoinSet<()>) -> (SocketAddr, Arc<rustls::ClientConfig>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let certificate = made.cert.der().clone();
@@ -106,7 +106,7 @@ async fn over_tls() {
 }
 
 #[tokio::test]
-async fn a_tls_peer_that_is_somebody_else_is_not_spoken_to() {
+async fn a_tls_peer_with_another_name_is_refused() {
     let mut service = JoinSet::new();
     let (address, client) = tls_service(&mut service).await;
     let connector = Tls::new(address.to_string(), ServerName::try_from("elsewhere").unwrap(), client);
@@ -116,7 +116,7 @@ async fn a_tls_peer_that_is_somebody_else_is_not_spoken_to() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn a_port_without_a_listener_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -125,7 +125,7 @@ async fn nobody_listens() {
     until(&pool, |counters| counters.connect_failures >= 2).await;
 }
 
-/// What a bad server does with a connection after it has answered `n % 7` requests.
+/// A faulty server misbehaves after it has answered `n % 7` requests.
 async fn misbehave(mut stream: TcpStream, n: usize) {
     let mut talk = Talk::new(&mut stream);
     for _ in 0..n % 7 {
@@ -148,7 +148,7 @@ async fn misbehave(mut stream: TcpStream, n: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_call_over_bad_connections_ends_once_and_right() {
+async fn every_call_over_faulty_connections_ends_once_and_correctly() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let connections = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! Deadlines, back-off, silence: on a clock that jumps.
+//! Deadlines, back-off and silence, on a paused clock.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn a_deadline_is_kept_and_the_late_answer_is_discarded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_place_in_the_pipeline_expires_there() {
+async fn a_request_that_waits_for_the_pipeline_expires() {
     let mut config = config(1);
     config.in_flight_max = 1;
     config.tombstone_max = 1;
@@ -72,7 +72,7 @@ async fn every_timeout_from_a_millisecond_to_an_hour_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_of_nothing_and_one_of_eternity() {
+async fn a_timeout_of_zero_and_the_longest_timeout() {
     let (pool, peer, ..) = pair(config(1)).await;
     assert!(matches!(pool.call(ask("x"), Duration::ZERO).await, Err(Error::Timeout { .. })));
     let mut echo = JoinSet::new();
@@ -81,7 +81,7 @@ async fn a_timeout_of_nothing_and_one_of_eternity() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_nothing_is_up_requests_fail_at_once_and_attempts_back_off() {
+async fn while_no_connection_is_up_requests_fail_at_once_and_attempts_back_off() {
     let (gate, mut peers, control) = Gate::new();
     control.set_refuses(true);
     let pool = Pool::start(config(1), Line::default(), gate).unwrap();
@@ -113,7 +113,7 @@ async fn while_nothing_is_up_requests_fail_at_once_and_attempts_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_accepts_and_closes_is_met_with_back_off() {
+async fn the_pool_backs_off_from_a_peer_that_accepts_and_closes() {
     let (gate, mut peers, control) = Gate::new();
     let pool = Pool::start(config(1), Line::default(), gate).unwrap();
     let mut slams = JoinSet::new();
@@ -125,7 +125,7 @@ async fn a_peer_that_accepts_and_closes_is_met_with_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_never_finishes_to_connect_is_given_up() {
+async fn an_attempt_that_never_ends_times_out() {
     let (gate, _peers, control) = Gate::new();
     let pool = Pool::start(config(1), Line { greets: true }, gate).unwrap(); // Nobody says welcome.
     let begun = Instant::now();
@@ -181,7 +181,7 @@ async fn silence_ends_a_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_request_on_its_way_to_a_slow_reader_is_no_silence() {
+async fn a_large_request_to_a_slow_reader_is_not_silence() {
     let large = ask("x".repeat(4096 * 10 - 1));
     for request in [large.clone(), large.one_way()] {
         let mut config = config(1);
@@ -219,7 +219,7 @@ async fn too_many_tombstones_end_a_connection() {
     for _ in 0..5 {
         assert_eq!(rx.recv().await.unwrap().result, Err(Error::Timeout { sent: true }));
     }
-    // There is no other connection, and after such an end none at once.
+    // There is no other connection, and the pool does not reconnect at once after such an end.
     assert_eq!(rx.recv().await.unwrap().result, Err(Error::Lost));
     let mut next = peers.recv().await.unwrap();
     until(&pool, |counters| counters.connected == 1).await;
@@ -229,7 +229,7 @@ async fn too_many_tombstones_end_a_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeat_has_the_rest_of_its_deadline() {
+async fn a_repeated_request_keeps_its_deadline() {
     let (gate, mut peers, _) = Gate::new();
     let pool = Pool::start(config(2), Line::default(), gate).unwrap();
     let (mut one, mut two) = (peers.recv().await.unwrap(), peers.recv().await.unwrap());
@@ -260,7 +260,7 @@ async fn a_repeat_has_the_rest_of_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bytes_without_end_are_bounded() {
+async fn input_without_an_answer_is_bounded() {
     let mut config = config(1);
     config.input_bytes_max = 2000;
     let (pool, mut peer, ..) = pair(config).await;
@@ -285,7 +285,7 @@ async fn a_peer_that_takes_no_bytes_is_silent_too() {
     assert!(begun.elapsed() >= SECOND * 30);
 }
 
-/// With ids, and a peer that never says anything.
+/// A protocol with ids. The peer never answers.
 struct Ids;
 
 impl Protocol for Ids {
@@ -330,7 +330,7 @@ async fn silence_counts_for_requests_that_have_expired_and_were_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_a_connection_is_wanted_a_long_pause_is_over() {
+async fn a_wanted_connection_ends_a_long_pause() {
     let (gate, mut peers, control) = Gate::new();
     control.set_refuses(true);
     let mut config = config(1);

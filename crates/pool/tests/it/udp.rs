@@ -1,4 +1,4 @@
-//! A protocol with ids over UDP: 16 bits of id, then text. Datagrams get lost, doubled and late.
+//! A protocol with ids over UDP: 16 bits of id, then text. Datagrams are lost, doubled and late.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn answers_in_any_order_lost_and_doubled() {
             }
             held.push((datagram, from));
             if n % 3 == 2 {
-                // Backwards, every one twice.
+                // In reverse order, each of them twice.
                 for (datagram, from) in held.drain(..).rev() {
                     socket.send_to(&datagram, from).await.unwrap();
                     socket.send_to(&datagram, from).await.unwrap();
@@ -112,7 +112,7 @@ async fn answers_in_any_order_lost_and_doubled() {
 }
 
 #[tokio::test]
-async fn an_answer_after_its_deadline_is_nobodys_even_when_ids_are_few() {
+async fn a_late_answer_is_discarded_even_if_there_are_few_ids() {
     let (socket, udp) = service().await;
     let pool = Pool::start(settings(1), Datagrams { id_count: 2 }, udp).unwrap();
     let mut buffer = [0; 100];
@@ -135,7 +135,7 @@ async fn an_answer_after_its_deadline_is_nobodys_even_when_ids_are_few() {
 }
 
 #[tokio::test]
-async fn no_more_are_in_flight_than_there_are_ids() {
+async fn the_number_of_ids_bounds_the_requests_in_flight() {
     let (socket, udp) = service().await;
     let pool = Pool::start(settings(1), Datagrams { id_count: 4 }, udp).unwrap();
     let (tx, mut rx) = mpsc::channel(100);
@@ -175,11 +175,11 @@ async fn one_way_datagrams_are_one_packet_each() {
 }
 
 #[tokio::test]
-async fn a_port_that_refuses_fails_what_was_sent_to_it() {
+async fn a_refused_port_fails_the_requests_sent_to_it() {
     let (socket, udp) = service().await;
     drop(socket);
     let pool = Pool::start(settings(1), Datagrams { id_count: 1 << 16 }, udp).unwrap();
-    // The kernel tells of it when something is sent again; both are lost then.
+    // The kernel reports it when the next datagram is sent. Then both requests are lost.
     let call = || pool.call(("anybody?".into(), true), MINUTE);
     let later = async {
         until(&pool, |counters| counters.in_flight == 1).await;
@@ -192,7 +192,7 @@ async fn a_port_that_refuses_fails_what_was_sent_to_it() {
 }
 
 #[tokio::test]
-async fn a_datagram_that_is_too_large_ends_alone() {
+async fn a_datagram_that_is_too_large_fails_alone() {
     let (socket, udp) = service().await;
     let pool = Pool::start(settings(1), Datagrams { id_count: 1 << 16 }, udp).unwrap();
     let result = pool.call(("x".repeat(100_000), true), SECOND).await;

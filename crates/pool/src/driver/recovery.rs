@@ -1,7 +1,7 @@
-//! What becomes of requests when their connection has ended, or did not come up.
+//! The requests of a connection that has ended or could not be made.
 //!
-//! Each is either ended or *homeless*: not written, or repeatable. A homeless one goes to another connection that takes
-//! it; else it stays, if the next connection of this lane is made at once; else it fails.
+//! A request that was sent and cannot be repeated ends. All others are *displaced*: they go to another connection with
+//! room. If there is none, they stay if this lane reconnects at once, and fail otherwise.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,63 +9,57 @@ use tracing::{debug, warn};
 
 use crate::core::NoRoom;
 use crate::error::CallError;
-use crate::lane::{Entry, Phase, Reply};
+use crate::lane::{Entry, Job, Phase};
 use crate::protocol::{Matching, Protocol};
 
 use super::connection::{Connection, End, EstablishError};
-use super::{Driver, Job, end};
-
-/// A request that has to look for a connection.
-struct Homeless<P: Protocol> {
-    job: Job<P>,
-    reply: Reply<P>,
-}
+use super::{Driver, end};
 
 impl<P: Protocol> Driver<P> {
-    /// An attempt to connect failed.
+    /// Handles a failed attempt to connect.
     pub(super) fn on_failed(&mut self, error: &EstablishError<P::Error>) {
         self.counters().connect_failures.increment();
         let pool = &self.core.config.name;
-        // One warning until something works again, however many connections the pool has.
+        // The whole pool logs one warning until a connection is up again.
         if self.core.is_in_trouble.swap(true, Relaxed) {
             debug!(%pool, connection = self.index, error = %Chain(error), "Cannot connect");
         } else {
             warn!(%pool, connection = self.index, error = %Chain(error), "Cannot connect");
         }
-        self.fall(Vec::new());
+        self.redirect_all(Vec::new());
     }
 
-    /// A connection has ended. Returns whether the next attempt is made at once, with requests waiting for it.
-    pub(super) fn on_end<T>(&mut self, why: &End<P::Error>, connection: Connection<P, T>, was_of_use: bool) -> bool {
+    /// Handles the end of a connection. Returns whether the lane reconnects at once, with requests waiting for it.
+    pub(super) fn on_end<T>(&mut self, why: &End<P::Error>, connection: Connection<P, T>, was_useful: bool) -> bool {
         self.counters().disconnects.increment();
         debug!(pool = %self.core.config.name, connection = self.index, error = %Chain(why), "Disconnected");
-        let rises = was_of_use && matches!(why, End::Closed | End::LastAnswer | End::Broken(_));
+        let reconnects = was_useful && matches!(why, End::Closed | End::LastAnswer | End::Broken(_));
         let sent = connection.sent();
-        drop(connection); // The peer sees the end of this one before anything is repeated on another.
-        let homeless = self.strand(sent, why);
-        if rises {
+        drop(connection); // The peer must see its end before a request is repeated on another connection.
+        let displaced = self.end_written(sent, why);
+        if reconnects {
             self.lane().set_phase(Phase::Rising);
-            self.rehouse(homeless, true);
+            self.redirect(displaced, true);
         } else {
-            self.fall(homeless);
+            self.redirect_all(displaced);
         }
         self.publish();
-        rises
+        reconnects
     }
 
-    /// Ends what was sent, if only in part, and cannot be repeated; returns the rest.
-    fn strand(&mut self, sent: u64, why: &End<P::Error>) -> Vec<Homeless<P>> {
-        let mut homeless = Vec::new();
-        // After its last answer the peer does nothing more: it was none of those behind that ended the connection, and
-        // one that answers a single request on each does not make the others fail.
+    /// Ends the requests that were sent, even in part, and cannot be repeated. Returns the displaced ones.
+    fn end_written(&mut self, sent: u64, why: &End<P::Error>) -> Vec<Entry<P>> {
+        let mut displaced = Vec::new();
+        // After its last answer the peer handles no more requests, so none of the later requests has ended the
+        // connection. Their repeat does not count: a peer may answer one request per connection without making others fail.
         let counts = !matches!(why, End::LastAnswer);
-        for stranded in self.book.strand() {
-            let Some(reply) = stranded.waiter else {
+        for written in self.book.take_written() {
+            let Some(reply) = written.waiter else {
                 self.lane().release(1); // A tombstone.
                 continue;
             };
-            let mut job = stranded.request;
-            let was_sent = stranded.span.start < sent;
+            let mut job = written.request;
+            let was_sent = written.span.start < sent;
             if let (true, End::Violation(violation)) = (was_sent, why) {
                 let result = Err(CallError::Violation(violation.clone()));
                 end(reply, result, &self.counters().violated, self.counters());
@@ -79,35 +73,31 @@ impl<P: Protocol> Driver<P> {
                 let is_repeat = was_sent && counts;
                 job.was_sent |= was_sent;
                 job.repeats += u32::from(is_repeat);
-                // Perhaps it was this one that ended the connection (RFC 9112, 9.3.2 forbids to pipeline it again at once).
+                // This request may have ended the connection. RFC 9112, 9.3.2 forbids to pipeline it again at once.
                 job.is_alone |= is_repeat && self.core.protocol.matching() == Matching::Ordered;
-                homeless.push(Homeless { job, reply });
+                displaced.push(Entry { job, reply });
             }
         }
-        homeless
+        displaced
     }
 
     fn may_repeat(&self, job: &Job<P>) -> bool {
         job.repeats < self.core.config.repeat_max
     }
 
-    /// No connection, and none for a while: everything goes elsewhere or fails.
-    fn fall(&mut self, mut homeless: Vec<Homeless<P>>) {
+    /// Closes the lane until the next attempt. All requests go to another connection or fail.
+    fn redirect_all(&mut self, mut displaced: Vec<Entry<P>>) {
         let inbox = self.lane().close();
-        homeless.extend(self.book.take_waiting().into_iter().map(|(job, reply)| Homeless { job, reply }));
-        homeless.extend(inbox.into_iter().map(|entry| {
-            let Entry { request, deadline, is_alone, was_sent, repeats, reply } = entry;
-            Homeless { job: Job { request, deadline, is_alone, was_sent, repeats }, reply }
-        }));
-        self.rehouse(homeless, false);
+        displaced.extend(self.book.take_waiting().into_iter().map(|(job, reply)| Entry { job, reply }));
+        displaced.extend(inbox);
+        self.redirect(displaced, false);
     }
 
-    /// Finds other connections; what finds none stays here, in front of all that waits, or fails.
-    fn rehouse(&mut self, homeless: Vec<Homeless<P>>, may_stay: bool) {
+    /// Gives the requests to other connections. Those that no connection takes stay here before all others, or fail.
+    fn redirect(&mut self, displaced: Vec<Entry<P>>, may_stay: bool) {
         let mut staying = Vec::new();
-        for Homeless { job, reply } in homeless {
-            let Job { request, deadline, is_alone, was_sent, repeats } = job;
-            let mut slot = Some(Entry { request, deadline, is_alone, was_sent, repeats, reply });
+        for entry in displaced {
+            let mut slot = Some(entry);
             let refusal = match self.core.dispatch(&mut slot, Some(self.index)) {
                 Ok(_) => {
                     self.counters().repeated.increment();
@@ -116,23 +106,23 @@ impl<P: Protocol> Driver<P> {
                 }
                 Err(refusal) => refusal,
             };
-            let entry = slot.expect("nobody took it");
+            let entry = slot.expect("no lane took it");
             if may_stay {
                 staying.push(entry);
             } else {
-                self.abandon(entry.reply, was_sent, refusal);
+                self.abandon(entry, refusal);
             }
         }
-        for Entry { request, deadline, is_alone, was_sent, repeats, reply } in staying.into_iter().rev() {
+        for Entry { job, reply } in staying.into_iter().rev() {
             self.counters().repeated.increment();
-            let at = self.tick_after(deadline);
-            self.book.accept_first(Job { request, deadline, is_alone, was_sent, repeats }, reply, is_alone, at);
+            let (is_alone, at) = (job.is_alone, self.tick_after(job.deadline));
+            self.book.accept_first(job, reply, is_alone, at);
         }
     }
 
-    fn abandon(&self, reply: Reply<P>, was_sent: bool, refusal: NoRoom) {
+    fn abandon(&self, Entry { job, reply }: Entry<P>, refusal: NoRoom) {
         let counters = self.counters();
-        if was_sent {
+        if job.was_sent {
             end(reply, Err(CallError::Lost), &counters.lost, counters);
         } else {
             let error = match refusal {
