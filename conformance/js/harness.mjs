@@ -4,10 +4,8 @@ import assert from "node:assert/strict";
 import { createHmac, randomUUID } from "node:crypto";
 import * as runner from "node:test";
 
-import WebSocket from "ws";
-
 import * as base from "../server.mjs";
-import { FORMATS, SDKS, plain } from "./sdk.mjs";
+import { STREAMS, WEBSOCKETS, connector, plain } from "./sdk.mjs";
 
 export { Wire, until } from "../server.mjs";
 
@@ -29,6 +27,8 @@ const RECOVERABLE = `history_ttl = "10m"\nforce_recovery = true\n${OPEN}`;
 const configuration = (port, folder) => `${base.configurationHead(port, folder)}
 [client]
 allow_anonymous = true
+sse = true
+http_stream = true
 token.hmac_secret = "${TOKEN_SECRET}"
 ping_interval = "2s"
 pong_timeout = "1900ms"
@@ -67,10 +67,10 @@ ${RECOVERABLE}
 [channel.namespaces.closed]
 `;
 
-/** A test in each format: the clients of its server speak it. */
-export function test(name, options, body) {
-  for (const format of FORMATS) {
-    runner.test(`${name} (${format})`, options, (t) => body(Object.assign(t, { format })));
+/** A test in each way to connect: the clients of its server use it. */
+export function test(name, options, body, ways = [...WEBSOCKETS, ...STREAMS]) {
+  for (const way of ways) {
+    runner.test(`${name} (${way.name})`, options, (t) => body(Object.assign(t, { way })));
   }
 }
 
@@ -124,14 +124,10 @@ export class Server extends base.Server {
     return this.api("publish", { channel, data, ...more });
   }
 
-  /** The SDK in the test's format, not yet connected; through a wire if given. Disconnected when the test ends. */
+  /** The SDK in the test's way, not yet connected; through a wire if given. Disconnected when the test ends. */
   client(t, options = {}, wire = this) {
-    const client = new SDKS[t.format ?? "json"](`ws://127.0.0.1:${wire.port}/connection/websocket`, {
-      websocket: WebSocket,
-      minReconnectDelay: 10,
-      maxReconnectDelay: 100,
-      ...options,
-    });
+    const delays = { minReconnectDelay: 10, maxReconnectDelay: 100 };
+    const client = connector(t.way ?? WEBSOCKETS[0], wire.port, { ...delays, ...options });
     t.after(() => client.disconnect());
     return client;
   }

@@ -3,6 +3,8 @@
 
 import { Centrifuge } from "centrifuge";
 import { Centrifuge as Binary } from "centrifuge/build/protobuf";
+import { EventSource } from "eventsource";
+import WebSocket from "ws";
 
 const encode = (value) => Buffer.from(JSON.stringify(value));
 const decode = (bytes) => JSON.parse(Buffer.from(bytes).toString());
@@ -30,6 +32,23 @@ class ProtobufCentrifuge extends Binary {
 /** The SDK by format. */
 export const SDKS = { json: Centrifuge, protobuf: ProtobufCentrifuge };
 export const FORMATS = Object.keys(SDKS);
+
+/** Every way in which the SDK connects: a transport and a format. Server-sent events are JSON only. */
+export const WEBSOCKETS = FORMATS.map((format) => ({ name: format, transport: "websocket", format }));
+export const STREAMS = [
+  { name: "json over sse", transport: "sse", format: "json" },
+  ...FORMATS.map((format) => ({ name: `${format} over http_stream`, transport: "http_stream", format })),
+];
+
+/** The SDK, not yet connected, to the server at `port`. */
+export function connector({ transport, format }, port, options) {
+  if (transport === "websocket") {
+    return new SDKS[format](`ws://127.0.0.1:${port}/connection/websocket`, { websocket: WebSocket, ...options });
+  }
+  const origin = `http://127.0.0.1:${port}`;
+  const endpoints = [{ transport, endpoint: `${origin}/connection/${transport}` }];
+  return new SDKS[format](endpoints, { eventsource: EventSource, emulationEndpoint: `${origin}/emulation`, ...options });
+}
 
 /** A publication that a client got, with its data as a value. */
 export const plain = (client, publication) =>

@@ -6,7 +6,7 @@ import { after, before } from "node:test";
 import WebSocket from "ws";
 
 import { Server, fresh, next, numbers, seconds, subscribed, test, token, until } from "./harness.mjs";
-import { isPing } from "./sdk.mjs";
+import { STREAMS, WEBSOCKETS, isPing } from "./sdk.mjs";
 
 let server;
 before(async () => (server = await Server.start()));
@@ -22,7 +22,7 @@ test("an anonymous client connects", options, async (t) => {
   client.connect();
   const context = await connected;
   assert.match(context.client, /^[0-9a-f-]{36}$/);
-  assert.equal(context.transport, "websocket");
+  assert.equal(context.transport, t.way.transport);
 });
 
 test("a client with a token has its user", options, async (t) => {
@@ -232,7 +232,13 @@ test("a frame over the server's limit ends the connection for good", options, as
   const disconnected = next(client, "disconnected");
   client.publish(fresh("plain"), "x".repeat(70_000)).catch(() => {}); // Never answered.
   assert.equal((await disconnected).code, 3, "the SDK's code for a message over the limit");
-});
+}, WEBSOCKETS);
+
+test("a request over the server's limit is refused, and the connection goes on", options, async (t) => {
+  const client = await server.connected(t, { timeout: 1000 });
+  await assert.rejects(client.publish(fresh("plain"), "x".repeat(70_000)), { code: 1 }, "a timeout of the SDK's own");
+  await client.publish(fresh("plain"), "small");
+}, STREAMS);
 
 test("pings are answered and the connection stays", options, async (t) => {
   let pings = 0;
@@ -250,4 +256,31 @@ test("pings are answered and the connection stays", options, async (t) => {
   const sub = await subscribed(client, fresh("chat"));
   assert.equal(sub.state, "subscribed");
   assert.deepEqual(codes, [0], "connected once");
+}, WEBSOCKETS);
+
+test("pings are answered in requests of their own and the connection stays", options, async (t) => {
+  let pongs = 0;
+  const counting = async (url, request) => {
+    const answer = await fetch(url, request);
+    pongs += url.endsWith("/emulation") && answer.status === 204 ? 1 : 0;
+    return answer;
+  };
+  const client = server.client(t, { fetch: counting });
+  const codes = [];
+  client.on("connecting", (context) => codes.push(context.code));
+  client.connect();
+  await until("two pongs", () => pongs >= 2);
+  const sub = await subscribed(client, fresh("chat"));
+  assert.equal(sub.state, "subscribed");
+  assert.deepEqual(codes, [0], "connected once");
+}, STREAMS);
+
+test("text beyond ASCII arrives whole, wherever the stream is cut in two", options, async (t) => {
+  const sub = await subscribed(await server.connected(t), fresh("chat"));
+  const texts = numbers(60).map((count) => "Größe 🎉 مرحبا ".repeat(count * 20));
+  for (const text of texts) {
+    await server.publish(sub.channel, text);
+  }
+  await until("all are there", () => sub.seen.length === texts.length);
+  assert.deepEqual(data(sub), texts);
 });
