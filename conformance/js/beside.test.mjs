@@ -64,7 +64,7 @@ const toml = (value) => (typeof value === "string" ? JSON.stringify(value) : Str
 const ourConfiguration = (port, folder) => `${configurationHead(port, folder)}
 [client]
 allow_anonymous = true
-token_hmac_secret = "${TOKEN_SECRET}"
+token.hmac_secret = "${TOKEN_SECRET}"
 channel_creations_per_minute = 100000
 ${Object.entries(NAMESPACES).map(([name, options]) => `[channel.namespaces.${name}]
 ${Object.entries(options).map(([option, value]) => `${option} = ${toml(value)}`).join("\n")}`).join("\n")}
