@@ -1,25 +1,25 @@
-//! What can be measured, and how the command line says it.
+//! The arguments of `tidings bench`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// What can be measured.
+/// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Publications to many connections: processor time, latency, memory, coming back.
+    /// Fan-out of publications to many connections: CPU time, latency, memory, reconnects.
     #[command(after_help = "Examples:
   tidings bench fanout
   tidings bench fanout --runs 5 --clients 8000 --json")]
     Fanout(BenchFanoutArgs),
-    /// Finding who is to be told, and keeping that durable.
+    /// Selecting an event's audience, and keeping subscriptions durable.
     #[command(after_help = "Examples:
   tidings bench audience
   tidings bench audience --subscriptions 25M --dir /var/tmp --json
   tidings bench audience --control-subscriptions 25M
 
-SQLite is shown beside when built with --features bench-peers, and PostgreSQL when it is on the
-machine as well (Debian: postgresql).")]
+Built with --features bench-peers, the result also shows SQLite, and PostgreSQL if it is installed
+(Debian: postgresql).")]
     Audience(BenchAudienceArgs),
     /// Notifications, from the event to a simulated provider's answer.
     #[command(after_help = "Examples:
@@ -30,114 +30,111 @@ machine as well (Debian: postgresql).")]
   tidings bench push --server pushy --runs 5 --json
   tidings bench push --full > push.txt
 
-With h2load (Debian: nghttp2-client) on the machine, its rate against the same provider is
-shown beside, and that of Pushy, apns2 and gorush when conformance/peers.sh has built them.")]
+If h2load is installed (Debian: nghttp2-client), the result also shows its rate against the same
+provider. The same goes for Pushy, apns2 and gorush, which conformance/peers.sh builds.")]
     Push(BenchPushArgs),
-    /// The bounded buffers: every operation's time, and what goes through between threads.
+    /// The bounded buffers: the time of every operation, and the throughput between threads.
     #[command(after_help = "Examples:
   tidings bench buffer
   tidings bench buffer --only lake --runs 5 --json
 
-Other libraries are shown beside when built with --features bench-peers.")]
+Built with --features bench-peers, the result also shows other libraries.")]
     Buffer(BenchBufferArgs),
-    /// The batching writer: small messages of many producers into a pipe, a file, a terminal.
+    /// The batching writer: small messages of many producers, written to a pipe, a file or a terminal.
     #[command(after_help = "Examples:
   tidings bench batch
   tidings bench batch --only pipe --runs 5
   tidings bench batch --full --json > batch.json
 
-tracing-appender is shown beside when built with --features bench-peers.")]
+Built with --features bench-peers, the result also shows tracing-appender.")]
     Batch(BenchBatchArgs),
-    /// The HTTP/1.1 client against nginx: requests per second, latency, processor time.
+    /// The HTTP/1.1 client against nginx: requests per second, latency, CPU time.
     #[command(after_help = "Examples:
   tidings bench http
   tidings bench http --runs 5 --json
 
-nginx must be there (Debian: nginx-light). With wrk on the machine its rate is shown beside, and
-other clients when built with --features bench-peers.")]
+Needs nginx (Debian: nginx-light). If wrk is installed, the result also shows its rate. Built with
+--features bench-peers, it also shows other clients.")]
     Http(BenchHttpArgs),
-    /// The other process of a benchmark, started by it.
+    /// The other process of a benchmark. The benchmark starts it.
     #[command(hide = true)]
     #[command(after_help = "Example:
   tidings bench peer simulator --cpu 0")]
     Peer(BenchPeerArgs),
 }
 
-/// Arguments of every benchmark.
+/// Arguments that all benchmarks have.
 #[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
-    /// Print the result as one JSON object, every run in it.
+    /// Print the result as one JSON object with every run.
     #[arg(long)]
     pub json: bool,
-    /// How often each thing is measured.
+    /// How often to repeat each measurement.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub runs: u32,
 }
 
-/// Arguments of `bench fanout`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchFanoutArgs {
     #[command(flatten)]
     pub common: BenchArgs,
-    /// How long each load is measured, in seconds; one more warms up.
+    /// How long to measure each load, in seconds; one more second warms up.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub seconds: u32,
-    /// Idle connections for the memory figure, and clients that come back at once.
+    /// Number of idle connections for the memory figure, and of clients that reconnect at once.
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(100..=20_000))]
     pub clients: u32,
 }
 
-/// Arguments of `bench audience`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchAudienceArgs {
     #[command(flatten)]
     pub common: BenchArgs,
-    /// Subscriptions, 6.35 of each device. Goals are stated for 25M, some for 127M.
+    /// Number of subscriptions; a device has 6.35 on average. Goals are stated for 25M, some for 127M.
     #[arg(long, value_name = "N", default_value = "5M", value_parser = count)]
     pub subscriptions: u32,
-    /// Subscriptions that SQLite, PostgreSQL and our store are compared with.
+    /// Number of subscriptions for the comparison of our store with SQLite and PostgreSQL.
     #[arg(long, value_name = "N", default_value = "2.5M", value_parser = count)]
     pub control_subscriptions: u32,
-    /// Where the store is put; removed afterwards [default: the system's temporary folder]
+    /// Folder for the store, which is removed afterwards [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
 }
 
-/// Arguments of `bench push`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchPushArgs {
     #[command(flatten)]
     pub common: BenchArgs,
-    /// Devices that are told of each event where the provider answers at once; else five seconds' worth of them.
+    /// Audience of each event if the provider answers at once; else as many devices as it can take in five seconds.
     #[arg(long, value_name = "N", default_value = "200k", value_parser = count)]
     pub devices: u32,
-    /// Measure every round trip with every stream limit and flow window, not one of each kind; an hour.
+    /// Measure every combination of round trip, stream limit and flow window, not one of each kind; takes an hour.
     #[arg(long)]
     pub full: bool,
-    /// Measure only the parts whose name contains this, such as `0 ms`; a name that is not there lists all parts.
+    /// Measure only parts with this text in their name, such as `0 ms`; an unknown name lists all parts.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub only: String,
-    /// Measure memory and time of an audience so large as well; 1.3M is what the goals are stated for.
+    /// Also measure memory and time of an audience of this size; the goals are stated for 1.3M.
     #[arg(long, value_name = "N", value_parser = count)]
     pub audience: Option<u32>,
-    /// Devices of the newsletter that goals are told beside.
+    /// Audience of the newsletter that runs while urgent events are measured.
     #[arg(long, value_name = "N", default_value = "1M", value_parser = count)]
     pub newsletter: u32,
-    /// What is sent to: our simulator, or Pushy's benchmark server, which has no round trip and checks nothing.
+    /// The provider to send to: our simulator, or Pushy's benchmark server, which has no round trip and checks nothing.
     #[arg(long, value_name = "WHICH", default_value = "simulator")]
     pub server: BenchPushServer,
-    /// Cores that the provider has to itself, with a thread on each; the sender always has one.
+    /// Number of cores for the provider, with one thread on each; the sender always has one core.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub provider_cores: u32,
-    /// Where other senders are, as conformance/peers.sh builds them [default: target/peers]
+    /// Folder of the other senders, as conformance/peers.sh builds them [default: target/peers]
     #[arg(long, value_name = "FOLDER")]
     pub peers: Option<PathBuf>,
-    /// Where the store is put; removed afterwards [default: the system's temporary folder]
+    /// Folder for the store, which is removed afterwards [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
 }
 
-/// What `bench push` sends to.
+/// The provider of `bench push`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum BenchPushServer {
     /// Our simulator of APNs.
@@ -146,58 +143,54 @@ pub enum BenchPushServer {
     Pushy,
 }
 
-/// Arguments of `bench buffer`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchBufferArgs {
     #[command(flatten)]
     pub common: BenchArgs,
-    /// Measure only the buffers whose name contains this, such as `lake`.
+    /// Measure only buffers with this text in their name, such as `lake`.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub only: String,
 }
 
-/// Arguments of `bench batch`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchBatchArgs {
     #[command(flatten)]
     pub common: BenchArgs,
-    /// Measure every size of messages, pages and buffers with every number of messages, not one at a time; an hour.
+    /// Measure every combination of counts and sizes, not one change at a time; takes an hour.
     #[arg(long)]
     pub full: bool,
-    /// Measure only the cases whose name contains this, such as `pipe`.
+    /// Measure only cases with this text in their name, such as `pipe`.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub only: String,
-    /// Where the file is put; removed afterwards [default: the system's temporary folder]
+    /// Folder for the file, which is removed afterwards [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
 }
 
-/// Arguments of `bench http`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchHttpArgs {
     #[command(flatten)]
     pub common: BenchArgs,
-    /// How long each client is measured in each case, in seconds; half of one more warms up.
+    /// How long to measure each client in each case, in seconds; another half second warms up.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub seconds: u32,
 }
 
-/// Arguments of `bench peer`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchPeerArgs {
-    /// What it is.
+    /// What the process does.
     pub role: PeerRole,
-    /// The core it is held to.
-    #[arg(long, value_name = "N")]
-    pub cpu: usize,
+    /// The cores to run on.
+    #[arg(long, value_name = "N", value_delimiter = ',', required = true)]
+    pub cpu: Vec<usize>,
 }
 
-/// What the other process of a benchmark is.
+/// What the other process of a benchmark does.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum PeerRole {
     /// Hub and edge behind a listener.
     Fanout,
-    /// One write per subscriber, nothing else.
+    /// Writes once per subscriber, nothing else.
     Bare,
     /// A simulated APNs.
     Simulator,

@@ -1,16 +1,16 @@
-//! `bench audience`: how quickly an event's audience is found and handed out, and what keeping it durable costs.
+//! `bench audience`: how fast an event's audience is selected and read, and the cost of keeping it durable.
 //!
-//! Everything is our own store as `serve` uses it, in a temporary folder: devices and subscriptions are imported,
-//! audiences frozen and read window by window with their tokens ([`select`]), subscriptions changed by 64 writers at
-//! once ([`update`]), devices found by their tokens, imported and exported while an audience is selected ([`bulk`]),
-//! the store closed and opened again, with and without its checkpoint, and read from files that are in no cache
-//! ([`start`]). Memory and changes of the index alone are measured without a store ([`index`]).
+//! Our own store is measured, as `serve` uses it, in a temporary folder. Devices and subscriptions are imported.
+//! Audiences are selected and read window by window with their tokens ([`select`]). 64 writers at once change
+//! subscriptions ([`update`]). Devices are looked up by their tokens, and imported and exported while an audience is
+//! selected ([`bulk`]). The store is closed and opened again, with and without its checkpoint, and its files are read
+//! without the kernel's cache ([`start`]). Memory and changes of the index alone are measured without a store
+//! ([`index`]).
 //!
-//! Beside it SQLite and PostgreSQL answer the same questions about a smaller data set, and our store with them
-//! (`controls`).
+//! For comparison, SQLite, PostgreSQL and our store answer the same questions about a smaller data set (`controls`).
 //!
-//! The data is drawn from seeds ([`data`]), so every audience is compared, device by device, with what a plain walk
-//! over all devices says; after the changes and the opening nothing may be missing either. One thread selects.
+//! The data is drawn from seeds ([`data`]). So every audience can be compared, device by device, with a plain walk over
+//! all devices. After the changes and the opening nothing may be missing. One thread selects.
 
 mod bench;
 mod bulk;
@@ -24,7 +24,6 @@ mod start;
 mod update;
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::folder::{disk_bytes, temporary};
 use tidings_server::command_error::{CommandError, failed};
@@ -38,7 +37,7 @@ use self::select::{Audience, Selecting, Times};
 use super::report::{Goal, Report};
 use super::store;
 use crate::args::BenchAudienceArgs;
-use crate::report::progress;
+use crate::report::{column, millis, progress};
 
 pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Report, CommandError> {
     let data = Data::of_subscriptions(args.subscriptions);
@@ -46,13 +45,13 @@ pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Report, CommandError
     bench.measure_index()?;
     let folder = temporary(args.dir.as_deref())?;
     bench.measure_store(folder.path()).await?;
-    drop(folder); // The next data sets want its room.
+    drop(folder); // The next data set needs the space.
     let report = &mut bench.report;
     #[cfg(feature = "peers")]
     controls::run(args, report).await?;
     #[cfg(not(feature = "peers"))]
     report.note(format!(
-        "SQLite and PostgreSQL at {} subscriptions: not measured: built without --features bench-peers.",
+        "SQLite and PostgreSQL at {} subscriptions were not measured: built without --features bench-peers.",
         args.control_subscriptions
     ));
     goals::note(args.subscriptions, report);
@@ -70,7 +69,7 @@ impl Bench<'_> {
         self.look_up(&store)?;
         self.bulk(busy, &store).await?;
         store = self.start(store, folder, busy).await?;
-        // What was changed is about subjects of its own: the audiences are what they were.
+        // The changes used other subjects, so the audiences are still the same.
         audiences.iter().try_for_each(|audience| audience.check(self.data, &store))?;
         self.mute(&store).await?;
         let name = format!("{} with mutes", busy.len);
@@ -78,11 +77,11 @@ impl Bench<'_> {
         store.close().await;
         let size = disk_bytes(folder)? as f64 / self.subscription_count as f64;
         let goal = self.goals.main(Goal::AtMost(goals::DISK_BYTES));
-        self.judge("disk, closed, devices included", "B per subscription", vec![size], goal);
+        self.report.judge("disk, closed, devices included", "B per subscription", vec![size], goal);
         Ok(())
     }
 
-    /// All sizes, warm.
+    /// Selects audiences of all sizes, with warm caches.
     fn select(&mut self, store: &Store) -> Result<Vec<Audience>, CommandError> {
         let audiences = select::find(self.data, store, &self.goals.sizes.map(|(size, _)| size));
         if audiences.is_empty() {
@@ -111,16 +110,21 @@ impl Bench<'_> {
         progress(format!("selecting {name}, {} devices", audience.len));
         let timed: Vec<Times> = (0..self.runs).map(|_| audience.hand_out(store)).collect::<Result<_, _>>()?;
         let first_goal = goal.is_some().then_some(self.goals.first);
-        self.report.measure(format!("{name}: frozen"), "ms", millis(&timed, |times| times.frozen));
-        self.judge(format!("{name}: first device"), "ms", millis(&timed, |times| times.first), first_goal);
-        self.judge(format!("{name}: all handed out"), "ms", millis(&timed, |times| times.all), goal);
-        let rates = timed.iter().map(|times| audience.len as f64 / times.all.as_secs_f64() / 1e6).collect();
+        self.report.measure(format!("{name}: frozen"), "ms", column(&timed, |times| millis(times.frozen)));
+        self.report.judge(
+            format!("{name}: first device"),
+            "ms",
+            column(&timed, |times| millis(times.first)),
+            first_goal,
+        );
+        self.report.judge(format!("{name}: all handed out"), "ms", column(&timed, |times| millis(times.all)), goal);
+        let rates = column(&timed, |times| audience.len as f64 / times.all.as_secs_f64() / 1e6);
         let rate_goal = self.goals.main(Goal::AtLeast(goals::DEVICES_M)).filter(|_| audience.wanted == 1_300_000);
-        self.judge(format!("{name}: rate"), "M/s", rates, rate_goal.filter(|_| goal.is_some()));
+        self.report.judge(format!("{name}: rate"), "M/s", rates, rate_goal.filter(|_| goal.is_some()));
         Ok(())
     }
 
-    /// One country and its language of an audience.
+    /// Selects only the devices of an audience that are in one country and speak its language.
     fn filter(&mut self, audience: &Audience, store: &Store) -> Result<(), CommandError> {
         let (country, locale) = self.data.largest_country();
         let filter = Filter { countries: vec![country.clone()], locales: vec![locale.clone()], ..Filter::default() };
@@ -129,7 +133,7 @@ impl Bench<'_> {
         self.hand_out(&format!("{name}, by a selector"), &audience.selected(&filter, self.data), store, None)
     }
 
-    /// Durable updates, alone and while an audience is selected over and over.
+    /// Measures durable updates: alone, and while an audience is selected again and again.
     async fn update(&mut self, busy: &Audience, store: &Store) -> Result<(), CommandError> {
         let writers = format!("{} writers", update::WRITER_COUNT);
         for selected in [None, Some(busy)] {
@@ -151,16 +155,12 @@ impl Bench<'_> {
                 Some(audience) => (format!("{writers} while selecting {}", audience.len), goals::UPDATES_SELECTING),
             };
             let (rate, p99) = (Goal::AtLeast(rate), Goal::AtMost(goals::UPDATE_P99_MS));
-            self.judge(format!("{name}: durable updates"), "1/s", rates, self.goals.main(rate));
-            self.judge(format!("{name}: p99"), "ms", slow, self.goals.main(p99));
+            self.report.judge(format!("{name}: durable updates"), "1/s", rates, self.goals.main(rate));
+            self.report.judge(format!("{name}: p99"), "ms", slow, self.goals.main(p99));
             self.report.measure(format!("{name}: all handed out"), "ms", selecting);
         }
         self.check_counts(store)
     }
-}
-
-fn millis(timed: &[Times], field: fn(&Times) -> Duration) -> Vec<f64> {
-    timed.iter().map(|times| field(times).as_secs_f64() * 1e3).collect()
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn every_goal_is_told_beside_what_was_measured() {
+    async fn every_goal_is_reported_with_its_measure() {
         let data = Data::new(2500);
         let mut goals = Goals::of(25_000_000);
         goals.sizes = [(250, 5.0), (500, 45.0), (1_200, 75.0), (2_500, 120.0)].map(|(size, goal)| (size, Some(goal)));

@@ -1,12 +1,12 @@
-//! `bench batch`: small messages of several producers into one output, by the batching writer and by others.
+//! `bench batch`: several producers write small messages to one output, with our batching writer and with others.
 //!
-//! Outputs are a no-op, a pipe and a terminal whose other side is read, and a file; others are a lock around direct
-//! writes (one system call each), the same around a `LineWriter`, and `tracing-appender`. Time runs from the first
-//! message handed in until everything that will be written is, and is told per message that came out: who sheds more is
-//! not faster for it. What came out is looked at byte by byte: messages whole, each producer's in order, and those that
-//! are missing counted as dropped and, by ours, announced.
+//! Outputs: a no-op; a pipe and a terminal, both with a reader; a file. Other writers: a lock around direct writes (one
+//! system call each), a lock around a `LineWriter`, and `tracing-appender`. The time runs from the first message handed
+//! in until everything that will be written is written. It is divided by the messages that came out, so that dropping
+//! messages does not make a writer look faster. Every byte that came out is checked: messages are whole, each producer's
+//! are in order, and missing ones are counted as dropped. Our writer must also announce them in the output.
 //!
-//! A standard case, and from there one thing changed at a time; `--full` measures every combination.
+//! There is a standard case, and cases that change one thing of it. `--full` measures every combination.
 
 mod case;
 mod message;
@@ -27,17 +27,17 @@ use self::message::{Came, Messages};
 use super::report::{Goal, Report};
 use crate::args::BenchBatchArgs;
 use crate::folder::temporary;
-use crate::report::progress;
+use crate::report::{column, progress};
 
-/// Times the speed of locked direct writes, into pipes and files.
+/// How many times faster than locked direct writes, into pipes and files.
 const GOAL_LOCKED: f64 = 10.0;
-/// Times the speed of `tracing-appender`, the faster way to use it.
+/// How many times faster than `tracing-appender`, used in the faster way.
 #[cfg(feature = "peers")]
 const GOAL_APPENDER: f64 = 1.0;
 
-/// Where messages may be dropped, producers let others run after so many: on few cores they would otherwise be done
-/// before anybody could take anything from them.
-const BREATH: u64 = 16;
+/// Messages after which a producer yields, in cases where messages may be dropped. On few cores the producers would
+/// otherwise end before the writer runs at all.
+const YIELD_INTERVAL: u64 = 16;
 
 pub(super) async fn run(args: &BenchBatchArgs) -> Result<Report, CommandError> {
     let args = args.clone();
@@ -55,20 +55,20 @@ fn measure_all(args: &BenchBatchArgs) -> Result<Report, CommandError> {
         measure(case, folder.path(), args.common.runs, &mut report)?;
     }
     report.note(
-        "Unless said otherwise 4 producers write 1 000 000 messages of 25 B (100 000 to the terminal), pages are of \
-         8 192 B, 40 000 messages may wait, and producers wait for room. Times are per message that came out.",
+        "Unless the name says otherwise, 4 producers write 1 000 000 messages of 25 B (100 000 to the terminal), pages \
+         have 8 192 B, 40 000 messages may wait, and producers wait for room. Times are per message that came out.",
     );
     #[cfg(not(feature = "peers"))]
-    report.note("Compared with tracing-appender when built with --features bench-peers.");
+    report.note("tracing-appender was not measured: built without --features bench-peers.");
     Ok(report)
 }
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
-    /// Until everything was written, per message that came out.
+    /// Time until everything was written, per message that came out.
     nanos: f64,
-    /// Until the last producer had handed in its last, per message.
+    /// Time until the last producer had handed in its last message, per message.
     handing_in_nanos: f64,
     dropped_share: f64,
 }
@@ -83,7 +83,7 @@ fn measure(case: &Case, folder: &Path, runs: u32, report: &mut Report) -> Result
     }
     let name = case.name();
     for (writer, outcomes) in writers.iter().zip(&outcomes) {
-        let values = |field: fn(&Outcome) -> f64| outcomes.iter().map(field).collect::<Vec<_>>();
+        let values = |field: fn(&Outcome) -> f64| column(outcomes, field);
         let name = format!("{name}: {}", writer.name());
         report.measure(name.clone(), "ns", values(|outcome| outcome.nanos));
         if *writer == writer::Kind::Ours {
@@ -97,7 +97,7 @@ fn measure(case: &Case, folder: &Path, runs: u32, report: &mut Report) -> Result
     Ok(())
 }
 
-/// How many times as fast as the others ours is, run by run.
+/// How many times faster than the others our writer is, run by run.
 fn compare(case: &Case, writers: &[writer::Kind], outcomes: &[Vec<Outcome>], report: &mut Report) {
     let of = |wanted| writers.iter().zip(outcomes).find(|(writer, _)| **writer == wanted).map(|(_, outcomes)| outcomes);
     let Some(ours) = of(writer::Kind::Ours) else { return };
@@ -107,11 +107,8 @@ fn compare(case: &Case, writers: &[writer::Kind], outcomes: &[Vec<Outcome>], rep
     let name = case.name();
     let is_pipe_or_file = matches!(case.sink, sink::Kind::Pipe | sink::Kind::File);
     let mut tell = |what: &str, theirs: &[Outcome], goal: Option<f64>| {
-        let name = format!("{name}: ours, of {what}");
-        match goal.filter(|_| is_pipe_or_file) {
-            Some(goal) => report.judge(name, "times", times(theirs), Goal::AtLeast(goal)),
-            None => report.measure(name, "times", times(theirs)),
-        }
+        let goal = goal.filter(|_| is_pipe_or_file).map(Goal::AtLeast);
+        report.judge(format!("{name}: ours, of {what}"), "times", times(theirs), goal);
     };
     if let Some(locked) = of(writer::Kind::Locked) {
         tell("locked direct writes", locked, (case.message_bytes == 25).then_some(GOAL_LOCKED));
@@ -124,7 +121,7 @@ fn compare(case: &Case, writers: &[writer::Kind], outcomes: &[Vec<Outcome>], rep
     }
 }
 
-/// One run: everything is written, taken out, and looked at.
+/// One run: writes everything, reads it back, and checks it.
 fn write(case: &Case, writer: writer::Kind, folder: &Path) -> Result<Outcome, CommandError> {
     let (output, written, input) =
         sink::open(case.sink, folder, case.bytes()).map_err(|error| failed_by("cannot open an output", &error))?;
@@ -135,14 +132,18 @@ fn write(case: &Case, writer: writer::Kind, folder: &Path) -> Result<Outcome, Co
     let came = input.finish().map_err(|error| failed_by("cannot read what came out", &error))?;
     let count = case.count - dropped;
     let is_right = match came {
-        None => written.bytes() >= count * case.message_bytes as u64, // Announcements are in there, too.
+        None => written.bytes() >= count * case.message_bytes as u64, // Announcements are written too.
         Some(all) => {
             let announced = if writer == writer::Kind::Ours { dropped } else { 0 };
             message::check(&all, case.message_bytes)? == Came { count, announced }
         }
     };
     if !is_right || (dropped > 0 && !case.sheds) {
-        return Err(failed(format!("{}: {} dropped {dropped}, and not the rest came", case.name(), writer.name())));
+        return Err(failed(format!(
+            "{}: {} dropped {dropped} messages and did not write all others",
+            case.name(),
+            writer.name()
+        )));
     }
     Ok(Outcome {
         nanos: elapsed.as_secs_f64() * 1e9 / count as f64,
@@ -151,7 +152,7 @@ fn write(case: &Case, writer: writer::Kind, folder: &Path) -> Result<Outcome, Co
     })
 }
 
-/// All producers at once; when the first began and the last ended.
+/// Runs all producers at once. Returns when the first one began and when the last one ended.
 fn produce(case: &Case, writer: &dyn producer::Writer) -> (Instant, Instant) {
     let start = Barrier::new(case.producers);
     let produce = |producer| {
@@ -161,7 +162,7 @@ fn produce(case: &Case, writer: &dyn producer::Writer) -> (Instant, Instant) {
         let began = Instant::now();
         for count in 1..=case.count / case.producers as u64 {
             write(messages.next());
-            if case.sheds && count.is_multiple_of(BREATH) {
+            if case.sheds && count.is_multiple_of(YIELD_INTERVAL) {
                 thread::yield_now();
             }
         }
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_writes_everything_everywhere() {
+    fn every_writer_writes_everything_to_every_output() {
         let folder = tempfile::tempdir().unwrap();
         for sink in sink::Kind::ALL {
             for &writer in writer::Kind::ALL {
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shed_is_counted() {
+    fn dropped_messages_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         for &writer in writer::Kind::ALL.iter().filter(|writer| writer.has_buffer()) {
             let case = Case { count: 20_000, slots: 100, sheds: true, ..Case::standard(sink::Kind::Terminal) };
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_what_differs() {
+    fn a_name_says_what_differs_from_the_standard_case() {
         let standard = Case::standard(sink::Kind::Pipe);
         assert_eq!(standard.name(), "pipe");
         let case = Case { producers: 1, count: 10_000, slots: 100, sheds: true, ..standard };

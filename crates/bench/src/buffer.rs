@@ -1,12 +1,11 @@
-//! `bench buffer`: how long an operation on a buffer takes, at worst, and how much goes through one between threads.
+//! `bench buffer`: how long an operation on a buffer takes, on average and at worst, and the throughput between threads.
 //!
-//! First one operation at a time (see [`latency`]) on the ring, through the handles that threads share (lake and shared
-//! log), on two threads at once, and on what others offer; the same loop with an empty body, the *floor*, takes turns
-//! with them.
-//! Then producers and consumers (see [`throughput`]).
+//! First one operation at a time (see [`latency`]): on the ring; on lake and shared log, through the handles that
+//! threads share; on two threads at once; and on buffers of other libraries. The same loop with an empty body, the
+//! *floor*, takes turns with them. Then producers and consumers (see [`throughput`]).
 //!
-//! All are held to the same: a capacity of their own that is never exceeded, first in first out, and every run's counts
-//! add up. The clock is read twice per operation, which the floor shows; nothing is subtracted.
+//! All buffers keep the same promises: a capacity that is never exceeded, first in first out, and counts that add up in
+//! every run. The clock is read twice per operation. The floor shows what that costs; nothing is subtracted.
 
 mod latency;
 mod ours;
@@ -39,10 +38,9 @@ pub(super) async fn run(args: &BenchBufferArgs) -> Result<Report, CommandError> 
     Ok(report)
 }
 
-/// A buffer whose operations are timed.
 struct Candidate {
     name: &'static str,
-    /// Ours are judged.
+    /// Our buffers have goals.
     is_ours: bool,
     measure: fn() -> Result<Run, CommandError>,
     runs: Vec<Run>,
@@ -81,7 +79,7 @@ fn latencies(args: &BenchBufferArgs, report: &mut Report) -> Result<(), CommandE
         report.measure(format!("{name}: draining, average"), "µs", averages(|run| &run.drain));
         report.measure(format!("{name}: filling again, average"), "µs", averages(|run| &run.refill));
         if !name.ends_with("of handles") {
-            // What is behind handles is many small pieces of memory, which the next run finds where the last left them.
+            // Items behind handles are many small allocations, and the next run reuses those of the last.
             let memory = runs.iter().map(|run| run.memory_bytes as f64 / f64::from(1 << 20)).collect();
             report.measure(format!("{name}: memory when full"), "MiB", memory);
         }
@@ -89,11 +87,10 @@ fn latencies(args: &BenchBufferArgs, report: &mut Report) -> Result<(), CommandE
     Ok(())
 }
 
-/// The lines of one candidate's operations on the full buffer.
+/// Reports one candidate's operations on the full buffer.
 fn operations(name: &str, is_ours: bool, runs: &[&Summary], report: &mut Report) {
-    let mut tell = |what: &str, unit, values: Vec<f64>, goal: Option<f64>| match goal.filter(|_| is_ours) {
-        Some(goal) => report.judge(format!("{name}: {what}"), unit, values, Goal::AtMost(goal)),
-        None => report.measure(format!("{name}: {what}"), unit, values),
+    let mut tell = |what: &str, unit, values: Vec<f64>, goal: Option<f64>| {
+        report.judge(format!("{name}: {what}"), unit, values, goal.filter(|_| is_ours).map(Goal::AtMost));
     };
     tell("operations", "", runs.iter().map(|run| run.count).collect(), None);
     tell("average", "µs", runs.iter().map(|run| run.average).collect(), Some(GOAL_AVERAGE_US));
@@ -105,7 +102,7 @@ fn operations(name: &str, is_ours: bool, runs: &[&Summary], report: &mut Report)
     let mut longest: Vec<f64> = runs.iter().flat_map(|run| run.longest.iter().copied()).collect();
     longest.sort_by(|a, b| b.total_cmp(a));
     let longest: Vec<_> = longest.into_iter().take(10).map(format_number).collect();
-    report.note(format!("{name}: the ten longest of all runs, µs: {}", longest.join(", ")));
+    report.note(format!("{name}: the ten longest operations of all runs, µs: {}", longest.join(", ")));
 }
 
 type Pending = Pin<Box<dyn Future<Output = Result<Rate, CommandError>>>>;
@@ -161,11 +158,11 @@ async fn throughputs(args: &BenchBufferArgs, report: &mut Report) -> Result<(), 
         }
     }
     report.note(format!(
-        "Producers → consumers: {COUNT} numbers through a buffer of {}; batches of {}.",
+        "Producers → consumers: {COUNT} numbers through a buffer of {}, in batches of {}.",
         throughput::CAPACITY,
         throughput::BATCH
     ));
     #[cfg(not(feature = "peers"))]
-    report.note("Compared with crossbeam, flume and thingbuf when built with --features bench-peers.");
+    report.note("crossbeam, flume and thingbuf were not measured: built without --features bench-peers.");
     Ok(())
 }

@@ -1,15 +1,19 @@
-//! `bench fanout`: what a publication costs per subscriber, what an idle connection costs, what coming back costs.
+//! `bench fanout`: the cost of a publication per subscriber, of an idle connection, and of a reconnect.
 //!
-//! The server is the real hub and edge behind a real listener, alone in its process and held to one core; publisher and
-//! clients are this process, on another core. Publications reach the hub over a pipe, not over the API: measured is the
-//! way out. Processor time is all that the server's process used, in the kernel too, divided by deliveries.
+//! The server is the real hub and edge behind a real listener. It is alone in its process, on one core. Publisher and
+//! clients are this process, on another core. Publications reach the hub over a pipe, not over the API, because only
+//! the way out is measured. CPU time is that of the server's whole process, kernel included, divided by deliveries.
 //!
-//! The control is the bare loop: one `write` of the same bytes per subscriber, and nothing else. The two take turns, so
-//! that a noisy neighbour meets both. A third in the round is ours with clients that speak Protobuf instead of JSON. A
-//! fourth is ours with receipts: each publication asks every client, which answers a ping behind it. Every client checks
-//! that it gets every publication once and in order. Idle memory and coming back are measured in JSON.
+//! Four variants take turns, so that other load on the machine meets all of them:
 //!
-//! Not here: TLS, slow readers, other servers.
+//! - the control, a bare loop: one `write` of the same bytes per subscriber, and nothing else;
+//! - our server with clients that speak JSON;
+//! - our server with clients that speak Protobuf;
+//! - our server with receipts: each publication asks every client, and the client answers a ping behind it.
+//!
+//! Every client checks that it gets every publication once and in order. Idle memory and reconnects are measured in JSON.
+//!
+//! Not measured: TLS, slow readers, other servers.
 
 pub(super) mod bare;
 mod client;
@@ -30,32 +34,32 @@ use super::peer::Peer;
 use super::process::{self, Cores};
 use super::report::{Goal, Report};
 use crate::args::{BenchFanoutArgs, PeerRole};
-use crate::report::progress;
+use crate::report::{column, progress, ratios};
 
-/// Processor time per delivery, as a multiple of the bare loop's.
+/// CPU time per delivery, as a multiple of that of the bare loop.
 const GOAL_OF_BARE: f64 = 1.2;
-/// Processor time per delivery in Protobuf, as a multiple of that in JSON: no more, but for the noise of one run.
+/// CPU time per delivery in Protobuf, as a multiple of that in JSON: no more, except for the noise of one run.
 const GOAL_OF_JSON: f64 = 1.05;
-/// Our own memory per idle connection, in KiB.
+/// Memory of our process per idle connection, in KiB.
 const GOAL_IDLE_KIB: f64 = 6.0;
-/// Milliseconds of processor time per client that comes back: 0.4 of the 0.14 that Centrifugo 5.4.9 was measured at.
+/// CPU milliseconds per client that reconnects: 0.4 of the 0.14 that Centrifugo 5.4.9 took.
 const GOAL_RECOVERY_MS: f64 = 0.4 * 0.14;
-/// What each client that comes back has missed.
+/// Publications that each client has missed when it reconnects.
 const MISSED_COUNT: u64 = 20;
 
 pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, CommandError> {
     process::need_files(u64::from(args.clients) + 2000)?;
-    let cores = Cores::choose()?;
-    process::pin(cores.load)?;
+    let cores = Cores::choose(1)?;
+    process::pin(&cores.load)?;
     let mut report = Report::new("fanout");
     for load in LOADS {
-        compare(load, args, cores, &mut report).await?;
+        compare(load, args, &cores, &mut report).await?;
     }
     let (mut idle, mut processor, mut back_after) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=args.common.runs {
         progress(format!("idle memory and recovery of {} clients, run {run}", args.clients));
-        idle.push(idle_memory(args.clients, cores).await?);
-        let (cpu, wall) = recovery(args.clients, cores).await?;
+        idle.push(idle_memory(args.clients, &cores).await?);
+        let (cpu, wall) = recovery(args.clients, &cores).await?;
         processor.push(cpu.as_secs_f64() * 1e3 / f64::from(args.clients));
         back_after.push(wall.as_secs_f64());
     }
@@ -64,16 +68,16 @@ pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, CommandError> 
     let name = format!("{clients} come back for {MISSED_COUNT} each: CPU per client");
     report.judge(name, "ms", processor, Goal::AtMost(GOAL_RECOVERY_MS));
     report.measure(format!("{clients} come back: until all have everything"), "s", back_after);
-    report.note("CPU is that of the server's process, kernel included; connecting is part of coming back.");
+    report.note("CPU is that of the server's process, kernel included. Coming back includes connecting.");
     report.note("The goal for coming back is 0.4 of what Centrifugo 5.4.9 took on another machine.");
-    if cores.server == cores.load {
-        report.note("There is one core: server and load generator shared it.");
+    if cores.are_shared() {
+        report.note("The machine has one core: server and load generator shared it.");
     }
     Ok(report)
 }
 
-/// Ours and the bare loop under one load, in turns.
-async fn compare(load: Load, args: &BenchFanoutArgs, cores: Cores, report: &mut Report) -> Result<(), CommandError> {
+/// Runs all variants under one load, in turns.
+async fn compare(load: Load, args: &BenchFanoutArgs, cores: &Cores, report: &mut Report) -> Result<(), CommandError> {
     let (mut bare, mut ours, mut binary, mut proven) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for run in 1..=args.common.runs {
         progress(format!("{load}, run {run}"));
@@ -83,16 +87,14 @@ async fn compare(load: Load, args: &BenchFanoutArgs, cores: Cores, report: &mut 
         binary.push(measure(PeerRole::Fanout, LIVE_CHANNEL, Format::Protobuf).await?);
         proven.push(measure(PeerRole::Fanout, PROOF_CHANNEL, Format::Json).await?);
     }
-    let column = |samples: &[Sample], field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
-    let of = |ours: &[Sample], control: &[Sample]| -> Vec<f64> {
-        ours.iter().zip(control).map(|(ours, control)| ours.cpu_micros / control.cpu_micros).collect()
-    };
-    report.measure(format!("{load}: CPU per delivery"), "µs", column(&ours, |sample| sample.cpu_micros));
-    report.measure(format!("{load}: bare loop"), "µs", column(&bare, |sample| sample.cpu_micros));
+    let cpu = |samples: &[Sample]| column(samples, |sample| sample.cpu_micros);
+    let of = |ours: &[Sample], control: &[Sample]| ratios(&cpu(ours), &cpu(control));
+    report.measure(format!("{load}: CPU per delivery"), "µs", cpu(&ours));
+    report.measure(format!("{load}: bare loop"), "µs", cpu(&bare));
     report.judge(format!("{load}: of the bare loop"), "×", of(&ours, &bare), Goal::AtMost(GOAL_OF_BARE));
-    report.measure(format!("{load}: in Protobuf"), "µs", column(&binary, |sample| sample.cpu_micros));
+    report.measure(format!("{load}: in Protobuf"), "µs", cpu(&binary));
     report.judge(format!("{load}: Protobuf, of JSON"), "×", of(&binary, &ours), Goal::AtMost(GOAL_OF_JSON));
-    report.measure(format!("{load}: with receipts"), "µs", column(&proven, |sample| sample.cpu_micros));
+    report.measure(format!("{load}: with receipts"), "µs", cpu(&proven));
     report.measure(format!("{load}: p50"), "ms", column(&ours, |sample| sample.p50_millis));
     report.measure(format!("{load}: p50, bare loop"), "ms", column(&bare, |sample| sample.p50_millis));
     report.measure(format!("{load}: p99"), "ms", column(&ours, |sample| sample.p99_millis));
@@ -101,11 +103,12 @@ async fn compare(load: Load, args: &BenchFanoutArgs, cores: Cores, report: &mut 
     Ok(())
 }
 
-/// KiB per connection that has subscribed to a channel in which nothing happens.
-async fn idle_memory(clients: u32, cores: Cores) -> Result<f64, CommandError> {
-    /// What is set up once, or only while so many shake hands at the same time, belongs to no idle connection.
+/// KiB per connection that has subscribed to a channel without publications.
+async fn idle_memory(clients: u32, cores: &Cores) -> Result<f64, CommandError> {
+    /// Connected before the measurement. Memory that is allocated once, or only during many handshakes, is not per
+    /// connection.
     const FIRST_COUNT: u32 = 2 * swarm::CONNECTING_COUNT_MAX as u32;
-    let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, cores.server)?;
+    let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, &[cores.server])?;
     let subscribe = || Greeting::Subscribe { channel: LIVE_CHANNEL, format: Format::Json };
     let first = Swarm::start(addr, FIRST_COUNT, subscribe())?;
     first.ready().await?;
@@ -114,21 +117,21 @@ async fn idle_memory(clients: u32, cores: Cores) -> Result<f64, CommandError> {
     rest.ready().await?;
     let after: Mark = peer.ask(Command::Mark)?;
     if after.connections != (clients + FIRST_COUNT) as usize {
-        return Err(failed(format!("{} connections are open instead of all", after.connections)));
+        return Err(failed(format!("{} connections are open instead of {}", after.connections, clients + FIRST_COUNT)));
     }
     let grown = after.usage.resident_bytes.saturating_sub(before.usage.resident_bytes);
     Ok(grown as f64 / 1024.0 / f64::from(clients))
 }
 
-/// Processor time of the server, and the time until the last one had all, when all clients come back at once.
-async fn recovery(clients: u32, cores: Cores) -> Result<(Duration, Duration), CommandError> {
+/// All clients reconnect at once. Returns the server's CPU time, and the time until the last client has everything.
+async fn recovery(clients: u32, cores: &Cores) -> Result<(Duration, Duration), CommandError> {
     const BEFORE_COUNT: u64 = 5;
-    let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, cores.server)?;
+    let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, &[cores.server])?;
     let swarm = Swarm::start(addr, clients, Greeting::Subscribe { channel: KEPT_CHANNEL, format: Format::Json })?;
     swarm.ready().await?;
     load::publish_at_once(&mut peer, KEPT_CHANNEL, 1..=BEFORE_COUNT)?;
     swarm.delivered(BEFORE_COUNT * u64::from(clients)).await?;
-    let epoch = swarm.epoch().ok_or_else(|| failed("a channel with history told no epoch"))?;
+    let epoch = swarm.epoch().ok_or_else(|| failed("no client was told the epoch of a channel with history"))?;
     swarm.stop()?;
     swarm::until("all clients are gone", async || Ok(peer.ask::<Mark>(Command::Mark)?.connections == 0)).await?;
     load::publish_at_once(&mut peer, KEPT_CHANNEL, BEFORE_COUNT + 1..=BEFORE_COUNT + MISSED_COUNT)?;

@@ -1,12 +1,12 @@
-//! `bench http`: our HTTP/1.1 client against nginx, beside `wrk`, which only repeats one ready-made request, and beside
-//! other clients.
+//! `bench http`: our HTTP/1.1 client against nginx, compared with other clients and with `wrk`, which only repeats one
+//! prepared request.
 //!
-//! nginx has one worker on one core and answers every request with the same 128 bytes; the clients, one after the other,
-//! have the other core. A case is `connections × requests in flight at once`: of ours each request is awaited by a task
-//! of its own, of wrk's each connection has a pipeline of that depth. Clients without pipelining have as many
-//! requests in flight, on as many connections as they like.
+//! nginx has one worker on one core and answers every request with the same 128 bytes. The clients run one after the
+//! other on the other core. A case is `connections × pipeline depth`. With our client, a task of its own awaits each
+//! request. With wrk, each connection has a pipeline of that depth. Clients without pipelining have as many requests in
+//! flight, on as many connections as they choose.
 //!
-//! Every run checks its answers: each is 200 with the right body, or an error that is counted.
+//! Every run checks its answers: each answer is 200 with the right body, or is counted as an error.
 
 mod load;
 mod nginx;
@@ -27,17 +27,17 @@ use self::wrk::Wrk;
 use super::process::{self, Cores};
 use super::report::{Goal, Report};
 use crate::args::BenchHttpArgs;
-use crate::report::progress;
+use crate::report::{column, progress, ratios};
 
-/// Of wrk's rate with pipelining, where there is any.
+/// Our rate as a share of wrk's, in cases with pipelining.
 const GOAL_OF_WRK: f64 = 0.8;
-/// Of reqwest's rate, in the case of the figures that were published.
+/// Our rate as a multiple of reqwest's, in the case for which reqwest's figures were published.
 const GOAL_OF_REQWEST: f64 = 3.0;
 const PUBLISHED: Case = Case { pool: 128, concurrency: 2048 };
-/// Until all connections are up.
+/// How long all connections may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many connections, and how many requests at once.
+/// How many connections there are, and how many requests are in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     pool: u32,
@@ -65,15 +65,15 @@ impl fmt::Display for Case {
     }
 }
 
-/// A name, and what its runs gave.
+/// The name of a client, and its result in each run.
 type Row = (&'static str, Vec<Load>);
 
 pub(super) async fn run(args: &BenchHttpArgs) -> Result<Report, CommandError> {
-    let cores = Cores::choose()?;
+    let cores = Cores::choose(1)?;
     process::need_files(3 * 2048)?;
-    process::pin(cores.server)?; // What is started is held to the core of whoever starts it.
+    process::pin(&[cores.server])?; // nginx runs on the core of the process that starts it.
     let nginx = Nginx::start().await?;
-    process::pin(cores.load)?;
+    process::pin(&cores.load)?;
     let wrk = Wrk::find()?;
 
     let mut report = Report::new("http");
@@ -81,21 +81,21 @@ pub(super) async fn run(args: &BenchHttpArgs) -> Result<Report, CommandError> {
         let bench = Bench { case, nginx: &nginx, wrk: wrk.as_ref(), seconds: args.seconds };
         bench.run(args.common.runs, &mut report).await?;
     }
-    report.note("A case is connections × pipeline depth. CPU is per request, kernel included.");
+    report.note("A case is connections × pipeline depth. CPU time is per request, kernel included.");
     report.note(format!("Answers have {} bytes of body; nginx {}, one worker.", BODY.len(), nginx.version));
     if wrk.is_none() {
-        report.note("wrk was not found: there is no physical limit to compare with (Debian: wrk).");
+        report.note("wrk was not found, so the physical limit is unknown (Debian: wrk).");
     }
     if cfg!(not(feature = "peers")) {
-        report.note("Other clients are shown when built with --features bench-peers.");
+        report.note("Other clients were not measured: built without --features bench-peers.");
     }
-    if cores.server == cores.load {
-        report.note("There is one core: nginx and the clients shared it.");
+    if cores.are_shared() {
+        report.note("The machine has one core: nginx and the clients shared it.");
     }
     Ok(report)
 }
 
-/// One case on its way.
+/// The measurement of one case.
 struct Bench<'a> {
     case: Case,
     nginx: &'a Nginx,
@@ -104,7 +104,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// All clients in turn, as often as there are runs, so that a ratio is of neighbours in time.
+    /// Measures all clients in turns, `runs` times. So a ratio compares measurements that are close in time.
     async fn run(&self, runs: u32, report: &mut Report) -> Result<(), CommandError> {
         let (mut ours, mut wrks, mut peers) = (Vec::new(), Vec::new(), Vec::<Row>::new());
         for run in 1..=runs {
@@ -141,7 +141,7 @@ impl Bench<'_> {
         std::future::ready(Ok(())).await
     }
 
-    /// On a thread with a runtime of its own, as the other clients have one thread.
+    /// Measures a client on a thread with its own runtime, because the other clients have one thread too.
     async fn measure<A: Ask>(
         &self,
         nginx: &Nginx,
@@ -160,7 +160,6 @@ impl Bench<'_> {
 
     fn tell(&self, ours: &[Load], wrks: &[wrk::Sample], peers: &[Row], report: &mut Report) {
         let case = self.case;
-        let column = |loads: &[Load], field: fn(&Load) -> f64| loads.iter().map(field).collect::<Vec<_>>();
         let rates = column(ours, |load| load.rate);
         report.measure(format!("{case}: requests"), "1/s", rates.clone());
         report.judge(format!("{case}: errors"), "", column(ours, |load| load.errors as f64), Goal::AtMost(0.0));
@@ -171,23 +170,19 @@ impl Bench<'_> {
             let values = ours.iter().map(|load| load.latency_millis(share)).collect();
             report.measure(format!("{case}: {name}"), "ms", values);
         }
-        let of = |others: &[f64]| rates.iter().zip(others).map(|(rate, other)| rate / other).collect::<Vec<_>>();
         let mut compare = |name: &str, others: Vec<f64>, goal: Option<f64>| {
-            let ratios = of(&others);
+            let ratios = ratios(&rates, &others);
             report.measure(format!("{case}: {name}"), "1/s", others);
             let name = format!("{case}: of {name}");
-            match goal {
-                Some(goal) => report.judge(name, "×", ratios, Goal::AtLeast(goal)),
-                None => report.measure(name, "×", ratios),
-            }
+            report.judge(name, "×", ratios, goal.map(Goal::AtLeast));
         };
         let goal_of_wrk = (case.depth() > 1).then_some(GOAL_OF_WRK);
-        compare("wrk", wrks.iter().map(|sample| sample.rate).collect(), goal_of_wrk);
+        compare("wrk", column(wrks, |sample| sample.rate), goal_of_wrk);
         for (name, loads) in peers {
             let goal = (case == PUBLISHED && *name == "reqwest").then_some(GOAL_OF_REQWEST);
             compare(name, column(loads, |load| load.rate), goal);
         }
-        report.measure(format!("{case}: CPU, wrk"), "µs", wrks.iter().map(|sample| sample.micros).collect());
+        report.measure(format!("{case}: CPU, wrk"), "µs", column(wrks, |sample| sample.micros));
         for (name, loads) in peers {
             report.measure(format!("{case}: CPU, {name}"), "µs", column(loads, |load| load.client_micros));
             report.measure(format!("{case}: errors, {name}"), "", column(loads, |load| load.errors as f64));
@@ -195,7 +190,7 @@ impl Bench<'_> {
     }
 }
 
-/// Our own.
+/// Our client.
 #[derive(Clone)]
 struct Tidings {
     client: Client,
@@ -203,7 +198,7 @@ struct Tidings {
 }
 
 impl Tidings {
-    /// With all connections up. Nothing runs before it is awaited.
+    /// Opens all connections. Nothing happens before the future is awaited.
     fn start(nginx: &Nginx, case: Case) -> impl Future<Output = Result<Self, CommandError>> + Send + 'static {
         let url = nginx.url().to_owned();
         async move {
@@ -218,7 +213,7 @@ impl Tidings {
                 }
             };
             let in_time = tokio::time::timeout(CONNECT_TIMEOUT, all_up).await;
-            in_time.map_err(|_| failed("nginx does not take our connections"))?;
+            in_time.map_err(|_| failed("nginx does not accept our connections"))?;
             Ok(Self { client, request })
         }
     }

@@ -1,13 +1,13 @@
-//! `tidings bench`: what each part does on this machine, beside the goal.
+//! `tidings bench`: measures what each part does on this machine, and compares it with its goal.
 //!
-//! Every benchmark repeats its measurement `--runs` times and prints median and spread; progress goes to standard
-//! error. What is measured is the real thing: a server's load comes from another process, and where a part has a physical
-//! limit (one `write` per delivery, another HTTP/2 client) that is measured in the same run. Every run checks its
-//! answers: a publication lost or doubled, a device missing, a wrong language make it fail, however fast it was.
+//! Every benchmark repeats its measurement `--runs` times and prints median and spread. Progress goes to standard
+//! error. The real parts are measured: the load on a server comes from another process. Where a part has a physical
+//! limit (one `write` per delivery, another HTTP/2 client), that limit is measured in the same run. Every run checks
+//! its answers: a publication lost or doubled, a missing device or a wrong language fails the run, however fast it was.
 //!
-//! The other process is this program again (`bench peer`, hidden), told what to do over its standard input, so that
-//! processor time and memory of the two sides can be told apart. On Linux only. Where there are two cores, each side
-//! is held to one of them.
+//! The other process is this program again (`bench peer`, hidden). It gets its commands over standard input. So CPU
+//! time and memory of the two sides are known separately. Linux only. Where the machine has two cores, each side
+//! runs on its own.
 
 mod args;
 mod audience;
@@ -29,13 +29,13 @@ pub use self::args::BenchCommand;
 use self::args::PeerRole;
 use self::report::progress;
 
-/// Runs a benchmark and prints its table.
+/// Runs a benchmark and prints its result.
 ///
 /// # Errors
-/// When it cannot run, or anything it checks is wrong.
+/// When the benchmark cannot run, or a check fails.
 pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
     if cfg!(debug_assertions) && !matches!(command, BenchCommand::Peer(_)) {
-        progress("this is an unoptimised build: its numbers say nothing (cargo build --release)");
+        progress("this is a debug build, so its numbers mean nothing (use cargo build --release)");
     }
     let (report, json) = match command {
         BenchCommand::Fanout(args) => (fanout::run(&args).await?, args.common.json),
@@ -45,11 +45,11 @@ pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
         BenchCommand::Batch(args) => (batch::run(&args).await?, args.common.json),
         BenchCommand::Http(args) => (http::run(&args).await?, args.common.json),
         BenchCommand::Peer(args) => {
-            process::pin(args.cpu)?;
+            process::pin(&args.cpu)?;
             return match args.role {
                 PeerRole::Fanout => fanout::server::serve().await,
                 PeerRole::Bare => fanout::bare::serve(),
-                PeerRole::Simulator => push::simulator::serve(),
+                PeerRole::Simulator => push::simulator::serve(args.cpu.len()),
                 PeerRole::Fcm => push::fcm::serve(),
                 PeerRole::WebPush => push::web_push::serve(),
             };

@@ -1,65 +1,68 @@
-//! What this process costs and where it runs.
+//! Processes and cores: what this process uses, which cores each side of a benchmark has, and child processes.
 
 use std::fs;
 use std::io;
+use std::process::Child;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tidings_server::command_error::{CommandError, failed};
+use tidings_server::raise_file_limit;
+use tidings_telemetry::process::memory_bytes;
 
-/// What a process has used at one moment.
+/// What a process has used so far.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Usage {
-    /// Processor time of all its threads, in the kernel too, since it began.
+    /// CPU time of all its threads, kernel included, since its start.
     pub(super) cpu: Duration,
-    /// Memory it has in RAM.
     pub(super) resident_bytes: u64,
 }
 
 impl Usage {
-    /// Of this process, now.
+    /// Of this process.
     pub(super) fn now() -> io::Result<Self> {
-        let time = clock_gettime(ClockId::ProcessCPUTime); // In nanoseconds, unlike the ticks of /proc.
+        let time = clock_gettime(ClockId::ProcessCPUTime); // In nanoseconds; the ticks of /proc are too coarse.
         let cpu = Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0));
-        let status = fs::read_to_string("/proc/self/status")?;
         let unreadable = || io::Error::new(io::ErrorKind::InvalidData, "no VmRSS in /proc/self/status");
-        Ok(Self { cpu, resident_bytes: 1024 * read_field(&status, "VmRSS").ok_or_else(unreadable)? })
+        Ok(Self { cpu, resident_bytes: memory_bytes("self", "VmRSS").ok_or_else(unreadable)? })
     }
 }
 
-/// The kilobytes of a line of `/proc/…/status`.
-pub(super) fn read_field(status: &str, field: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
-}
-
-/// The cores that the two sides of a benchmark are held to; the same one where there is no other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The cores of the two sides of a benchmark. On a machine with one core both sides share it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cores {
+    /// The core of the measured side.
     pub(super) server: usize,
-    pub(super) load: usize,
+    /// The cores of the other side (load generator or provider), at least one.
+    pub(super) load: Vec<usize>,
 }
 
 impl Cores {
-    /// The first two this process may use.
-    pub(super) fn choose() -> io::Result<Self> {
-        let allowed = sched_getaffinity(None)?;
-        let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-        let server = cpus.next().unwrap_or(0);
-        Ok(Self { server, load: cpus.next().unwrap_or(server) })
+    /// The first core that this process may use for the server, the next `load_count` ones for the other side.
+    pub(super) fn choose(load_count: usize) -> Result<Self, CommandError> {
+        let allowed = sched_getaffinity(None).map_err(io::Error::from)?;
+        let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+        let server = cores.next().unwrap_or(0);
+        let load: Vec<usize> = cores.take(load_count).collect();
+        match load.len() {
+            found if found == load_count => Ok(Self { server, load }),
+            0 if load_count == 1 => Ok(Self { server, load: vec![server] }),
+            found => {
+                Err(failed(format!("--provider-cores {load_count}: only {found} cores are free beside the sender's")))
+            }
+        }
+    }
+
+    pub(super) fn are_shared(&self) -> bool {
+        self.load.contains(&self.server)
     }
 }
 
-/// Holds every thread of this process, and those they start later, to one core.
-pub(super) fn pin(cpu: usize) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no core {cpu}")));
-    }
-    set.set(cpu);
+/// Moves every thread of this process to these cores. Threads that they start later stay there too.
+pub(super) fn pin(cores: &[usize]) -> io::Result<()> {
+    let set = cpu_set(cores)?;
     for task in fs::read_dir("/proc/self/task")? {
         let thread = task?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
         match sched_setaffinity(thread, &set) {
@@ -70,18 +73,40 @@ pub(super) fn pin(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes room for so many open files, where the system lets us.
-pub(super) fn need_files(count: u64) -> Result<(), CommandError> {
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < count) {
-        limit.current = limit.maximum;
-        setrlimit(Resource::Nofile, limit).map_err(io::Error::from)?;
-    }
-    match limit.current {
-        Some(current) if current < count => {
-            Err(failed(format!("{count} open files are needed and {current} allowed: raise the limit (ulimit -n)")))
+/// Moves the current thread to these cores. A process that it starts runs there too.
+pub(super) fn pin_thread(cores: &[usize]) -> io::Result<()> {
+    Ok(sched_setaffinity(None, &cpu_set(cores)?)?)
+}
+
+fn cpu_set(cores: &[usize]) -> io::Result<CpuSet> {
+    let mut set = CpuSet::new();
+    for &core in cores {
+        if core >= CpuSet::MAX_CPU {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no core {core}")));
         }
-        _ => Ok(()),
+        set.set(core);
+    }
+    Ok(set)
+}
+
+/// Makes sure that this process may open `count` files.
+pub(super) fn need_files(count: u64) -> Result<(), CommandError> {
+    match raise_file_limit(count) {
+        allowed if allowed >= count => Ok(()),
+        allowed => {
+            Err(failed(format!("{count} open files are needed and {allowed} allowed: raise the limit (ulimit -n)")))
+        }
+    }
+}
+
+/// A child process that is killed when this is dropped.
+pub(super) struct KillOnDrop(pub(super) Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // The process may have ended already. If it cannot be killed, nothing can be done about it.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -90,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_grows_with_work() {
+    fn cpu_time_grows_with_work() {
         let before = Usage::now().unwrap();
         let mut sum = 0_u64;
         while Usage::now().unwrap().cpu < before.cpu + Duration::from_millis(2) {
@@ -100,9 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_the_kernels_is_read_by_its_whole_name() {
-        let status = "VmPeak:\t 9 kB\nVmHWM:\t    1234 kB\nVmRSS:\t  77 kB\n";
-        assert_eq!((read_field(status, "VmHWM"), read_field(status, "VmRSS")), (Some(1234), Some(77)));
-        assert_eq!((read_field(status, "Vm"), read_field("VmHWM:\tmany kB", "VmHWM")), (None, None));
+    fn more_cores_than_the_machine_has_are_refused() {
+        assert_eq!(Cores::choose(1).unwrap().load.len(), 1);
+        assert!(Cores::choose(CpuSet::MAX_CPU).is_err());
+        if let Ok(cores) = Cores::choose(2) {
+            assert!(!cores.are_shared() && cores.load[0] != cores.load[1]);
+        }
     }
 }

@@ -1,30 +1,27 @@
-//! `bench push`: from an event handed to the API to the provider's answer for the last device, by the whole
-//! server.
+//! `bench push`: from an event at the API to the provider's answer for the last device, through the whole server.
 //!
-//! The server runs in this process, held to one core; the provider is another process on other cores: our simulator,
-//! or Pushy's benchmark server ([`provider`]). An event goes in over HTTP; its audience is selected from the store,
-//! translated, sent over TLS and HTTP/2, and accounted for. The rate is the audience divided by the time from the
-//! event's acceptance to the last answer.
+//! The server runs in this process, on one core. The provider is another process on other cores: our simulator, or
+//! Pushy's benchmark server ([`provider`]). An event comes in over HTTP. Its audience is selected from the store,
+//! translated, sent over TLS and HTTP/2, and counted. The rate is the audience divided by the time from the event's
+//! acceptance to the last answer.
 //!
-//! Beside it, against the same provider, in turns:
+//! For comparison, measured in turns against the same provider:
 //!
-//! - h2load, a program that only repeats one ready-made request with as many connections and streams: the physical
-//!   limit;
-//! - where the provider is far away, the model: streams ÷ round trip, or flow window ÷ payload ÷ round trip, whichever
-//!   is less ([`case`]);
-//! - other senders, where they can be found ([`peers`]).
+//! - h2load, which only repeats one prepared request with as many connections and streams: the physical limit;
+//! - if the provider is far away, the model ([`case`]): streams ÷ round trip, or flow window ÷ payload ÷ round trip,
+//!   whichever is less;
+//! - other senders, if they are installed ([`peers`]).
 //!
-//! Four parts are of another kind: a goal beside a newsletter ([`newsletter`]), the memory of a server that tells a
-//! large audience ([`audience`]), a goal to Android devices under Google's quota ([`fcm`]), and one to browsers
-//! ([`web_push`]).
+//! Four other parts: a goal during a newsletter ([`newsletter`]), the memory of a server with a large audience
+//! ([`audience`]), a goal to Android devices under Google's quota ([`fcm`]), and one to browsers ([`web_push`]).
 //!
-//! Every run checks, in the simulator's ledger and in the job's report: each device accepted once, in its language,
-//! and never more streams than allowed. Ours fails otherwise; another sender is left out of the case. Devices are
-//! registered beforehand, connections open, one event warms up.
+//! Every run checks the simulator's ledger and the job's report: each device accepted once, in its language, and never
+//! more streams than allowed. If this fails for our server, the benchmark fails; if it fails for another sender, that
+//! sender is left out of the case. Devices are registered and connections are open before the measurement, and one event
+//! warms up.
 
 mod audience;
 mod case;
-mod cores;
 pub(super) mod fcm;
 mod h2load;
 mod java;
@@ -41,31 +38,30 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidings_sender::TimeTo;
-use tidings_server::command_error::{CommandError, failed};
+use tidings_server::command_error::CommandError;
 use tidings_types::{EventPriority, Platform};
 
 use self::case::{Case, FAR, NEAR};
-use self::cores::Sides;
 use self::h2load::H2load;
 use self::job::Door;
 use self::language::LANGUAGES;
 use self::peers::{Kind, Load, Peers};
 use self::provider::{Provider, check_ledger, payload_bytes};
 use self::setup::{Folder, start_server};
-use super::process::Usage;
+use super::process::{self, Cores, Usage};
 use super::report::{Goal, Report};
 use crate::args::{BenchPushArgs, BenchPushServer};
-use crate::report::{judge_if, millis, progress};
+use crate::report::{column, millis, progress, ratios};
 use tidings_server::Server;
 
-/// Of h2load's rate.
+/// Our rate as a share of h2load's.
 const GOAL_OF_H2LOAD: f64 = 0.7;
 const GOAL_RATE: f64 = 150_000.0;
-/// Of the model's rate, in the case it is stated for.
+/// Our rate as a share of the model's, in the case [`FAR`].
 const GOAL_OF_MODEL: f64 = 0.95;
-/// Of gorush's rate, where the provider is near.
+/// Our rate as a multiple of gorush's, with a provider without a round trip.
 const GOAL_OF_GORUSH: f64 = 20.0;
-/// Parts beside the cases.
+/// Names of the parts beside the cases.
 const NEWSLETTER: &str = "newsletter";
 const AUDIENCE: &str = "audience";
 const FCM: &str = "fcm";
@@ -84,7 +80,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// What the arguments ask for, less what `--only` does not name.
+    /// What the arguments ask for, without what `--only` leaves out.
     fn new(args: &BenchPushArgs) -> Self {
         let named = |name: &str| name.contains(&args.only);
         let simulated = args.server == BenchPushServer::Simulator;
@@ -107,7 +103,7 @@ impl Plan {
         }
     }
 
-    /// What `--only` can name.
+    /// The names that `--only` can match.
     fn part_names(args: &BenchPushArgs) -> Vec<String> {
         let mut names: Vec<String> = Self::all_cases(args).iter().map(Case::to_string).collect();
         if args.server == BenchPushServer::Simulator {
@@ -129,7 +125,7 @@ impl Plan {
         case.device_count(self.devices, LANGUAGES[1].message().payload.len() as f64)
     }
 
-    /// Every audience that is told something.
+    /// The sizes of all audiences.
     fn audiences(&self) -> Vec<u32> {
         let mut audiences: Vec<u32> = self.cases.iter().map(|&case| self.case_audience(case)).collect();
         audiences.extend(self.newsletter.into_iter().flat_map(|newsletter| [newsletter, newsletter::GOAL_AUDIENCE]));
@@ -140,49 +136,49 @@ impl Plan {
     }
 }
 
-/// What came of one event.
+/// The result of one event.
 struct Sample {
     rate: f64,
-    /// Processor time per notification: ours, the provider's.
+    /// CPU time per notification: ours, the provider's.
     server_micros: f64,
     provider_micros: f64,
-    /// What streams and windows would allow.
+    /// The rate that streams and windows would allow.
     model_rate: Option<f64>,
     time_to: TimeTo,
 }
 
 pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, CommandError> {
-    // What goes wrong inside the server is to be seen; a logger that is already there does as well.
+    // Shows the server's warnings. If a logger is already installed, it shows them.
     let _ = tidings_server::log::init(tidings_telemetry::log::Format::Text, "warn");
     let plan = Plan::new(args);
     if plan.is_empty() {
         let (only, parts) = (&args.only, Plan::part_names(args).join("; "));
         return Err(CommandError::Usage(format!("no part of this benchmark is called {only:?}; its parts: {parts}")));
     }
-    let sides = Sides::choose(args.provider_cores as usize)?;
+    let cores = Cores::choose(args.provider_cores as usize)?;
     let folder = Folder::make(args.dir.as_deref())?;
     setup::import(&folder, &plan.audiences(), Platform::Ios).await?;
-    sides.hold_sender()?;
+    process::pin(&[cores.server])?;
 
     let mut report = Report::new("push");
     let peers_folder = args.peers.clone().unwrap_or_else(|| PathBuf::from(PEERS_FOLDER));
     if let Some(large) = plan.audience {
-        audience::run(large, args.common.runs, &sides, &folder, &peers_folder, &mut report).await?;
+        audience::run(large, args.common.runs, &cores, &folder, &peers_folder, &mut report).await?;
     }
-    run_cases(args, &plan, &sides, &folder, &peers_folder, &mut report).await?;
+    run_cases(args, &plan, &cores, &folder, &peers_folder, &mut report).await?;
     if let Some(audience) = plan.newsletter {
-        newsletter::run(audience, &sides, &folder, &peers_folder, &mut report).await?;
+        newsletter::run(audience, &cores, &folder, &peers_folder, &mut report).await?;
     }
     if plan.fcm {
-        fcm::run(args.common.runs, &sides, args.dir.as_deref(), &mut report).await?;
+        fcm::run(args.common.runs, &cores, args.dir.as_deref(), &mut report).await?;
     }
     if plan.web_push {
-        web_push::run(args.common.runs, &sides, args.dir.as_deref(), &mut report).await?;
+        web_push::run(args.common.runs, &cores, args.dir.as_deref(), &mut report).await?;
     }
-    if sides.provider.contains(&sides.server) {
-        report.note("There is one core: server and provider shared it.");
-    } else if sides.provider.len() > 1 {
-        report.note(format!("The provider had {} cores, the senders one.", sides.provider.len()));
+    if cores.are_shared() {
+        report.note("The machine has one core: server and provider shared it.");
+    } else if cores.load.len() > 1 {
+        report.note(format!("The provider had {} cores, the senders one.", cores.load.len()));
     }
     Ok(report)
 }
@@ -190,7 +186,7 @@ pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, CommandError> {
 async fn run_cases(
     args: &BenchPushArgs,
     plan: &Plan,
-    sides: &Sides,
+    cores: &Cores,
     folder: &Folder,
     peers_folder: &Path,
     report: &mut Report,
@@ -201,7 +197,7 @@ async fn run_cases(
     let with_peers = plan.cases.iter().any(|case| case.with_peers);
     let mut peers = with_peers.then(|| Peers::start(peers_folder, folder)).transpose()?;
     for (index, &case) in plan.cases.iter().enumerate() {
-        let mut provider = Provider::start(args.server, case, sides, &folder.path(""), peers_folder)?;
+        let mut provider = Provider::start(args.server, case, cores, &folder.path(""), peers_folder)?;
         let server = start_server(folder, &provider.greeting, case).await?;
         let h2load = H2load::is_there().then(|| H2load::prepare(&provider.greeting, folder)).transpose()?;
         let mut bench = Bench {
@@ -220,12 +216,12 @@ async fn run_cases(
         server.stop().await;
     }
     report.note(
-        "A case is the provider's round trip and connections × streams, with its flow window unless that is 8 MiB. \
-         CPU is per notification, kernel included. The model is streams ÷ round trip, or flow window ÷ payload ÷ round \
-         trip where that is less.",
+        "A case is the provider's round trip and connections × streams, with its flow window unless that is 8 MiB. CPU \
+         time is per notification, kernel included. The model is streams ÷ round trip, or flow window ÷ payload ÷ round \
+         trip if that is less.",
     );
     if !H2load::is_there() {
-        report.note("h2load: not found; there is no physical limit to compare with (Debian: nghttp2-client).");
+        report.note("h2load was not found, so the physical limit is unknown (Debian: nghttp2-client).");
     }
     peers.iter().flat_map(Peers::notes).for_each(|note| report.note(note));
     if args.server == BenchPushServer::Pushy {
@@ -236,7 +232,7 @@ async fn run_cases(
     Ok(())
 }
 
-/// One case on its way.
+/// The measurement of one case.
 struct Bench<'a> {
     case: Case,
     index: usize,
@@ -249,25 +245,25 @@ struct Bench<'a> {
     found: Found,
 }
 
-/// What the runs of a case gave.
+/// The results of a case.
 #[derive(Default)]
 struct Found {
     samples: Vec<Sample>,
     limits: Vec<f64>,
     peers: Vec<(Kind, Vec<Load>)>,
-    /// Why others are left out.
+    /// Why other senders are left out.
     failures: Vec<String>,
 }
 
 impl Found {
-    /// Another sender's failure is no reason to stop: it is told, and who failed is left out of this case.
+    /// Notes the failure of another sender. That sender is left out of this case; the benchmark goes on.
     fn fail(&mut self, case: Case, kind: Kind, error: &CommandError) {
         self.failures.push(format!("{case}: {} is left out: {error}.", kind.name()));
     }
 }
 
 impl Bench<'_> {
-    /// All senders in turns, as often as there are runs, so that a ratio is of neighbours in time.
+    /// Measures all senders in turns, `runs` times. So a ratio compares measurements that are close in time.
     async fn run(&mut self, args: &BenchPushArgs) -> Result<(), CommandError> {
         if let Some(peers) = &mut self.peers {
             for (kind, peer) in peers.found() {
@@ -278,7 +274,7 @@ impl Bench<'_> {
                 }
             }
         }
-        // A provider in Java needs it twice.
+        // A provider in Java needs two warm-ups.
         let warm_ups = if args.server == BenchPushServer::Pushy { 2 } else { 1 };
         let runs = args.common.runs;
         for run in 0..warm_ups + runs {
@@ -317,14 +313,13 @@ impl Bench<'_> {
         let (known, before) = (self.provider.mark()?, Usage::now()?);
         let id = format!("bench-{}-{run}", self.index);
         let position = self.door.post(&id, self.count, EventPriority::Normal).await?;
-        let job = job::finished(self.server, position, self.count).await?;
+        let time_to = job::finished(self.server, position, self.count).await?;
         let (after, answered) = (Usage::now()?, self.provider.mark()?);
         let mut model_rate = None;
         if let (Some(before), Some(after)) = (&known.ledger, &answered.ledger) {
             check_ledger(before, after, self.count.into(), true)?;
             model_rate = self.case.model_rate(payload_bytes(before, after));
         }
-        let time_to = job.time_to.ok_or_else(|| failed("the job's report has no times"))?;
         let per_device = |cpu: Duration| cpu.as_secs_f64() * 1e6 / f64::from(self.count);
         Ok(Sample {
             rate: f64::from(self.count) / time_to.p100.as_secs_f64(),
@@ -337,16 +332,16 @@ impl Bench<'_> {
 
     fn tell(&self, report: &mut Report) {
         let (case, Found { samples, limits, peers, failures }) = (self.case, &self.found);
-        let column = |field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
+        let column = |field: fn(&Sample) -> f64| column(samples, field);
         let rates = column(|sample| sample.rate);
-        let (name, goal) = (format!("{case}: {} devices", self.count), Goal::AtLeast(GOAL_RATE));
-        judge_if(report, case.round_trip_ms == 0 && case.streams == NEAR.streams, name, "1/s", rates.clone(), goal);
+        let goal = (case.round_trip_ms == 0 && case.streams == NEAR.streams).then_some(Goal::AtLeast(GOAL_RATE));
+        report.judge(format!("{case}: {} devices", self.count), "1/s", rates.clone(), goal);
         report.measure(format!("{case}: h2load"), "1/s", limits.clone());
-        let ratios = rates.iter().zip(limits).map(|(rate, limit)| rate / limit).collect();
-        report.judge(format!("{case}: of h2load"), "×", ratios, Goal::AtLeast(GOAL_OF_H2LOAD));
+        report.judge(format!("{case}: of h2load"), "×", ratios(&rates, limits), Goal::AtLeast(GOAL_OF_H2LOAD));
         report.measure(format!("{case}: model"), "1/s", samples.iter().filter_map(|it| it.model_rate).collect());
         let shares = samples.iter().filter_map(|sample| Some(sample.rate / sample.model_rate?)).collect();
-        judge_if(report, case == FAR, format!("{case}: of the model"), "×", shares, Goal::AtLeast(GOAL_OF_MODEL));
+        let goal = (case == FAR).then_some(Goal::AtLeast(GOAL_OF_MODEL));
+        report.judge(format!("{case}: of the model"), "×", shares, goal);
         for (kind, loads) in peers {
             tell_peer(case, *kind, loads, &rates, report);
         }
@@ -362,12 +357,11 @@ impl Bench<'_> {
 }
 
 fn tell_peer(case: Case, kind: Kind, loads: &[Load], rates: &[f64], report: &mut Report) {
-    let column = |field: fn(&Load) -> f64| loads.iter().map(field).collect::<Vec<_>>();
+    let column = |field: fn(&Load) -> f64| column(loads, field);
     let name = kind.name();
     report.measure(format!("{case}: {name}"), "1/s", column(|load| load.rate));
-    let ratios = rates.iter().zip(loads).map(|(rate, load)| rate / load.rate).collect();
-    let judged = kind == Kind::Gorush && case == NEAR;
-    judge_if(report, judged, format!("{case}: times {name}"), "×", ratios, Goal::AtLeast(GOAL_OF_GORUSH));
+    let goal = (kind == Kind::Gorush && case == NEAR).then_some(Goal::AtLeast(GOAL_OF_GORUSH));
+    report.judge(format!("{case}: times {name}"), "×", ratios(rates, &column(|load| load.rate)), goal);
     report.measure(format!("{case}: CPU, {name}"), "µs", column(|load| load.peer_micros));
     report.measure(format!("{case}: CPU, provider with {name}"), "µs", column(|load| load.provider_micros));
 }
@@ -398,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_that_is_not_there_lists_those_that_are() {
+    async fn an_unknown_part_lists_the_known_ones() {
         let told = async |words| run(&args(words)).await.unwrap_err().to_string();
         let simulated = told("--only nothing").await;
         let start = "no part of this benchmark is called \"nothing\"; its parts: 0 ms, 2 × 1000; 0 ms, 2 × 100; ";

@@ -1,4 +1,4 @@
-//! What a benchmark found: one line per measure, its goal beside it, as a table or as one JSON object.
+//! The result of a benchmark: one line per measure with its goal, as a table or as one JSON object.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tidings_server::output::{Kind, line, remark};
 
 use super::statistic::{Spread, format_number};
 
-/// What a measure should reach.
+/// What the median of a measure should reach.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Goal {
@@ -19,7 +19,6 @@ pub(super) enum Goal {
 }
 
 impl Goal {
-    /// Judged by the median.
     fn is_met(self, value: f64) -> bool {
         match self {
             Self::AtMost(bound) => value <= bound,
@@ -35,7 +34,7 @@ impl Goal {
     }
 }
 
-/// One thing measured in every run.
+/// A value that was measured in every run.
 #[derive(Debug)]
 struct Measure {
     name: String,
@@ -44,7 +43,7 @@ struct Measure {
     goal: Option<Goal>,
 }
 
-/// Everything a benchmark found.
+/// The result of a benchmark.
 #[derive(Debug)]
 pub(super) struct Report {
     benchmark: &'static str,
@@ -57,22 +56,28 @@ impl Report {
         Self { benchmark, measures: Vec::new(), notes: Vec::new() }
     }
 
-    /// A number to know. Without a run it is left out.
+    /// Adds a measure without a goal. It is not printed if it has no runs.
     pub(super) fn measure(&mut self, name: impl Into<String>, unit: &'static str, runs: Vec<f64>) {
-        self.measures.push(Measure { name: name.into(), unit, runs, goal: None });
+        self.judge(name, unit, runs, None);
     }
 
-    /// A number to reach.
-    pub(super) fn judge(&mut self, name: impl Into<String>, unit: &'static str, runs: Vec<f64>, goal: Goal) {
-        self.measures.push(Measure { name: name.into(), unit, runs, goal: Some(goal) });
+    /// Adds a measure with its goal, if it has one.
+    pub(super) fn judge(
+        &mut self,
+        name: impl Into<String>,
+        unit: &'static str,
+        runs: Vec<f64>,
+        goal: impl Into<Option<Goal>>,
+    ) {
+        self.measures.push(Measure { name: name.into(), unit, runs, goal: goal.into() });
     }
 
-    /// What a reader must know beside the numbers.
+    /// Adds what a reader must know beside the numbers.
     pub(super) fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
 
-    /// Writes it to standard output.
+    /// Prints the result.
     pub(super) fn print(&self, json: bool) -> Result<(), CommandError> {
         Ok(line(if json { self.to_json().to_string() } else { self.to_table() })?)
     }
@@ -114,7 +119,7 @@ impl Report {
         let mut text = String::new();
         for row in &rows {
             let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
-                1 | 2 => format!("{cell:>width$}"), // Numbers stand under each other.
+                1 | 2 => format!("{cell:>width$}"), // Numbers are aligned to the right.
                 _ => format!("{cell:<width$}"),
             });
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
@@ -127,21 +132,19 @@ impl Report {
     }
 }
 
-/// Tells whoever waits what is being done.
+/// Tells the user what is being measured.
 pub(crate) fn progress(text: impl Display) {
     remark(Kind::Note, text);
 }
 
-/// Measures, and judges where a goal is stated.
-pub(crate) fn judge_if(
-    report: &mut Report,
-    judged: bool,
-    name: String,
-    unit: &'static str,
-    runs: Vec<f64>,
-    goal: Goal,
-) {
-    if judged { report.judge(name, unit, runs, goal) } else { report.measure(name, unit, runs) }
+/// One value of each sample.
+pub(crate) fn column<T>(samples: &[T], value: impl Fn(&T) -> f64) -> Vec<f64> {
+    samples.iter().map(value).collect()
+}
+
+/// Run by run, the first values divided by the second ones.
+pub(crate) fn ratios(values: &[f64], others: &[f64]) -> Vec<f64> {
+    values.iter().zip(others).map(|(value, other)| value / other).collect()
 }
 
 pub(crate) fn millis(duration: Duration) -> f64 {
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_lines_up_and_tells_what_was_met() {
+    fn the_table_is_aligned_and_says_which_goals_are_met() {
         let expected = "\
 measure  median    min – max  unit  goal     met
 kept       2.00  1.00 – 3.00  µs    ≤ 2.00   yes
@@ -173,7 +176,7 @@ A note.";
     }
 
     #[test]
-    fn the_json_holds_every_run() {
+    fn the_json_has_every_run() {
         let json = report().to_json();
         assert_eq!(json["measures"].as_array().unwrap().len(), 2);
         assert_eq!(json["measures"][0]["runs"], json!([3.0, 1.0, 2.0]));

@@ -1,9 +1,10 @@
-//! A handful of runs as median and spread. With so few, and a machine that others use, a mean or a deviation would
-//! say more than is known.
+//! Median and spread of a few runs. For so few runs, on a machine with other load, a mean or a standard deviation would
+//! claim too much.
 
 use serde::Serialize;
+use tidings_server::output::grouped;
 
-/// The middle and the ends of some runs.
+/// Median, least and greatest value of some runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -12,7 +13,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Of finite numbers; `None` without any. The median of an even count is the mean of the middle two.
+    /// Of finite numbers; `None` if there are none. The median of an even count is the mean of the middle two.
     pub(super) fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -22,20 +23,25 @@ impl Spread {
         Some(Self { median, min, max })
     }
 
-    /// From the least to the most.
+    /// `min – max`.
     pub(super) fn show(self) -> String {
         format!("{} – {}", format_number(self.min), format_number(self.max))
     }
 }
 
-/// The value that the share `quantile` of all does not exceed; zero without any. Sorts.
-pub(super) fn quantile(values: &mut [f64], quantile: f64) -> f64 {
+/// Sorts the values and returns a quantile of them; zero if there are none.
+pub(super) fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    let rank = (values.len() as f64 * quantile).ceil() as usize;
+    quantile_of_sorted(values, share)
+}
+
+/// The smallest value that is at least as large as this share of all values; zero if there are none.
+pub(super) fn quantile_of_sorted(values: &[f64], share: f64) -> f64 {
+    let rank = (values.len() as f64 * share).ceil() as usize;
     values.get(rank.saturating_sub(1)).or(values.last()).copied().unwrap_or(0.0)
 }
 
-/// A number for people: three significant digits, or all before the point, in groups of three.
+/// A number for people: three significant digits, or all digits before the point; digits in groups of three.
 pub(super) fn format_number(value: f64) -> String {
     let magnitude = value.abs();
     let decimals = match magnitude {
@@ -44,17 +50,9 @@ pub(super) fn format_number(value: f64) -> String {
         _ if magnitude >= 1.0 => 2,
         _ => 3,
     };
-    let text = format!("{value:.decimals$}");
+    let text = format!("{magnitude:.decimals$}");
     let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let first = whole.find(|letter: char| letter.is_ascii_digit()).unwrap_or(0);
-    let mut grouped = String::from(&whole[..first]);
-    for (place, digit) in whole[first..].chars().enumerate() {
-        if place > 0 && (whole.len() - first - place).is_multiple_of(3) {
-            grouped.push(' ');
-        }
-        grouped.push(digit);
-    }
-    grouped + fraction
+    format!("{}{}{fraction}", if value < 0.0 { "-" } else { "" }, grouped(whole))
 }
 
 #[cfg(test)]
@@ -80,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_middle() {
+    fn the_median_is_the_middle_value() {
         assert_eq!(Spread::of(&[]), None);
         assert_eq!(Spread::of(&[3.0]), Some(Spread { median: 3.0, min: 3.0, max: 3.0 }));
         assert_eq!(Spread::of(&[9.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 9.0 }));
@@ -88,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_members() {
+    fn a_quantile_is_one_of_the_values() {
         let mut values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         assert_eq!([0.0, 0.5, 0.99, 1.0].map(|share| quantile(&mut values, share)), [1.0, 50.0, 99.0, 100.0]);
         assert_eq!(quantile(&mut [], 0.5), 0.0);

@@ -1,4 +1,4 @@
-//! A store of our own for a benchmark, with bounds that nothing here reaches.
+//! Our store for a benchmark, with limits that no benchmark reaches.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, 
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, JournalPosition, StreamPosition};
 
-/// Nobody follows what becomes durable.
-struct Nobody;
+/// Ignores what the store commits.
+struct NoSink;
 
-impl CommitSink for Nobody {
+impl CommitSink for NoSink {
     fn on_publication(&self, _: &ChannelName, _: StreamPosition, _: &StoredPublication, _: &DurableChannel) {}
 
     fn on_events(&self, _: JournalPosition) {}
 }
 
-/// Opens or makes the store in a folder, away from the runtime's threads: it reads everything into memory.
+/// Opens the store in a folder, or makes it. On a blocking thread, because opening reads everything into memory.
 pub(super) async fn open(path: &Path) -> Result<Store, CommandError> {
     let config = config(path);
-    let opened = tokio::task::spawn_blocking(move || Store::open(config, Arc::new(Nobody))).await;
+    let opened = tokio::task::spawn_blocking(move || Store::open(config, Arc::new(NoSink))).await;
     opened.expect("opening does not panic").map_err(|error| failed_by("cannot open the store", &error))
 }
 

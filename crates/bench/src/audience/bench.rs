@@ -1,21 +1,22 @@
-//! What this benchmark has done so far.
+//! The state of this benchmark.
 
 use tidings_server::command_error::{CommandError, failed};
 use tidings_store::Store;
 
 use super::data::Data;
 use super::goals::Goals;
-use crate::report::{Goal, Report};
+use crate::report::Report;
 
-/// What is measured, and what is in the store by now.
+/// What is measured, and what the store contains now.
 pub(super) struct Bench<'a> {
     pub(super) data: &'a Data,
     pub(super) goals: Goals,
     pub(super) runs: u32,
-    /// In the store.
+    /// Devices in the store.
     pub(super) device_count: u64,
+    /// Subscriptions in the store.
     pub(super) subscription_count: u64,
-    /// Updates made.
+    /// Updates made so far.
     pub(super) update_count: u64,
     pub(super) report: Report,
 }
@@ -26,15 +27,7 @@ impl<'a> Bench<'a> {
         Self { data, goals, runs, device_count: 0, subscription_count: 0, update_count: 0, report }
     }
 
-    /// Measures, and judges where a goal is stated.
-    pub(super) fn judge(&mut self, name: impl Into<String>, unit: &'static str, runs: Vec<f64>, goal: Option<Goal>) {
-        match goal {
-            Some(goal) => self.report.judge(name, unit, runs, goal),
-            None => self.report.measure(name, unit, runs),
-        }
-    }
-
-    /// Whether all that was written is there.
+    /// Checks that the store has everything that was written.
     pub(super) fn check_counts(&self, store: &Store) -> Result<(), CommandError> {
         let counts = store.counts();
         if (counts.devices, counts.subscriptions) == (self.device_count, self.subscription_count) {

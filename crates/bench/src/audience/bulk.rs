@@ -1,5 +1,5 @@
-//! Many devices at a time: the whole data set imported; then devices imported and exported while an audience is
-//! selected, and looked up by their tokens.
+//! Many devices at a time: imports the whole data set; later imports and exports devices while an audience is selected,
+//! and looks devices up by their tokens.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use super::select::{Audience, Selecting};
 use super::update;
 use crate::report::progress;
 
-/// Devices handed over in one request.
+/// Devices of one request.
 const IMPORT_COUNT: u32 = 10_000;
 const EXPORT_COUNT: usize = 1_000;
-/// Devices looked at for one request of those that mute.
+/// Devices of which one request contains those that mute.
 const MUTE_STEP: u32 = 100_000;
-/// Devices imported, and exported, in a run beside selection, at most.
+/// Devices imported, and devices exported, in a run during selection, at most.
 const BESIDE_COUNT_MAX: u32 = 50_000;
-/// How long tokens are looked up in a run.
+/// How long a run looks tokens up.
 const LOOK_UP_WINDOW: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 1000 });
 
 /// Imports every device of a data set with its subscriptions.
@@ -37,7 +37,7 @@ pub(super) async fn import_all(data: &Data, store: &Store) -> Result<(), Command
     Ok(())
 }
 
-/// Waits until the records of what came lie in the order in which they are read.
+/// Waits until the records of the devices are stored in the order in which they are read.
 pub(super) async fn order(store: &Store) -> Result<(), CommandError> {
     const DEADLINE: Duration = Duration::from_secs(900);
     progress("putting records in order");
@@ -61,7 +61,7 @@ async fn import(store: &Store, devices: Vec<NewImport>) -> Result<(), CommandErr
 }
 
 impl Bench<'_> {
-    /// The data set, into an empty store.
+    /// Imports the data set into an empty store.
     pub(super) async fn import(&mut self, store: &Store) -> Result<(), CommandError> {
         let began = Instant::now();
         import_all(self.data, store).await?;
@@ -74,7 +74,7 @@ impl Bench<'_> {
         self.check_counts(store)
     }
 
-    /// One device in a hundred mutes everything, one a subject of many, one of few.
+    /// Of a hundred devices, one mutes everything, one the most popular subject, and one the least popular.
     pub(super) async fn mute(&mut self, store: &Store) -> Result<(), CommandError> {
         progress("muting");
         let muted = |device| {
@@ -88,14 +88,14 @@ impl Bench<'_> {
         self.check_counts(store)
     }
 
-    /// Devices by their tokens, one after the other.
+    /// Looks devices up by their tokens, one after the other.
     pub(super) fn look_up(&mut self, store: &Store) -> Result<(), CommandError> {
         let mut rates = Vec::new();
         for run in 1..=self.runs {
             progress(format!("looking tokens up, run {run}"));
             let (began, mut count) = (Instant::now(), 0_u64);
             while began.elapsed() < LOOK_UP_WINDOW {
-                // All over the devices, none twice.
+                // Devices in a scattered order, none twice.
                 let device = update::device(count, self.data.device_count);
                 let found = store.device_by_token(&self.data.token(device));
                 let found = found.map_err(|error| failed_by("cannot look a token up", &error))?;
@@ -110,7 +110,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Imports devices and exports others while an audience is selected over and over.
+    /// Imports devices and exports others while an audience is selected again and again.
     pub(super) async fn bulk(&mut self, busy: &Audience, store: &Store) -> Result<(), CommandError> {
         let count = (self.data.device_count / 10).min(BESIDE_COUNT_MAX);
         let (mut imports, mut exports, mut selecting) = (Vec::new(), Vec::new(), Vec::new());
@@ -132,7 +132,7 @@ impl Bench<'_> {
         self.check_counts(store)
     }
 
-    /// Devices that are none of the data set's, and in none of the audiences; tells how many subscriptions they have.
+    /// Imports devices that are not in the data set and in no audience. Returns the number of their subscriptions.
     async fn import_late(&mut self, first: u32, count: u32, store: &Store) -> Result<u64, CommandError> {
         let app = AppId::new("com.example.late").expect("a legal app");
         let topic = TopicName::new("late").expect("a legal topic");
@@ -142,7 +142,7 @@ impl Bench<'_> {
             late.device.app = app.clone();
             late.subscriptions.iter_mut().for_each(|(_, it)| *it = topic.clone());
             late.subscriptions.sort_unstable();
-            late.subscriptions.dedup(); // Of the same subject, one for each topic before.
+            late.subscriptions.dedup(); // Two topics of one subject became the same topic.
             late
         };
         let mut subscription_count = 0;
@@ -157,9 +157,9 @@ impl Bench<'_> {
     }
 }
 
-/// Exports some of the data set's devices and compares them with it; tells how many subscriptions they have.
+/// Exports devices of the data set and compares them with it. Returns the number of their subscriptions.
 fn export(data: &Data, count: usize, store: &Store) -> Result<u64, CommandError> {
-    let mut after = DeviceId::new("phone").expect("a legal id"); // Before all of them.
+    let mut after = DeviceId::new("phone").expect("a legal id"); // Sorts before all of them.
     let (mut exported_count, mut subscription_count) = (0, 0);
     while exported_count < count {
         let limit = EXPORT_COUNT.min(count - exported_count);
@@ -178,11 +178,11 @@ fn export(data: &Data, count: usize, store: &Store) -> Result<u64, CommandError>
     Ok(subscription_count)
 }
 
-/// All that the device was imported with is there, and nothing beside but what the writers added.
+/// Checks that a device has everything it was imported with, and nothing else except what the writers added.
 fn check_exported(data: &Data, exported: &Exported) -> Result<(), CommandError> {
     let id = &exported.device.id;
     let device = data::device_of(id.as_str()).filter(|&device| device < data.device_count);
-    let device = device.ok_or_else(|| failed(format!("{id} was exported and never imported")))?;
+    let device = device.ok_or_else(|| failed(format!("{id} was exported but never imported")))?;
     let mut left: Vec<_> = data.subscriptions(device).collect();
     for (subject, topic) in &exported.subscriptions {
         match left.iter().position(|&it| it == (subject, topic)) {

@@ -1,14 +1,14 @@
-//! What everybody would try first: SQLite and PostgreSQL with the obvious tables and indexes, and our store beside
-//! them, about the same devices, asked the same, checked the same.
+//! Comparison with what most would try first: SQLite and PostgreSQL with the obvious tables and indexes. Our store gets
+//! the same devices, the same questions and the same checks.
 //!
 //! ```text
 //!  device (number, id, app, platform, locale, country, token)     keys: number; id; token
 //!  subscription (device, subject, topic)                          key: all; index: (topic, subject, device)
 //! ```
 //!
-//! Without foreign keys, which would only cost. Both are filled in bulk, their indexes made afterwards, and analysed.
-//! They are asked for everyone subscribed to a topic on any of some subjects, each once, as token, language and
-//! platform, which this process reads row by row. An update is one inserted row, acknowledged when it is durable.
+//! There are no foreign keys, which would only cost time. Both databases are filled in bulk, then indexed, then analysed.
+//! The question: all devices subscribed to a topic on any of some subjects, each once, with token, language and platform.
+//! This process reads the answer row by row. An update is one inserted row, acknowledged when it is durable.
 
 mod ours;
 mod postgres;
@@ -28,13 +28,13 @@ pub(super) async fn run(args: &BenchAudienceArgs, report: &mut Report) -> Result
     let dir = args.dir.as_deref();
     let mut task = Task { data: &data, subscription_count, audiences: Vec::new(), runs: args.common.runs, dir };
     report.note(format!(
-        "Our store, SQLite and PostgreSQL side by side: {subscription_count} subscriptions of {} devices.",
+        "Comparison of our store, SQLite and PostgreSQL: {subscription_count} subscriptions of {} devices.",
         data.device_count
     ));
     let ours = ours::measure(&mut task).await?;
     for wanted in SIZES {
         if task.audiences.iter().all(|audience| audience.wanted != wanted) {
-            report.note(format!("Side by side: too few devices for an audience of {wanted}."));
+            report.note(format!("Comparison: too few devices for an audience of {wanted}."));
         }
     }
     task.tell("ours", &ours, report);
@@ -58,19 +58,19 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_others_find_whom_we_find() {
+    async fn all_stores_find_the_same_devices() {
         let data = Data::new(12_000);
         let subscription_count = (0..data.device_count).map(|device| data.drawn(device).count() as u64).sum();
         let mut task = Task { data: &data, subscription_count, audiences: Vec::new(), runs: 1, dir: None };
         let ours = ours::measure(&mut task).await.unwrap();
         let sqlite = sqlite::measure(&task).await.unwrap();
-        let found = [Some(ours), Some(sqlite), postgres::measure(&task).await.ok()]; // It may not be here.
+        let found = [Some(ours), Some(sqlite), postgres::measure(&task).await.ok()]; // PostgreSQL may not be installed.
         for found in found.iter().flatten() {
             assert_eq!((found.select_millis.len(), found.updates.len()), (1, 1), "an audience of 10 000 and a run");
             assert!(found.updates[0].count > 0 && found.disk_bytes > 0.0);
         }
 
         task.audiences[0].len += 1;
-        assert!(sqlite::measure(&task).await.is_err(), "one too few is handed out");
+        assert!(sqlite::measure(&task).await.is_err(), "a missing device is noticed");
     }
 }

@@ -1,26 +1,27 @@
-//! The data set: devices with subscriptions, drawn from the device's number, so that nothing needs to be kept to know
+//! The data set: devices with subscriptions. A device's data is drawn from its number, so nothing must be kept to know
 //! what is right.
 //!
-//! Subjects are skewed as in life: the chance of a subject falls with its rank (the rank's logarithm is even, which is
-//! Zipf's law with exponent 1). There are a tenth as many subjects as devices. Three subscriptions in four are to
-//! `goal`, the rest to `red_card`; a device draws one to twelve, never the same twice: 6.35 on average of 4 M devices.
+//! Popularity of subjects is skewed as in real life: the chance of a subject falls with its rank. The logarithm of the
+//! rank is drawn evenly, which is Zipf's law with exponent 1. There are a tenth as many subjects as devices. Three in
+//! four subscriptions are to `goal`, the rest to `red_card`. A device draws one to twelve subscriptions, each once; with
+//! 4 M devices that is 6.35 on average.
 //!
-//! Half of the devices are iPhones with a token of 32 bytes (64 hexadecimal digits), half Androids with one of 160
-//! characters. They are in twelve countries of very different size; nine in ten speak its main language, the rest
-//! English. They have no users, and one app.
+//! Half of the devices are iPhones with a token of 32 bytes (64 hexadecimal digits), half are Androids with a token of
+//! 160 characters. They are in twelve countries of very different size. Nine in ten speak their country's main language,
+//! the others English. There are no users, and there is one app.
 
 use tidings_store::{NewDevice, NewImport};
 use tidings_types::{AppId, Country, DeviceId, DeviceToken, Locale, MuteScope, Platform, Subject, TopicName};
 
-/// Subscriptions per device; with few devices it is less, since popular subjects are drawn twice more often.
+/// Subscriptions per device. With few devices it is less, because popular subjects are drawn twice more often.
 pub(super) const SUBSCRIPTION_COUNT_MEAN: f64 = 6.35;
-/// Subscriptions drawn for a device at most.
+/// Subscriptions that are drawn for a device, at most.
 const DRAW_COUNT_MAX: usize = 12;
-/// As long as FCM has them.
+/// The length of FCM's tokens.
 const FCM_TOKEN_BYTES: usize = 160;
-/// Hexadecimal digits in front of each token that are the device's number.
+/// Each token begins with the device's number in so many hexadecimal digits.
 const NUMBER_DIGITS: usize = 8;
-/// How many devices of a hundred are in which country, and what most of them speak. The largest comes first.
+/// Of a hundred devices, how many are in each country, and the country's main language. The largest country comes first.
 const COUNTRIES: [(u64, &str, &str); 12] = [
     (22, "DE", "de"),
     (15, "GB", "en"),
@@ -39,17 +40,17 @@ const COUNTRIES: [(u64, &str, &str); 12] = [
 /// The whole data set.
 pub(super) struct Data {
     pub(super) device_count: u32,
-    /// By rank, the most popular first.
+    /// The most popular subject comes first.
     pub(super) subjects: Vec<Subject>,
-    /// `goal`, and what else there is.
+    /// `goal`, and the other topic.
     pub(super) topics: [TopicName; 2],
     pub(super) app: AppId,
-    /// As [`COUNTRIES`].
+    /// [`COUNTRIES`] as types.
     countries: Vec<(u64, Country, Locale)>,
     english: Locale,
 }
 
-/// What a device is.
+/// The traits of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kind<'a> {
     pub(super) platform: Platform,
@@ -58,7 +59,7 @@ pub(super) struct Kind<'a> {
 }
 
 impl Data {
-    /// With about so many subscriptions.
+    /// A data set with about `count` subscriptions.
     pub(super) fn of_subscriptions(count: u32) -> Self {
         Self::new((f64::from(count) / SUBSCRIPTION_COUNT_MEAN) as u32)
     }
@@ -78,7 +79,7 @@ impl Data {
         }
     }
 
-    /// What a device is subscribed to, as places in `subjects` and `topics`; each once.
+    /// A device's subscriptions as indexes into `subjects` and `topics`, each once.
     pub(super) fn drawn(&self, device: u32) -> impl Iterator<Item = (usize, usize)> + Clone {
         let mut random = SplitMix(u64::from(device));
         let count = 1 + (random.next() % DRAW_COUNT_MAX as u64) as usize;
@@ -91,7 +92,7 @@ impl Data {
         (0..count).filter(move |&place| !drawn[..place].contains(&drawn[place])).map(move |place| drawn[place])
     }
 
-    /// The same as names.
+    /// A device's subscriptions as names.
     pub(super) fn subscriptions(&self, device: u32) -> impl Iterator<Item = (&Subject, &TopicName)> {
         self.drawn(device).map(|(subject, topic)| (&self.subjects[subject], &self.topics[topic]))
     }
@@ -101,7 +102,7 @@ impl Data {
         let mut left = random.next() % 100;
         let mut place = 0;
         while left >= self.countries[place].0 {
-            left -= self.countries[place].0; // The shares are a hundred together, so this ends at the last one.
+            left -= self.countries[place].0; // The shares add up to a hundred, so this ends.
             place += 1;
         }
         let (_, country, main) = &self.countries[place];
@@ -110,8 +111,8 @@ impl Data {
         Kind { platform, locale, country }
     }
 
-    /// What a device mutes where that is measured: one in a hundred everything, one the most popular subject, one the
-    /// least.
+    /// What a device mutes in the measurement with mutes: of a hundred devices, one everything, one the most popular
+    /// subject, one the least popular.
     pub(super) fn mute(&self, device: u32) -> Option<MuteScope> {
         match device % 100 {
             7 => Some(MuteScope::Everything),
@@ -121,13 +122,12 @@ impl Data {
         }
     }
 
-    /// The country with the most devices, and what they speak.
+    /// The country with the most devices, and its main language.
     pub(super) fn largest_country(&self) -> (&Country, &Locale) {
         let (_, country, locale) = &self.countries[0];
         (country, locale)
     }
 
-    /// The device itself.
     pub(super) fn device(&self, device: u32) -> NewDevice {
         let Kind { platform, locale, country } = self.kind(device);
         NewDevice {
@@ -137,7 +137,7 @@ impl Data {
         }
     }
 
-    /// The device with its subscriptions, of the kind that a provider knows already.
+    /// The device with its subscriptions. Its token counts as accepted by the provider.
     pub(super) fn import(&self, device: u32) -> NewImport {
         NewImport {
             subscriptions: self
@@ -149,29 +149,27 @@ impl Data {
         }
     }
 
-    /// The address of a device.
     pub(super) fn token(&self, device: u32) -> DeviceToken {
         token(device, self.kind(device).platform)
     }
 }
 
-/// The name of a device.
 pub(super) fn device_id(device: u32) -> DeviceId {
     DeviceId::new(&format!("phone-{device}")).expect("a legal id")
 }
 
-/// The device of a name.
+/// The number of a device, from its id.
 pub(super) fn device_of(id: &str) -> Option<u32> {
     id.strip_prefix("phone-")?.parse().ok()
 }
 
-/// The device of an address as its provider spells it.
+/// The number of a device, from its token in the provider's spelling.
 #[cfg(feature = "peers")]
 pub(super) fn device_of_token(text: &str) -> Option<u32> {
     u32::from_str_radix(text.get(..NUMBER_DIGITS)?, 16).ok()
 }
 
-/// An address as long as the provider has them, the device's number in front.
+/// A token of the provider's length that begins with the device's number.
 fn token(device: u32, platform: Platform) -> DeviceToken {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut random = SplitMix(u64::from(device) ^ 0x746f_6b65_6e00_0000);
@@ -203,7 +201,7 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 up to, but not, 1.
+    /// From 0 up to, but not including, 1.
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -216,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_data_is_skewed_without_repeats_and_always_the_same() {
+    fn the_data_is_skewed_and_reproducible_and_has_no_repeats() {
         let data = Data::new(20_000);
         let (mut total, mut popular) = (0, 0);
         for device in 0..data.device_count {
@@ -229,13 +227,13 @@ mod tests {
         }
         let mean = total as f64 / f64::from(data.device_count);
         assert!((5.9..=SUBSCRIPTION_COUNT_MEAN).contains(&mean), "{mean}");
-        // ln 2 ÷ ln 2000 of all draws are of the first of 2000 subjects, less those drawn twice.
+        // The first of 2000 subjects gets ln 2 ÷ ln 2000 of all draws, less repeats.
         let share = popular as f64 / total as f64;
         assert!((0.07..=0.11).contains(&share), "{share}");
     }
 
     #[test]
-    fn devices_are_of_all_kinds_in_the_shares_that_are_told() {
+    fn devices_are_of_all_kinds_in_the_stated_shares() {
         assert_eq!(COUNTRIES.iter().map(|(share, ..)| share).sum::<u64>(), 100);
         let data = Data::new(20_000);
         let (mut kinds, mut phones) = (HashMap::new(), 0);
@@ -248,12 +246,12 @@ mod tests {
         assert!((9_700..=10_300).contains(&phones), "{phones} of 20 000 are iPhones");
         let (country, locale) = data.largest_country();
         let germans = kinds[&(country.clone(), locale.clone())];
-        assert!((3_700..=4_200).contains(&germans), "nine tenths of 22 % are {germans} of 20 000");
+        assert!((3_700..=4_200).contains(&germans), "{germans} of 20 000 devices; nine tenths of 22 % were expected");
         assert_eq!(kinds.len(), 12 + 10, "every country has its language and English");
     }
 
     #[test]
-    fn names_and_tokens_tell_the_device() {
+    fn ids_and_tokens_contain_the_device_number() {
         assert_eq!(device_of(device_id(42).as_str()), Some(42));
         assert_eq!(device_of("late-42"), None);
         for (platform, length) in [(Platform::Ios, 64), (Platform::Android, FCM_TOKEN_BYTES)] {

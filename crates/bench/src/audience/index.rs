@@ -1,4 +1,4 @@
-//! The index alone, without a store: what it takes in memory, and how many changes a second it takes.
+//! The index alone, without a store: its memory, and its changes per second.
 
 use tidings_audience::{Index, Traits};
 use tidings_server::command_error::{CommandError, failed};
@@ -12,7 +12,7 @@ use super::data::Kind;
 use super::goals;
 use crate::report::progress;
 
-/// Devices whose subscriptions are taken out and put back in a run.
+/// Devices whose subscriptions are removed and inserted again in a run.
 const CHANGED_DEVICE_COUNT: u32 = 100_000;
 
 impl Bench<'_> {
@@ -35,7 +35,7 @@ impl Bench<'_> {
         }
         let grown = after.resident_bytes.saturating_sub(before.resident_bytes) as f64 / count as f64;
         let goal = self.goals.main(Goal::AtMost(goals::INDEX_BYTES));
-        self.judge("index: memory", "B per subscription", vec![grown], goal);
+        self.report.judge("index: memory", "B per subscription", vec![grown], goal);
         let nanos = (after.cpu - before.cpu).as_secs_f64() * 1e9 / count as f64;
         self.report.measure("index: building, per subscription", "ns", vec![nanos]);
         let rates = (0..self.runs).map(|_| self.change(&mut index)).collect::<Result<_, _>>()?;
@@ -44,7 +44,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Takes all subscriptions of devices all over the index out and puts them back: changes a second.
+    /// Removes the subscriptions of devices all over the index and inserts them again. Returns the changes per second.
     fn change(&self, index: &mut Index) -> Result<f64, CommandError> {
         let count = self.data.device_count;
         let step = (count / CHANGED_DEVICE_COUNT).max(1) as usize;

@@ -1,4 +1,4 @@
-//! Finding an audience of a wanted size, proving it right, and handing it out with the clock running.
+//! Finds audiences of given sizes, checks them, and measures how fast they are handed out.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,39 +17,40 @@ use super::data::{self, Data, Kind};
 /// Devices read at a time, as the sender does.
 const WINDOW_COUNT: usize = 1024;
 
-/// An event, whom it is owed to, and how many they are.
+/// An event and its audience.
 #[derive(Clone)]
 pub(super) struct Audience {
-    /// The size that was looked for.
+    /// The size that was wanted.
     pub(super) wanted: u64,
+    /// The number of devices.
     pub(super) len: u64,
     pub(super) event: Event,
-    /// Of the event's subjects; `None`: it is for everyone.
+    /// The ranks of the event's subjects; `None` if the event is for all devices.
     ranks: Option<Vec<usize>>,
-    /// Whom of those it is for, whoever asks that.
+    /// Only devices that this filter admits.
     filter: Option<Filter>,
-    /// The devices of [`Data::mute`] have muted that.
+    /// Whether the devices of [`Data::mute`] have muted.
     is_muted: bool,
 }
 
-/// How long after the event.
+/// Times since the event.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub(super) frozen: Duration,
-    /// The first device was handed out.
+    /// Until the first device was handed out.
     pub(super) first: Duration,
-    /// The last one was.
+    /// Until the last device was handed out.
     pub(super) all: Duration,
 }
 
-/// Looks for events that reach the wanted sizes, to a tenth: by their subjects, or everyone; those out of reach are
-/// left out.
+/// Finds events with audiences of these sizes, to within a tenth: by their subjects, or all devices. A size that cannot
+/// be reached is left out.
 pub(super) fn find(data: &Data, store: &Store, sizes: &[u64]) -> Vec<Audience> {
     let find_one = |&wanted: &u64| by_subjects(data, store, wanted).or_else(|| everyone(data, store, wanted));
     sizes.iter().filter_map(find_one).collect()
 }
 
-/// From the most popular subject on, takes each that does not make the audience too large.
+/// Adds subjects, the most popular first; leaves out each one that would make the audience too large.
 fn by_subjects(data: &Data, store: &Store, wanted: u64) -> Option<Audience> {
     let mut event = event(data, Vec::new());
     let (mut ranks, mut len) = (Vec::new(), 0);
@@ -70,7 +71,7 @@ fn by_subjects(data: &Data, store: &Store, wanted: u64) -> Option<Audience> {
     (len * 10 >= wanted * 9).then_some(found)
 }
 
-/// All devices of the data set, by a selector.
+/// All devices of the data set, with a selector.
 fn everyone(data: &Data, store: &Store, wanted: u64) -> Option<Audience> {
     let mut event = event(data, vec![data.subjects[0].clone()]);
     let selector = selector_of_everyone(data).parse().expect("a legal selector");
@@ -89,20 +90,20 @@ fn event(data: &Data, subjects: Vec<Subject>) -> Event {
 }
 
 impl Audience {
-    /// By its subjects, not everyone.
+    /// Whether the event is for its subjects, not for all devices.
     #[cfg(feature = "peers")]
     pub(super) fn has_subjects(&self) -> bool {
         self.ranks.is_some()
     }
 
-    /// Only those of it whom a filter admits.
+    /// The devices of this audience that a filter admits.
     pub(super) fn filtered(&self, filter: &Filter, data: &Data) -> Self {
         let mut filtered = self.narrowed(filter, data);
         filtered.event.filter = Some(filter.clone());
         filtered
     }
 
-    /// The same devices by a selector.
+    /// The same devices as [`Audience::filtered`], with a selector.
     pub(super) fn selected(&self, filter: &Filter, data: &Data) -> Self {
         let meant = match &self.ranks {
             Some(_) => format!("{} on ({})", self.event.topic, list(&self.event.subjects)),
@@ -122,7 +123,7 @@ impl Audience {
         narrowed
     }
 
-    /// What is left of it when devices have muted what [`Data::mute`] says.
+    /// This audience after the devices have muted what [`Data::mute`] says.
     pub(super) fn muted(&self, store: &Store) -> Self {
         let mut muted = Self { is_muted: true, ..self.clone() };
         muted.len = muted.freeze(store).len();
@@ -133,7 +134,7 @@ impl Audience {
         store.select(&self.event)
     }
 
-    /// What a plain look at the device says.
+    /// Whether a device belongs to the audience, found without the store.
     fn is_owed(&self, data: &Data, device: u32) -> bool {
         let Kind { platform, locale, country } = data.kind(device);
         let is_meant = |ranks: &Vec<usize>| data.drawn(device).any(|(rank, topic)| topic == 0 && ranks.contains(&rank));
@@ -143,7 +144,7 @@ impl Audience {
             && self.filter.as_ref().is_none_or(|it| it.admits(platform, &data.app, locale, Some(country)))
     }
 
-    /// Compares with a walk over all devices: exactly those, each once, with its own token.
+    /// Compares with a walk over all devices: exactly these devices, each once, with its own token.
     pub(super) fn check(&self, data: &Data, store: &Store) -> Result<(), CommandError> {
         let mut walk = Walk::over(data, self);
         visit(store, &self.freeze(store), |recipient| {
@@ -155,7 +156,7 @@ impl Audience {
         walk.finish()
     }
 
-    /// Freezes and hands out everyone with token, language and platform.
+    /// Selects the audience and hands out all its devices with token, language and platform.
     pub(super) fn hand_out(&self, store: &Store) -> Result<Times, CommandError> {
         let began = Instant::now();
         let frozen = self.freeze(store);
@@ -175,7 +176,7 @@ impl Audience {
     }
 }
 
-/// Window by window, as the sender reads.
+/// Reads window by window, as the sender does.
 fn visit(store: &Store, frozen: &Frozen, mut each: impl FnMut(Recipient<'_>)) {
     let mut numbers = frozen.iter_from(DeviceNumber(0));
     let mut window = Vec::with_capacity(WINDOW_COUNT);
@@ -189,12 +190,12 @@ fn visit(store: &Store, frozen: &Frozen, mut each: impl FnMut(Recipient<'_>)) {
     }
 }
 
-/// The names in a selector.
+/// Names as a selector spells them.
 fn list(names: &[impl ToString]) -> String {
     names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Everyone who is owed an event, until all of them were told.
+/// The check of an audience: which devices are still missing, and the first mistake.
 pub(super) struct Walk {
     missing: Vec<bool>,
     wrong: Option<String>,
@@ -205,23 +206,23 @@ impl Walk {
         Self { missing: (0..data.device_count).map(|device| audience.is_owed(data, device)).collect(), wrong: None }
     }
 
-    /// Over these devices.
+    /// For an audience of these devices.
     #[cfg(all(test, feature = "peers"))]
     pub(super) fn of(devices: &[u32]) -> Self {
         let count = devices.iter().max().map_or(0, |last| last + 1);
         Self { missing: (0..count).map(|device| devices.contains(&device)).collect(), wrong: None }
     }
 
-    /// Somebody was handed out: that device, if it is one; and whether all that was said of it is right.
+    /// Notes a device that was handed out (`None` if it is unknown), and whether all its data was right.
     pub(super) fn tell(&mut self, device: Option<u32>, is_right: bool) {
         let is_owed = device.and_then(|device| self.missing.get_mut(device as usize)).is_some_and(std::mem::take);
         if is_owed && is_right {
             return;
         }
         self.wrong.get_or_insert_with(|| match device {
-            None => "somebody unknown is told".to_owned(),
+            None => "an unknown device was handed out".to_owned(),
             Some(device) if is_owed => format!("device {device} has a wrong token or language"),
-            Some(device) => format!("device {device} is told twice, or not owed it"),
+            Some(device) => format!("device {device} was handed out twice, or is not in the audience"),
         });
     }
 
@@ -235,7 +236,7 @@ impl Walk {
     }
 }
 
-/// A thread that hands an audience out over and over, until it is asked how long that took.
+/// A thread that hands out an audience again and again, and records the times.
 pub(super) struct Selecting {
     done: Arc<AtomicBool>,
     thread: JoinSet<Result<Vec<f64>, CommandError>>,
@@ -255,7 +256,7 @@ impl Selecting {
         Self { done, thread }
     }
 
-    /// How many milliseconds each time took.
+    /// Stops the thread. Returns the milliseconds of each round.
     pub(super) async fn stop(mut self) -> Result<Vec<f64>, CommandError> {
         self.done.store(true, Ordering::Relaxed);
         let ended = self.thread.join_next().await.expect("one thread was started");
@@ -278,13 +279,13 @@ mod tests {
     use crate::store;
 
     #[tokio::test]
-    async fn a_device_too_few_or_too_many_is_noticed() {
+    async fn a_missing_or_additional_device_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let store = store::open(folder.path()).await.unwrap();
         let data = Data::new(2000);
         store.import_devices((0..2000).map(|device| data.import(device)).collect(), None, unix_now()).await.unwrap();
         let audience = find(&data, &store, &[500, 1_000_000]).pop().unwrap();
-        assert_eq!(audience.wanted, 500, "a million is out of reach");
+        assert_eq!(audience.wanted, 500, "a million devices cannot be reached");
         assert!(audience.len.abs_diff(500) <= 50);
         audience.check(&data, &store).unwrap();
         assert!(audience.hand_out(&store).is_ok());
@@ -293,12 +294,12 @@ mod tests {
         let stranger = (0..2000).find(|device| !owed(device)).unwrap();
         let selection = vec![(audience.event.subjects[0].clone(), vec![audience.event.topic.clone()])];
         store.subscribe(&data::device_id(stranger), selection.clone()).await.unwrap();
-        assert!(audience.check(&data, &store).is_err(), "somebody is told who should not be");
+        assert!(audience.check(&data, &store).is_err(), "an additional device is noticed");
         store.unsubscribe(&data::device_id(stranger), selection).await.unwrap();
         audience.check(&data, &store).unwrap();
 
         store.delete_device(&data::device_id((0..2000).find(owed).unwrap()), Precondition::None).await.unwrap();
-        assert!(audience.check(&data, &store).is_err(), "somebody is not told who should be");
+        assert!(audience.check(&data, &store).is_err(), "a missing device is noticed");
         assert!(audience.hand_out(&store).is_err());
         store.close().await;
     }

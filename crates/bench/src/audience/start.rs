@@ -1,8 +1,8 @@
-//! Closing and opening again: with the index's checkpoint, without it, and with files that are in no cache.
+//! Closes the store and opens it again: with the index's checkpoint, without it, and with files that are not cached.
 //!
-//! To take files out of the kernel's cache they are synced and `posix_fadvise(POSIX_FADV_DONTNEED)` is called for each,
-//! after the store was opened: what it reads later comes from the disk. It is no reboot: pages that are mapped stay,
-//! and so may what the disk itself remembers. How much was read from the disk is told beside.
+//! To remove files from the kernel's cache, each file is synced and `posix_fadvise(POSIX_FADV_DONTNEED)` is called for
+//! it. This happens after the store was opened, so what the store reads later comes from the disk. It is not the same as
+//! a reboot: mapped pages stay, and the disk's own cache may stay. The bytes read from the disk are reported.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,12 +21,12 @@ use super::select::Audience;
 use crate::folder::each_file;
 use crate::report::progress;
 
-/// What the store calls its file.
+/// The store's name for its checkpoint.
 const CHECKPOINT: &str = "checkpoint";
 const MIB: f64 = (1 << 20) as f64;
 
 impl Bench<'_> {
-    /// Opens the store again and again, everything must still be there; the last one is left open.
+    /// Opens the store again and again; everything must still be there. Returns the store that was opened last.
     pub(super) async fn start(
         &mut self,
         mut store: Store,
@@ -49,12 +49,12 @@ impl Bench<'_> {
                 seconds.push(began.elapsed().as_secs_f64());
                 self.check_counts(&store)?;
             }
-            self.judge(name, "s", seconds, self.goals.main(Goal::AtMost(goal)));
+            self.report.judge(name, "s", seconds, self.goals.main(Goal::AtMost(goal)));
         }
         self.cold(store, folder, busy).await
     }
 
-    /// Hands an audience out that must be read from the disk, with the index loaded.
+    /// Hands out an audience that must be read from the disk. The index is in memory.
     async fn cold(&mut self, mut store: Store, folder: &Path, busy: &Audience) -> Result<Store, CommandError> {
         let (mut first, mut all, mut read, mut mapped) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for run in 1..=self.runs {
@@ -72,8 +72,8 @@ impl Bench<'_> {
         let stated = |goal| self.goals.main(Goal::AtMost(goal)).filter(|_| busy.wanted == 1_300_000);
         let name = format!("cold files, {}", busy.len);
         let (first_goal, all_goal) = (stated(goals::COLD_FIRST_MS), stated(goals::COLD_ALL_MS));
-        self.judge(format!("{name}: first device"), "ms", first, first_goal);
-        self.judge(format!("{name}: all handed out"), "ms", all, all_goal);
+        self.report.judge(format!("{name}: first device"), "ms", first, first_goal);
+        self.report.judge(format!("{name}: all handed out"), "ms", all, all_goal);
         self.report.measure(format!("{name}: read from the disk"), "MiB", read);
         self.report.note(format!(
             "Cold: every file of the store was synced and dropped from the kernel's cache (posix_fadvise) when the \
@@ -86,24 +86,24 @@ impl Bench<'_> {
 
 fn drop_from_cache(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
-    file.sync_all()?; // Only what is on the disk can be dropped.
+    file.sync_all()?; // Only pages that are on the disk can be dropped.
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }
 
-/// What this process has caused to be read from disks, in bytes.
+/// Bytes that this process has read from disks.
 fn disk_read_bytes() -> Result<u64, CommandError> {
     let text = fs::read_to_string("/proc/self/io")?;
     let bytes = text.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok());
     bytes.ok_or_else(|| failed("no read_bytes in /proc/self/io"))
 }
 
-/// What of a folder's files is in this process's memory by a map, in bytes.
+/// Bytes of a folder's files that are mapped into this process's memory.
 fn mapped_bytes(folder: &Path) -> io::Result<u64> {
     let folder = folder.canonicalize()?;
     Ok(mapped_in(&fs::read_to_string("/proc/self/smaps")?, &folder.to_string_lossy()))
 }
 
-/// The same from the text that the kernel tells: a line per map, its numbers on lines of their own behind it.
+/// The same, from the text of `smaps`: a line per map, followed by lines with its numbers.
 fn mapped_in(smaps: &str, folder: &str) -> u64 {
     let (mut is_ours, mut bytes) = (false, 0);
     for line in smaps.lines() {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_of_other_files_do_not_count() {
+    fn only_maps_of_the_folder_count() {
         let smaps = "\
 7f00-7f10 r--s 00000000 fe:00 12   /tmp/store/heap/0\nSize: 64 kB\nRss:     24 kB\nPss: 1 kB\n\
 7f20-7f30 r-xp 00000000 fe:00 13   /usr/lib/libc.so\nRss:   100 kB\n\

@@ -1,4 +1,4 @@
-//! Single durable changes by many writers: each adds one subscription, waits for its acknowledgement, and goes on.
+//! Durable changes by many writers: each adds one subscription, waits for its acknowledgement, and continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +15,10 @@ use crate::statistic::quantile;
 
 pub(super) const WRITER_COUNT: usize = 64;
 const WINDOW: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 3000 });
-/// What the subjects are of that are subscribed to.
+/// The kind of the subjects that the writers subscribe to.
 const CHANGED_KIND: &str = "match";
 
-/// A subscription to `goal` that the device does not have.
+/// A new subscription of a device to `goal`.
 pub(super) struct Change {
     pub(super) device: DeviceId,
     pub(super) subject: Subject,
@@ -26,32 +26,32 @@ pub(super) struct Change {
 
 impl Change {
     fn new(number: u64, device_count: u32) -> Self {
-        // A hundred in a row are of different devices, so a subject per hundred makes each new, as after a kick-off.
+        // A hundred changes in a row are of different devices, so with a subject per hundred each change is new.
         let subject = Subject::new(&format!("{CHANGED_KIND}:{}", number / 100)).expect("a legal subject");
         Self { device: data::device_id(device(number, device_count)), subject }
     }
 }
 
-/// The device of a number: all over the devices, and each once before one comes again, since the step is a prime that
-/// is larger than there may be devices.
+/// The device of a change. Changes are spread over all devices, and a device comes again only after all others: the step
+/// is a prime that is larger than any device count.
 pub(super) fn device(number: u64, device_count: u32) -> u32 {
     (number % u64::from(device_count) * 4_294_967_291 % u64::from(device_count)) as u32
 }
 
-/// Whether a subscription to this subject comes from here.
+/// Whether a writer made a subscription to this subject.
 pub(super) fn is_of_a_change(subject: &Subject) -> bool {
     subject.as_str().strip_prefix(CHANGED_KIND).is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// What came of one run.
+/// The result of one run.
 pub(super) struct Updated {
     pub(super) count: u64,
     pub(super) rate: f64,
     pub(super) p99_millis: f64,
 }
 
-/// Writes for a while; changes are numbered from `first` on. `write` is handed the writer's number and a change; it
-/// says how many subscriptions that added, when that is durable.
+/// Runs all writers for [`WINDOW`]; changes are numbered from `first` on. `write` gets the writer's number and a change.
+/// It returns how many subscriptions the change added, when they are durable.
 pub(super) async fn measure<F>(
     device_count: u32,
     first: u64,
@@ -93,7 +93,7 @@ where
     Ok(Updated { count, rate, p99_millis: quantile(&mut millis, 0.99) })
 }
 
-/// The same with our store.
+/// Measures updates of our store.
 pub(super) async fn measure_ours(store: &Store, device_count: u32, first: u64) -> Result<Updated, CommandError> {
     let (store, topic) = (store.clone(), TopicName::new("goal").expect("a legal topic"));
     let write = move |_, Change { device, subject }| {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_change_is_made_twice() {
+    fn every_change_is_different() {
         let changes = || (0..5000).map(|number| Change::new(number, 300));
         let distinct: HashSet<_> = changes().map(|change| (change.device, change.subject)).collect();
         assert_eq!(distinct.len(), 5000);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_writer_says_was_added_counts() {
+    async fn a_change_that_adds_nothing_fails_the_run() {
         let done = measure(1000, 0, |_, _| async { Ok(1) }).await.unwrap();
         assert!(done.count > 0 && done.rate > 0.0);
         assert!(measure(1000, 0, |_, _| async { Ok(0) }).await.is_err());

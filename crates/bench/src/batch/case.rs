@@ -1,4 +1,4 @@
-//! What is written, how, and where to: the cases.
+//! The cases: what is written, how, and to which output.
 
 use super::sink;
 use crate::statistic::format_number;
@@ -8,7 +8,6 @@ const MESSAGE_BYTES: [usize; 2] = [25, 100];
 const PAGE_BYTES: [usize; 3] = [2048, 4096, 8192];
 const SLOTS: [usize; 3] = [100, 5000, 40_000];
 
-/// What is written, how, and where to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) sink: sink::Kind,
@@ -18,14 +17,14 @@ pub(super) struct Case {
     pub(super) page_bytes: usize,
     /// Messages that may wait.
     pub(super) slots: usize,
-    /// Drops messages when there is no room; otherwise producers wait.
+    /// Whether messages are dropped when there is no room; else producers wait.
     pub(super) sheds: bool,
 }
 
 impl Case {
-    /// What is not said otherwise.
+    /// The standard case of an output.
     pub(super) const fn standard(sink: sink::Kind) -> Self {
-        // A terminal is slow, and no goal is about it.
+        // A terminal is slow, and no goal is stated for it.
         let count = if matches!(sink, sink::Kind::Terminal) { COUNTS[1] } else { COUNTS[2] };
         Self { sink, producers: 4, count, message_bytes: 25, page_bytes: 8192, slots: 40_000, sheds: false }
     }
@@ -52,7 +51,7 @@ impl Case {
         name
     }
 
-    /// Whether pages, slots and policy make a difference to whoever writes; locks have none of them.
+    /// Whether to measure this case. Pages, slots and policy do not matter for a writer without a buffer.
     pub(super) fn suits(&self, has_buffer: bool) -> bool {
         let standard = Self::standard(self.sink);
         let Self { page_bytes, slots, sheds, .. } = standard;
@@ -60,7 +59,7 @@ impl Case {
     }
 }
 
-/// From the standard cases, one thing at a time.
+/// The standard cases, and cases that change one thing of them.
 pub(super) fn cases() -> Vec<Case> {
     use sink::Kind::{File, Nothing, Pipe};
     let standard = sink::Kind::ALL.map(Case::standard);

@@ -1,11 +1,11 @@
-//! What is written, and whether it came out right.
+//! The messages, and the check of what came out.
 
 use tidings_server::command_error::{CommandError, failed};
 
-/// Where a message says which of its producer's it is, after the producer's digit and a space.
+/// Where a message has its number, behind the producer's digit and a space.
 const NUMBER: std::ops::Range<usize> = 2..14;
 
-/// One producer's messages of one length, made in place: counting costs next to nothing.
+/// Makes one producer's messages, all of the same length, in place: this costs next to nothing.
 pub(super) struct Messages {
     text: Vec<u8>,
 }
@@ -22,7 +22,7 @@ impl Messages {
         Self { text }
     }
 
-    /// The next one; the first has the number 1.
+    /// The next message. The first one has the number 1.
     #[inline]
     pub(super) fn next(&mut self) -> &[u8] {
         for digit in self.text[NUMBER].iter_mut().rev() {
@@ -36,15 +36,15 @@ impl Messages {
     }
 }
 
-/// What came out.
+/// The counts of what came out.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Came {
     pub(super) count: u64,
-    /// The sum of what lines between them say was lost.
+    /// Losses that lines between the messages announce.
     pub(super) announced: u64,
 }
 
-/// Looks at all lines: messages whole and each producer's in order, and between them nothing but announced losses.
+/// Checks all lines: each is a whole message, in its producer's order, or announces losses.
 pub(super) fn check(all: &[u8], bytes: usize) -> Result<Came, CommandError> {
     let mut came = Came::default();
     let mut last = [0_u64; 10];
@@ -59,7 +59,10 @@ pub(super) fn check(all: &[u8], bytes: usize) -> Result<Came, CommandError> {
         } else if let Some(lost) = announcement(line) {
             came.announced += lost;
         } else {
-            return Err(failed(format!("this came out: {:?}", String::from_utf8_lossy(line))));
+            return Err(failed(format!(
+                "this line is neither a message nor an announcement: {:?}",
+                String::from_utf8_lossy(line)
+            )));
         }
     }
     Ok(came)
@@ -72,7 +75,7 @@ fn message(line: &[u8], bytes: usize) -> Option<(usize, u64)> {
     is_whole.then_some((producer.into(), number))
 }
 
-/// The number in a line that says that messages were lost.
+/// The number in a line that announces losses.
 fn announcement(line: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(line).ok()?;
     text.contains("lost").then_some(())?;
@@ -95,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn what_came_is_counted_with_what_is_said_to_be_lost() {
+    fn messages_and_announced_losses_are_counted() {
         let came = check(&[text(&[1]), b"2 messages lost\n".to_vec(), text(&[4, 99])].concat(), 25).unwrap();
         assert_eq!(came, Came { count: 3, announced: 2 });
         assert_eq!(check(b"", 25).unwrap(), Came::default());
     }
 
     #[test]
-    fn a_doubled_torn_or_foreign_line_is_found() {
+    fn a_doubled_cut_or_foreign_line_is_an_error() {
         check(&text(&[1, 1]), 25).unwrap_err();
         check(&text(&[2, 1]), 25).unwrap_err();
         check(&text(&[1, 2])[..40], 25).unwrap_err();

@@ -1,4 +1,4 @@
-//! The crate `tidings-batch` as a contestant: on a thread of its own, as the server's log lines are written.
+//! The crate `tidings-batch`, with a thread of its own, as the server writes its log lines.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::case::Case;
 use super::producer::{Producer, Writer};
 use super::sink::{Output, Written};
 
-/// Nothing here takes as long.
+/// How long to wait at most. No step takes that long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 struct Ours(BatchWriter);
@@ -32,7 +32,7 @@ pub(super) fn open(case: &Case, output: Output) -> Result<Box<dyn Writer>, Comma
 impl Writer for Ours {
     fn producer(&self) -> Producer<'_> {
         let writer = self.0.clone();
-        Box::new(move |message| writer.write(message).expect("it waits for room, or drops"))
+        Box::new(move |message| writer.write(message).expect("a full buffer waits or drops"))
     }
 
     fn finish(self: Box<Self>, _: &Written) -> Result<u64, CommandError> {

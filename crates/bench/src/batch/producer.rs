@@ -1,4 +1,4 @@
-//! How producers hand in, whoever writes.
+//! How producers hand in messages to any writer.
 
 use tidings_server::command_error::CommandError;
 
@@ -11,7 +11,7 @@ pub(super) type Producer<'a> = Box<dyn FnMut(&[u8]) + 'a>;
 pub(super) trait Writer: Sync {
     /// Called by each producer on its own thread.
     fn producer(&self) -> Producer<'_>;
-    /// Returns when everything that will be written is; tells how many messages were dropped. The output is closed
-    /// then.
+    /// Waits until everything that will be written is written, and closes the output. Returns how many messages were
+    /// dropped.
     fn finish(self: Box<Self>, written: &Written) -> Result<u64, CommandError>;
 }

@@ -1,7 +1,7 @@
-//! What is written to, and what came out at the other end: nothing, a pipe, a file, a terminal.
+//! The outputs, and what comes out of them: nothing, a pipe, a file, a terminal.
 //!
-//! Pipe and terminal (a pseudo-terminal, in the mode in which one starts) have a thread at their other side that reads
-//! all there is into memory. What came is looked at after the time was taken.
+//! A pipe or a terminal (a pseudo-terminal in its initial mode) has a thread that reads everything into memory. What
+//! came out is checked after the time was taken.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write};
@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// What is written to.
+/// The kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Nothing,
@@ -35,13 +35,13 @@ impl Kind {
     }
 }
 
-/// The end that is written to: each call is one system call, or none for [`Kind::Nothing`].
+/// The writing end. Each call is one system call, or none for [`Kind::Nothing`].
 pub(super) struct Output {
     file: Option<File>,
     written: Written,
 }
 
-/// Bytes that were written so far, for those who write behind our back.
+/// Bytes written so far, for writers with a thread of their own.
 #[derive(Clone, Default)]
 pub(super) struct Written(Arc<AtomicU64>);
 
@@ -63,7 +63,7 @@ impl Write for Output {
     }
 }
 
-/// The end where it comes out.
+/// The reading end.
 pub(super) enum Input {
     Nothing,
     Reading(JoinHandle<io::Result<Vec<u8>>>),
@@ -71,7 +71,7 @@ pub(super) enum Input {
 }
 
 impl Input {
-    /// Everything that came; waits until the last [`Output`] is gone. `None` where nothing can come.
+    /// Waits until the last [`Output`] is dropped and returns all bytes. `None` for [`Kind::Nothing`].
     pub(super) fn finish(self) -> io::Result<Option<Vec<u8>>> {
         match self {
             Self::Nothing => Ok(None),
@@ -85,7 +85,7 @@ impl Input {
     }
 }
 
-/// Both ends of a new one. Files are made in `folder`; about `bytes` will be written.
+/// Opens an output. A file is made in `folder`; about `bytes` bytes will be written.
 pub(super) fn open(kind: Kind, folder: &std::path::Path, bytes: usize) -> io::Result<(Output, Written, Input)> {
     let (file, input) = match kind {
         Kind::Nothing => (None, Input::Nothing),
@@ -106,7 +106,7 @@ pub(super) fn open(kind: Kind, folder: &std::path::Path, bytes: usize) -> io::Re
     Ok((Output { file, written: written.clone() }, written, input))
 }
 
-/// The side of a terminal that shows, and the one that programs write to.
+/// A pseudo-terminal: the end that a terminal emulator reads, and the end that programs write to.
 fn pty() -> io::Result<(File, File)> {
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&screen)?;
@@ -122,13 +122,13 @@ fn pty() -> io::Result<(File, File)> {
     Ok((screen.into(), terminal))
 }
 
-/// Reads to the end on a thread of its own, into memory that is there before.
+/// Reads to the end on a thread, into memory that was allocated before.
 fn reading(mut file: File, bytes: usize) -> Input {
     let mut all = vec![1; bytes + 4096];
     all.clear();
     Input::Reading(std::thread::spawn(move || {
         match file.read_to_end(&mut all) {
-            // A terminal whose last writer has gone reads as broken.
+            // Reading a terminal without a writer fails.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {}
             result => drop(result?),
         }

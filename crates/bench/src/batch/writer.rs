@@ -1,5 +1,5 @@
-//! Who writes: each message by itself under a lock, as programs do without further thought; the standard library's
-//! [`LineWriter`]; `tracing-appender` (with the feature `bench-peers`); and ours.
+//! The writers: direct writes under a lock, as programs do without further thought; the standard library's
+//! [`LineWriter`] under a lock; `tracing-appender` (with the feature `bench-peers`); and ours.
 
 use std::io::{LineWriter, Write};
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use super::case::Case;
 use super::producer::{Producer, Writer};
 use super::sink::{Output, Written};
 
-/// What is measured.
+/// A writer that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Ours,
@@ -18,7 +18,7 @@ pub(super) enum Kind {
     LineWriter,
     #[cfg(feature = "peers")]
     Appender,
-    /// With a buffer of one page of its own around the output, which it flushes when it has nothing left to do.
+    /// With a buffer of one page around the output. The appender flushes it when it has nothing left to do.
     #[cfg(feature = "peers")]
     AppenderPages,
 }
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// Whether messages can wait, or be shed.
+    /// Whether messages can wait, or be dropped.
     pub(super) const fn has_buffer(self) -> bool {
         !matches!(self, Self::Locked | Self::LineWriter)
     }
@@ -70,7 +70,7 @@ impl<W: Write + Send> Writer for Mutex<W> {
     fn producer(&self) -> Producer<'_> {
         Box::new(|message| {
             let mut output = self.lock().expect("no producer panics");
-            output.write_all(message).expect("the other side reads to the end");
+            output.write_all(message).expect("the output is read to the end");
         })
     }
 
@@ -108,12 +108,12 @@ mod appender {
     impl Writer for Appender {
         fn producer(&self) -> Producer<'_> {
             let mut handle = self.handle.clone();
-            Box::new(move |message| handle.write_all(message).expect("its thread runs to the end"))
+            Box::new(move |message| handle.write_all(message).expect("the appender's thread runs until it is dropped"))
         }
 
         fn finish(self: Box<Self>, written: &Written) -> Result<u64, CommandError> {
             let dropped = self.handle.error_counter().dropped_lines() as u64;
-            // Its guard gives up after a second; all of the output is what the others have written, too.
+            // The guard gives up after a second. Wait for all output, as with the other writers.
             while written.bytes() < self.bytes_expected - dropped * self.message_bytes {
                 thread::park_timeout(Duration::from_micros(100));
             }

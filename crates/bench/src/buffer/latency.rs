@@ -1,9 +1,9 @@
-//! Operation by operation: how long each push and each pull takes once the buffer is full.
+//! How long each push and each pull takes on a full buffer.
 //!
-//! 200 000 items are pushed, all are pulled, as many are pushed again; then 2 000 000 operations follow in cycles of 15
-//! pushes and 5 pulls, so that two of three pushes find the buffer full and the oldest item has to go. Each operation is
-//! timed by itself, two readings of the clock included; an item is made before and looked at after that. The model
-//! beside it knows which item has to come out next, so an item lost, doubled or out of order ends the run.
+//! A run pushes 200 000 items, pulls all, and pushes as many again. Then 2 000 000 operations follow, in cycles of 15
+//! pushes and 5 pulls, so that two of three pushes find the buffer full and evict the oldest item. Each operation is
+//! timed by itself, with two readings of the clock. An item is made before that and checked afterwards. A model knows
+//! which item must come next, so an item that is lost, doubled or out of order fails the run.
 
 use std::hint::black_box;
 
@@ -12,23 +12,22 @@ use tokio::time::Instant;
 
 use crate::process::Usage;
 
-/// Items the buffer holds.
+/// Items that the buffer holds.
 pub(super) const CAPACITY: usize = 200_000;
 /// Operations timed on the full buffer.
 pub(super) const OPERATION_COUNT: usize = 2_000_000;
-/// What an item holds.
 pub(super) const ITEM_BYTES: usize = 1024;
-/// A cycle.
+/// Operations of a cycle.
 pub(super) const PUSHES: usize = 15;
 pub(super) const PULLS: usize = 5;
 
-/// What is pushed: 1 KiB that knows its number.
+/// An item: 1 KiB with its number.
 pub(super) trait Item {
     fn make(number: u64) -> Self;
     fn number(&self) -> u64;
 }
 
-/// The bytes themselves: a push copies them into the buffer.
+/// Bytes in place: a push copies them into the buffer.
 pub(super) struct InPlace([u8; ITEM_BYTES]);
 
 impl Item for InPlace {
@@ -39,52 +38,51 @@ impl Item for InPlace {
     }
 
     fn number(&self) -> u64 {
-        u64::from_le_bytes(*self.0.first_chunk().expect("an item is larger than its number"))
+        u64::from_le_bytes(*self.0.first_chunk().expect("an item begins with its number"))
     }
 }
 
-/// A handle to bytes elsewhere, as the server's own queues hold them: a push moves the handle, and the item that has
-/// to go is freed.
+/// A handle to bytes on the heap, as in the server's queues: a push moves the handle, and an evicted item is freed.
 impl Item for bytes::Bytes {
     fn make(number: u64) -> Self {
         InPlace::make(number).0.to_vec().into()
     }
 
     fn number(&self) -> u64 {
-        u64::from_le_bytes(*self.first_chunk().expect("an item is larger than its number"))
+        u64::from_le_bytes(*self.first_chunk().expect("an item begins with its number"))
     }
 }
 
-/// What a pull found.
+/// The result of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pulled {
     /// The item of this number.
     Item(u64),
-    /// That so many were overwritten before they were read; a log's reader is told.
+    /// So many items were overwritten before they were read: what the reader of a log is told.
     Missed(u64),
     Nothing,
 }
 
-/// A buffer of [`CAPACITY`] items whose oldest goes when another comes.
+/// A buffer of [`CAPACITY`] items that evicts the oldest item when it is full.
 pub(super) trait Subject {
-    /// Whether a pull leaves the item there for others to read.
+    /// Whether a pull leaves the item in the buffer for other readers.
     const IS_LOG: bool = false;
     type Item: Item;
-    /// What a pull hands out; looked at after its time was taken.
+    /// What a pull returns; checked after its time was taken.
     type Out;
     fn push(&mut self, item: Self::Item);
     fn pull(&mut self) -> Self::Out;
     fn look(out: Self::Out) -> Pulled;
-    /// Accepted, delivered, dropped and held, where it counts them.
+    /// Items accepted, delivered, dropped and held, if the buffer counts them.
     fn counted(&self) -> Option<[u64; 4]>;
 }
 
-/// How long each operation took, in nanoseconds. Its memory is there before the first is taken.
+/// The time of each operation, in nanoseconds. The memory is allocated before the first measurement.
 pub(super) struct Times(Vec<u32>);
 
 impl Times {
     pub(super) fn with_capacity(count: usize) -> Self {
-        let mut nanos = vec![1; count]; // Not zeros, which the system would hand out without memory behind them.
+        let mut nanos = vec![1; count]; // Zeros would not be backed by memory.
         nanos.clear();
         Self(nanos)
     }
@@ -108,7 +106,7 @@ impl Times {
         let count = self.0.len();
         let micros = |nanos: u32| f64::from(nanos) / 1e3;
         let sum: u64 = self.0.iter().copied().map(u64::from).sum();
-        // The smallest value that this share of all does not exceed.
+        // The smallest value that is at least as large as this share of all values.
         let quantile = |share: f64| {
             let rank = (count as f64 * share).ceil() as usize;
             self.0.get(rank.saturating_sub(1)).copied().map_or(0.0, micros)
@@ -124,17 +122,17 @@ impl Times {
     }
 }
 
-/// What is told of the operations, with its name.
+/// The quantiles that are reported, with their names.
 pub(super) const QUANTILES: [(&str, f64); 6] =
     [("50 %", 0.5), ("99 %", 0.99), ("99.9 %", 0.999), ("99.99 %", 0.9999), ("99.999 %", 0.99999), ("100 %", 1.0)];
 
-/// Longer than this no operation takes by itself; somebody else had the core.
+/// No operation takes longer than this by itself; then something else had the core.
 const SLOW_NANOS: u32 = 10_000;
 
-/// The times of many operations in brief; in microseconds.
+/// The times of many operations in brief, in microseconds.
 pub(super) struct Summary {
-    /// Operations of more than 10 µs in a second of operations: as many as the floor has, when they are the machine's. The
-    /// longer operations take, the more of its interruptions fall into them, and the higher the quantiles go.
+    /// Operations of more than 10 µs per second of operations. If they come from the machine, the floor has as many. The
+    /// longer operations take, the more interruptions fall into them, and the higher are the quantiles.
     pub(super) slow_per_second: f64,
     pub(super) count: f64,
     pub(super) average: f64,
@@ -150,23 +148,23 @@ pub(super) struct Run {
     pub(super) fill: Summary,
     pub(super) drain: Summary,
     pub(super) refill: Summary,
-    /// Resident memory that came with the buffer and its items.
+    /// Growth of resident memory by the buffer and its items.
     pub(super) memory_bytes: u64,
 }
 
-/// Which items are in there, and what comes out next.
+/// Which items are in the buffer, and which comes next.
 #[derive(Default)]
 struct Model {
-    /// A log keeps what was read until it is overwritten, and tells what a reader missed.
+    /// A log keeps read items until they are overwritten, and tells a reader what it missed.
     is_log: bool,
-    /// What was not pulled yet, and one past the newest.
+    /// The first item that was not pulled yet, and one past the newest.
     next: u64,
     end: u64,
     delivered: u64,
 }
 
 impl Model {
-    /// The oldest that the capacity allows.
+    /// The oldest item that the capacity allows.
     fn oldest(&self) -> u64 {
         self.end.saturating_sub(CAPACITY as u64)
     }
@@ -228,7 +226,7 @@ impl<S: Subject> Filled<S> {
     }
 }
 
-/// The whole test on a buffer of one owner, or on one thread's handle of a shared one.
+/// Runs the whole test on a buffer, or on one thread's handle of a shared buffer.
 pub(super) fn measure<S: Subject>(open: impl FnOnce() -> S) -> Result<Run, CommandError> {
     let mut cycles = Times::with_capacity(OPERATION_COUNT);
     let mut filled = Filled::new(open)?;
@@ -266,7 +264,7 @@ fn check_counters<S: Subject>(subject: &S, model: &Model) -> Result<(), CommandE
     }
 }
 
-/// The same loop with nothing in it: what the clock and the machine's hiccups cost.
+/// The same loop without an operation: the cost of the clock and of interruptions.
 pub(super) fn floor() -> Summary {
     let mut times = Times::with_capacity(OPERATION_COUNT);
     let mut number = 0;
@@ -274,7 +272,7 @@ pub(super) fn floor() -> Summary {
         for _ in 0..PUSHES {
             let item = InPlace::make(number);
             times.take(|| black_box(()));
-            number += item.number() - number + 1; // The item is made, as in the test.
+            number += item.number() - number + 1; // Uses the item, so that it is made as in the test.
         }
         for _ in 0..PULLS {
             times.take(|| black_box(()));
@@ -288,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_is_made_of_members() {
+    fn the_values_of_a_summary_are_among_the_times() {
         let times = Times((1..=100_000).rev().map(|micros| micros * 1000).collect());
         let summary = times.summary();
         assert_eq!((summary.count, summary.average), (100_000.0, 50_000.5));
@@ -298,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_loses_the_oldest_without_a_word() {
+    fn a_queue_evicts_the_oldest_silently() {
         let mut model = Model { end: CAPACITY as u64 + 3, ..Model::default() };
         model.on_pull(Pulled::Item(3)).unwrap();
         model.on_pull(Pulled::Item(5)).unwrap_err();
@@ -308,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_tells_what_was_missed() {
+    fn a_log_says_how_many_were_missed() {
         let mut model = Model { is_log: true, end: CAPACITY as u64 + 3, ..Model::default() };
         model.on_pull(Pulled::Missed(3)).unwrap();
         model.on_pull(Pulled::Item(3)).unwrap();

@@ -1,4 +1,4 @@
-//! The crate `tidings-buffer` under the tests.
+//! The buffers of `tidings-buffer`.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -37,7 +37,7 @@ impl Subject for Ring {
     type Out = Option<InPlace>;
 
     fn push(&mut self, item: InPlace) {
-        self.0.push(item).expect("it evicts");
+        self.0.push(item).expect("a full ring evicts");
     }
 
     fn pull(&mut self) -> Self::Out {
@@ -66,7 +66,7 @@ impl<I: Item> Subject for Lake<I> {
     type Out = Option<I>;
 
     fn push(&mut self, item: I) {
-        self.0.push(item).expect("it evicts");
+        self.0.push(item).expect("a full ring evicts");
     }
 
     fn pull(&mut self) -> Self::Out {
@@ -82,7 +82,7 @@ impl<I: Item> Subject for Lake<I> {
     }
 }
 
-/// A log and one reader that was there from the beginning.
+/// A log with one reader that reads from the beginning.
 pub(super) struct Log {
     log: Arc<SharedLog<Bytes>>,
     reader: Reader<Bytes>,
@@ -104,7 +104,7 @@ impl Subject for Log {
     type Out = Result<Option<Bytes>, Lagged>;
 
     fn push(&mut self, item: Bytes) {
-        self.log.append(item).expect("it is open");
+        self.log.append(item).expect("the log is not closed");
     }
 
     fn pull(&mut self) -> Self::Out {
@@ -121,7 +121,7 @@ impl Subject for Log {
     }
 }
 
-/// The operations of the cycles with the pushes on one thread and the pulls on another, as fast as each can.
+/// The cycles with pushes on one thread and pulls on another, as fast as each can.
 pub(super) fn two_threads() -> Result<Run, CommandError> {
     let filled = latency::Filled::new(Lake::<InPlace>::open)?;
     let cycles = OPERATION_COUNT / (PUSHES + PULLS);
@@ -133,7 +133,7 @@ pub(super) fn two_threads() -> Result<Run, CommandError> {
             start.wait();
             for number in (first..).take(cycles * PUSHES) {
                 let item = InPlace::make(number);
-                times.take(|| lake.push(item).expect("it evicts"));
+                times.take(|| lake.push(item).expect("a full ring evicts"));
             }
             times
         });
@@ -156,13 +156,13 @@ fn pull_in_order(lake: &tidings_buffer::Lake<InPlace>, count: usize, times: &mut
         match look(times.take(|| lake.pop())) {
             Pulled::Item(number) if number >= next => next = number + 1,
             Pulled::Nothing => {}
-            pulled => return Err(failed(format!("{pulled:?} came out after {next}"))),
+            pulled => return Err(failed(format!("{pulled:?} came out when {next} or later was expected"))),
         }
     }
     Ok(())
 }
 
-/// Producers that never wait.
+/// A lake with producers that never wait.
 pub(super) struct LakeOfNumbers(tidings_buffer::Lake<u64>);
 
 fn lake_of_numbers(full: Full) -> tidings_buffer::Lake<u64> {
@@ -177,7 +177,7 @@ impl Overwrite for LakeOfNumbers {
     }
 
     fn push(&self, number: u64) -> u64 {
-        self.0.push(number).expect("it is never closed, and evicts") as u64
+        self.0.push(number).expect("an open lake evicts") as u64
     }
 
     fn pull(&self) -> Option<u64> {
@@ -185,32 +185,32 @@ impl Overwrite for LakeOfNumbers {
     }
 }
 
-/// A lake that is closed when its last producer has gone.
-#[derive(Clone)]
-pub(super) struct LakeTx(Arc<Closing>);
+/// Closes a buffer when its last producer is dropped.
+pub(super) struct CloseOnDrop<T> {
+    buffer: Arc<T>,
+    close: fn(&T),
+}
 
-struct Closing(Arc<tidings_buffer::Lake<u64>>);
-
-impl Drop for Closing {
+impl<T> Drop for CloseOnDrop<T> {
     fn drop(&mut self) {
-        self.0.close();
+        (self.close)(&self.buffer);
     }
 }
 
-/// Producers that wait, with `SIZE` numbers at a time on either side.
+/// A lake with producers that wait; each side handles `SIZE` numbers at a time.
 pub(super) struct Waiting<const SIZE: usize>;
 
 pub(super) type Singles = Waiting<1>;
 pub(super) type Batches = Waiting<BATCH>;
 
 impl<const SIZE: usize> Wait for Waiting<SIZE> {
-    type Tx = LakeTx;
+    type Tx = Arc<CloseOnDrop<tidings_buffer::Lake<u64>>>;
     type Rx = Consumer<u64>;
 
     fn open(consumers: usize) -> (Self::Tx, Vec<Self::Rx>) {
         let lake = Arc::new(lake_of_numbers(Full::Reject));
         let rxs = (0..consumers).map(|_| Consumer::new(lake.clone())).collect();
-        (LakeTx(Arc::new(Closing(lake))), rxs)
+        (Arc::new(CloseOnDrop { buffer: lake, close: tidings_buffer::Lake::close }), rxs)
     }
 
     async fn produce(tx: Self::Tx, mut numbers: Numbers) {
@@ -220,7 +220,7 @@ impl<const SIZE: usize> Wait for Waiting<SIZE> {
             if batch.is_empty() {
                 return;
             }
-            tx.0.0.push_batch(&mut batch).await.expect("it is closed when this has ended");
+            tx.buffer.push_batch(&mut batch).await.expect("the lake is open while it has producers");
         }
     }
 
@@ -233,37 +233,25 @@ impl<const SIZE: usize> Wait for Waiting<SIZE> {
     }
 }
 
-/// Every consumer gets everything, or is told.
+/// A log: every consumer gets every number, or is told how many it missed.
 pub(super) struct LogOfNumbers;
 
-/// A log that is closed when its last producer has gone.
-#[derive(Clone)]
-pub(super) struct LogTx(Arc<ClosingLog>);
-
-struct ClosingLog(Arc<SharedLog<u64>>);
-
-impl Drop for ClosingLog {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
 impl Wait for LogOfNumbers {
-    type Tx = LogTx;
+    type Tx = Arc<CloseOnDrop<SharedLog<u64>>>;
     type Rx = Reader<u64>;
 
     fn open(consumers: usize) -> (Self::Tx, Vec<Self::Rx>) {
         let log = Arc::new(SharedLog::new(CAPACITY));
         log.reserve();
         let rxs = (0..consumers).map(|_| Reader::new(log.clone())).collect();
-        (LogTx(Arc::new(ClosingLog(log))), rxs)
+        (Arc::new(CloseOnDrop { buffer: log, close: SharedLog::close }), rxs)
     }
 
     async fn produce(tx: Self::Tx, numbers: Numbers) {
         for number in numbers {
-            tx.0.0.append(number).expect("it is closed when this has ended");
+            tx.buffer.append(number).expect("the log is open while it has producers");
             if (number + 1).is_multiple_of(BATCH as u64) {
-                tokio::task::yield_now().await; // It never waits; others want to run, too.
+                tokio::task::yield_now().await; // An append never waits, and the consumers must run too.
             }
         }
     }

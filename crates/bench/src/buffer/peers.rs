@@ -1,5 +1,5 @@
-//! What others offer: `crossbeam`'s `ArrayQueue`, `flume`, `thingbuf` (with the feature `bench-peers`), tokio's
-//! channels and the standard library's deque.
+//! Buffers of other libraries: tokio's channels and the standard library's deque; with the feature `bench-peers` also
+//! `crossbeam`'s `ArrayQueue`, `flume` and `thingbuf`.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use tokio::sync::{broadcast, mpsc};
 use super::latency::{self, InPlace, Item as _, Pulled, Subject};
 use super::throughput::{BATCH, CAPACITY, Numbers, Seen, Wait};
 
-/// The test's loop around a deque with all its memory: what a ring is made of.
+/// A deque with all its memory allocated: what a ring is made of.
 pub(super) struct Deque(VecDeque<InPlace>);
 
 impl Deque {
@@ -56,7 +56,7 @@ impl Wait for TokioMpsc {
 
     async fn produce(tx: Self::Tx, numbers: Numbers) {
         for number in numbers {
-            tx.send(number).await.expect("the consumer stays to the end");
+            tx.send(number).await.expect("the consumer ends last");
         }
     }
 
@@ -68,7 +68,7 @@ impl Wait for TokioMpsc {
     }
 }
 
-/// Every consumer gets everything.
+/// Every consumer gets every number.
 pub(super) struct TokioBroadcast;
 
 impl Wait for TokioBroadcast {
@@ -83,9 +83,9 @@ impl Wait for TokioBroadcast {
 
     async fn produce(tx: Self::Tx, numbers: Numbers) {
         for number in numbers {
-            tx.send(number).expect("the consumers stay to the end");
+            tx.send(number).expect("the consumers end last");
             if (number + 1).is_multiple_of(BATCH as u64) {
-                tokio::task::yield_now().await; // It never waits; others want to run, too.
+                tokio::task::yield_now().await; // A send never waits, and the consumers must run too.
             }
         }
     }
@@ -166,7 +166,7 @@ mod libraries {
 
         async fn produce(tx: Self::Tx, numbers: Numbers) {
             for number in numbers {
-                tx.send_async(number).await.expect("the consumers stay to the end");
+                tx.send_async(number).await.expect("the consumers end last");
             }
         }
 
@@ -193,7 +193,7 @@ mod libraries {
 
         async fn produce(tx: Self::Tx, numbers: Numbers) {
             for number in numbers {
-                tx.send(number).await.expect("the consumer stays to the end");
+                tx.send(number).await.expect("the consumer ends last");
             }
         }
 

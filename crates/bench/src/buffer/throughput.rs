@@ -1,13 +1,13 @@
-//! How many numbers a second go through a buffer of 1 024 between 1 to 4 producers and as many consumers.
+//! How many numbers per second go through a buffer of 1 024, between 1 to 4 producers and as many consumers.
 //!
-//! Three contests, each among buffers that promise the same:
+//! Three contests, each among buffers with the same promises:
 //!
-//! - *overwrite*: producers never wait, the oldest goes; threads that poll.
+//! - *overwrite*: producers never wait, and a full buffer evicts the oldest number; threads that poll.
 //! - *wait*: producers wait for room, consumers for numbers; tasks on the runtime's threads.
-//! - *fan-out*: each consumer gets every number or is told how many it missed; tasks as well.
+//! - *fan-out*: each consumer gets every number, or is told how many it missed; tasks too.
 //!
-//! Every run is checked: each consumer sees the numbers of one producer in their order, and what was seen, overwritten
-//! or missed adds up, by count and (where nothing may be lost) by sum, to what was produced.
+//! Every run is checked. Each consumer sees the numbers of one producer in order. The numbers that were seen,
+//! overwritten or missed add up to those produced: by count, and by sum where nothing may be lost.
 
 use std::future::Future;
 use std::ops::Range;
@@ -19,16 +19,16 @@ use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Numbers each contestant holds; a power of two, which is what some of them round up to.
+/// Numbers that each buffer holds. A power of two, because some buffers round up to one.
 pub(super) const CAPACITY: usize = 1024;
 /// Numbers of one run, over all producers.
 pub(super) const COUNT: u64 = 1_000_000;
-/// What goes in at once where batches are offered.
+/// Numbers of a batch.
 pub(super) const BATCH: usize = 64;
-/// Producers and consumers.
+/// The numbers of producers and consumers.
 pub(super) const SIDES: [(usize, usize); 5] = [(1, 1), (2, 2), (4, 4), (4, 1), (1, 4)];
 
-/// Where a number's producer is told from.
+/// The bits of a number from here on are its producer.
 const PRODUCER_SHIFT: u32 = 48;
 
 /// The numbers of one producer.
@@ -39,14 +39,14 @@ fn numbers_of(producer: usize, producers: usize) -> Numbers {
     first..first + COUNT / producers as u64
 }
 
-/// What one consumer got.
+/// What one consumer has seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     count: u64,
     sum: u64,
     missed: u64,
     disorder: bool,
-    /// Of each producer, one past the last number seen.
+    /// One past the last number seen, by producer.
     next: [u64; 4],
 }
 
@@ -65,15 +65,15 @@ impl Seen {
     }
 }
 
-/// Overwrites the oldest when full; used from threads that never wait.
+/// A buffer that evicts the oldest number when it is full. Its threads never wait.
 pub(super) trait Overwrite: Send + Sync + 'static {
     fn open() -> Self;
-    /// How many were overwritten for it.
+    /// Returns how many numbers were evicted for it.
     fn push(&self, number: u64) -> u64;
     fn pull(&self) -> Option<u64>;
 }
 
-/// Makes producers wait when full. Dropping the last sending end lets consumers take the rest and end.
+/// A buffer whose producers wait when it is full. When the last producer is dropped, consumers take the rest and end.
 pub(super) trait Wait: 'static {
     type Tx: Send + Clone + 'static;
     type Rx: Send + 'static;
@@ -82,20 +82,21 @@ pub(super) trait Wait: 'static {
     fn consume(rx: Self::Rx, seen: Seen) -> impl Future<Output = Seen> + Send;
 }
 
-/// What is expected of all consumers together.
+/// What all consumers together must have seen.
 enum Expected {
     /// Each number once.
     Once,
-    /// Each number once or overwritten, so many were.
+    /// Each number once, except for so many that were evicted.
     Overwritten(u64),
-    /// Each number by each consumer, or told as missed.
+    /// Each number by each consumer, seen or missed.
     Each,
 }
 
-/// Millions of numbers a second.
+/// The result of a run.
 pub(super) struct Rate {
+    /// Millions of numbers per second.
     pub(super) produced: f64,
-    /// The share of them that consumers did not get.
+    /// The share of numbers that consumers did not get.
     pub(super) lost: f64,
 }
 
@@ -110,7 +111,7 @@ fn judge(seen: &[Seen], producers: usize, expected: &Expected, seconds: f64) -> 
         Expected::Each => seen.iter().all(|seen| seen.count + seen.missed == produced),
     };
     if !right || seen.iter().any(|seen| seen.disorder) {
-        return Err(failed(format!("of {produced} numbers these came out: {seen:?}")));
+        return Err(failed(format!("{produced} numbers were produced, and the consumers saw {seen:?}")));
     }
     let owed = if matches!(expected, Expected::Each) { produced * seen.len() as u64 } else { produced };
     Ok(Rate { produced: produced as f64 / seconds / 1e6, lost: (owed - count) as f64 / owed as f64 })
@@ -141,7 +142,7 @@ pub(super) fn overwrite<Q: Overwrite>(producers: usize, consumers: usize) -> Res
     thread::scope(|scope| {
         let producers_running: Vec<_> = (0..producers).map(|producer| scope.spawn(move || produce(producer))).collect();
         let consumers_running: Vec<_> = (0..consumers).map(|_| scope.spawn(consume)).collect();
-        let began = Instant::now(); // Before the last may go: with few cores it is late that we go on.
+        let began = Instant::now(); // Before the start: on few cores this thread continues late.
         start.wait();
         let overwritten = producers_running.into_iter().map(|thread| thread.join().expect("no producer panics")).sum();
         let seen: Vec<_> =
@@ -150,12 +151,12 @@ pub(super) fn overwrite<Q: Overwrite>(producers: usize, consumers: usize) -> Res
     })
 }
 
-/// Each number to one consumer, nothing lost.
+/// Each number goes to one consumer, and none is lost.
 pub(super) async fn wait<Q: Wait>(producers: usize, consumers: usize) -> Result<Rate, CommandError> {
     run::<Q>(producers, consumers, &Expected::Once).await
 }
 
-/// Each number to every consumer.
+/// Each number goes to every consumer.
 pub(super) async fn fan_out<Q: Wait>(producers: usize, consumers: usize) -> Result<Rate, CommandError> {
     run::<Q>(producers, consumers, &Expected::Each).await
 }
@@ -180,11 +181,11 @@ async fn run<Q: Wait>(producers: usize, consumers: usize, expected: &Expected) -
             Some(Q::consume(rx, Seen::default()).await)
         });
     }
-    let began = Instant::now(); // Before the last may go: with few cores it is late that we go on.
+    let began = Instant::now(); // Before the start: on few cores this thread continues late.
     start.wait().await;
     let mut seen = Vec::new();
     while let Some(ended) = tasks.join_next().await {
-        seen.extend(ended.map_err(|error| failed_by("a side ended", &error))?);
+        seen.extend(ended.map_err(|error| failed_by("a producer or consumer ended", &error))?);
     }
     judge(&seen, producers, expected, began.elapsed().as_secs_f64())
 }
@@ -193,7 +194,7 @@ async fn run<Q: Wait>(producers: usize, consumers: usize, expected: &Expected) -
 mod tests {
     use super::*;
 
-    /// What two consumers see of two producers.
+    /// What two consumers see of the numbers of two producers.
     fn seen() -> [Seen; 2] {
         let mut seen: [Seen; 2] = Default::default();
         for number in (0..2).flat_map(|producer| numbers_of(producer, 2)) {
@@ -203,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn everything_once_is_right() {
+    fn every_number_once_is_right() {
         judge(&seen(), 2, &Expected::Once, 1.0).unwrap();
         judge(&seen(), 2, &Expected::Overwritten(0), 1.0).unwrap();
     }
 
     #[test]
-    fn a_lost_doubled_or_late_number_is_found() {
+    fn a_lost_doubled_or_late_number_is_an_error() {
         let mut lost = seen();
         lost[0].count -= 1;
         judge(&lost, 2, &Expected::Once, 1.0).err().unwrap();
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reader_needs_all_or_is_told() {
+    fn each_reader_sees_every_number_or_knows_how_many_it_missed() {
         let mut reader = Seen::default();
         numbers_of(0, 1).skip(10).for_each(|number| reader.on(number));
         judge(std::slice::from_ref(&reader), 1, &Expected::Each, 1.0).err().unwrap();

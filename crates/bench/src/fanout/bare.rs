@@ -1,5 +1,5 @@
-//! The control: one `write` of the frame per subscriber, and nothing else. It reads nothing, keeps no state and
-//! recovers nothing; a write that does not fit fails the run, since this loop could only lose it.
+//! The control: one `write` of the frame per subscriber, and nothing else. It reads nothing, keeps no state and recovers
+//! nothing. It cannot finish an incomplete write later, so such a write fails the run.
 
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -15,13 +15,13 @@ use super::command::{Command, Listening, Mark};
 use crate::peer;
 use crate::process::Usage;
 
-/// Connections that wait to be accepted: so many may be connecting, and none is to be turned away.
+/// Connections that may wait to be accepted: the benchmark connects so many at a time, and none must be turned away.
 const BACKLOG: u32 = 1024;
 
-/// Bound: the clients of the benchmark, which connects them.
+/// Bound: the number of clients that the benchmark connects.
 type Sockets = Arc<Mutex<Vec<TcpStream>>>;
 
-/// Serves until our input ends. Blocks: this process does nothing else.
+/// Serves until standard input ends. Blocks: this process does nothing else.
 pub(in super::super) fn serve() -> Result<(), CommandError> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
@@ -30,7 +30,7 @@ pub(in super::super) fn serve() -> Result<(), CommandError> {
     let addr = listener.local_addr()?;
     let sockets = Sockets::default();
     let accepted = sockets.clone();
-    // It ends with the process; a client it cannot take is one that the benchmark waits for in vain.
+    // The thread ends with the process. If it cannot accept a client, the benchmark waits until its deadline.
     std::thread::Builder::new().name("accept".to_owned()).spawn(move || admit(&listener, &accepted))?;
     peer::answer(Listening(addr))?;
     peer::follow(|command| perform(&sockets, command))
@@ -60,7 +60,7 @@ fn perform(sockets: &Sockets, command: Command) -> Result<(), CommandError> {
             for mut socket in sockets.iter() {
                 let written = socket.write(&frame).map_err(|error| failed_by("the bare loop cannot write", &error))?;
                 if written != frame.len() {
-                    return Err(CommandError::Failed("a write of the bare loop did not fit".to_owned()));
+                    return Err(CommandError::Failed("the bare loop could not write a whole frame".to_owned()));
                 }
             }
             Ok(())

@@ -1,7 +1,7 @@
-//! What a client of the benchmark understands: WebSocket frames from a server, and the three kinds of messages in them.
-//! In JSON a message is a line, in Protobuf it stands behind its length.
+//! What a client of the benchmark reads: WebSocket frames from a server, and three kinds of messages in them. In JSON a
+//! message is a line; in Protobuf each message stands behind its length.
 //!
-//! Quick rather than complete: it knows what our server sends, and takes anything else for a mistake of the server.
+//! Fast rather than complete: it knows what our server sends, and treats anything else as a mistake of the server.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -12,27 +12,27 @@ use tokio::time::Instant;
 /// Bytes of a publication's data, the quotation marks included.
 const DATA_BYTES: usize = 128;
 const DIGIT_COUNT: usize = 16;
-/// What comes before the digits of a publication in JSON.
+/// The bytes before the digits of a publication in JSON.
 const MARKER: &[u8] = br#""data":""#;
-/// What comes before them in Protobuf: field 4, its length of two bytes, and the quotation mark.
+/// The same in Protobuf: field 4, its length in two bytes, and the quotation mark.
 const BINARY_MARKER: &[u8] = &[4 << 3 | 2, (DATA_BYTES | 0x80) as u8, (DATA_BYTES >> 7) as u8, b'"'];
-/// With what a push begins in Protobuf.
+/// The first byte of a push in Protobuf.
 const BINARY_PUSH: u8 = 4 << 3 | 2;
 
-/// Microseconds since the first question.
+/// Microseconds since the first call.
 pub(super) fn now_micros() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(START.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A publication's data: its number and the moment it was made, filled up.
+/// A publication's data: its number and the time when it was made, padded to [`DATA_BYTES`].
 pub(super) fn data(number: u64) -> String {
     let mut text = format!("{number:016x}{:016x}", now_micros());
     text.extend(std::iter::repeat_n('x', DATA_BYTES - 2 - text.len()));
     text
 }
 
-/// Number and moment of a publication.
+/// Number and time of a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) number: u64,
@@ -40,14 +40,12 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// From data.
     pub(super) fn of_data(data: &[u8]) -> Option<Self> {
         let digits = |range: Range<usize>| u64::from_str_radix(std::str::from_utf8(data.get(range)?).ok()?, 16).ok();
         Some(Self { number: digits(0..DIGIT_COUNT)?, micros: digits(DIGIT_COUNT..2 * DIGIT_COUNT)? })
     }
 }
 
-/// A message from the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
     Ping,
@@ -73,7 +71,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The bytes of an unfinished frame.
+/// Cuts bytes into frames and messages; keeps the bytes of an incomplete frame.
 #[derive(Debug)]
 pub(super) struct Inbox {
     format: Format,
@@ -89,10 +87,11 @@ impl Inbox {
         self.format
     }
 
-    /// Takes what came and hands on each message of each whole frame.
+    /// Takes bytes and hands each message of each complete frame to `visit`.
     ///
     /// # Errors
-    /// The opcode of the first frame that is not of the format: our server sends none unless it closes.
+    /// The opcode of the first frame with another opcode than the format has. Our server sends such a frame only to
+    /// close.
     pub(super) fn take(&mut self, bytes: &[u8], mut visit: impl FnMut(Line<'_>)) -> Result<(), u8> {
         let joined;
         let mut rest = if self.unfinished.is_empty() {
@@ -120,7 +119,7 @@ impl Inbox {
     }
 }
 
-/// The messages of a Protobuf frame. What breaks the framing counts as one message, which is then no known one.
+/// The messages of a Protobuf frame. Bytes with wrong framing are returned as one message, which no reader knows.
 fn messages(mut frame: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let digits = frame.iter().position(|byte| *byte < 0x80)? + 1;
@@ -131,7 +130,7 @@ fn messages(mut frame: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The first frame's opcode and where its payload is; `None` when it is not all there (RFC 6455, 5.2).
+/// Opcode and payload range of the first frame; `None` if it is incomplete (RFC 6455, 5.2).
 fn frame(bytes: &[u8]) -> Option<(u8, Range<usize>)> {
     let (&first, &second) = (bytes.first()?, bytes.get(1)?);
     let wide = |range: Range<usize>| Some(bytes.get(range)?.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte)));
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_cut_anywhere_are_the_same_messages() {
+    fn frames_cut_anywhere_give_the_same_messages() {
         let (json, protobuf) = (wire(Format::Json, 1..4), wire(Format::Protobuf, 1..4));
         let cuts = |wire: &[u8]| 0..=wire.len();
         let all = cuts(&json).map(|cut| (Format::Json, &json, cut));
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_frame_is_no_message() {
+    fn a_close_frame_is_not_a_message() {
         for format in Format::ALL {
             assert_eq!(Inbox::new(format).take(&close_frame(3008, "slow"), |_| panic!("no message")), Err(8));
         }

@@ -1,4 +1,4 @@
-//! What the other process is told, and what it answers.
+//! The commands of the server's process, and its answers.
 
 use std::net::SocketAddr;
 
@@ -7,28 +7,28 @@ use tidings_types::Json;
 
 use crate::process::Usage;
 
-/// Where the channels of this benchmark are: without and with history.
+/// A channel without history, and one with history.
 pub(super) const LIVE_CHANNEL: &str = "bench";
 pub(super) const KEPT_CHANNEL: &str = "kept:bench";
-/// A durable one: only those ask for receipts.
+/// A durable channel: only durable channels ask for receipts.
 pub(super) const PROOF_CHANNEL: &str = "proof:bench";
 
-/// What the other process is told.
+/// A command.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Command {
-    /// Publish; no answer.
+    /// Publish. There is no answer.
     Publish { channel: String, number: u64, data: Json },
     /// Answer with [`Mark`].
     Mark,
 }
 
-/// What the other process is at, at one moment.
+/// The state of the process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) usage: Usage,
     pub(super) connections: usize,
 }
 
-/// Where it listens: its greeting.
+/// The greeting: where the server listens.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Listening(pub(super) SocketAddr);

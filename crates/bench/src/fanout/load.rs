@@ -1,4 +1,4 @@
-//! One load on one server: publish at a steady rate, wait until everyone has everything, divide.
+//! One load on one server: publishes at a steady rate and waits until every client has every publication.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -15,12 +15,12 @@ use crate::args::PeerRole;
 use crate::peer::Peer;
 use crate::process::Cores;
 
-/// Publications per second in one channel, and how many get each.
+/// Publications per second in one channel, and its number of subscribers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     subscribers: u32,
     rate: u32,
-    /// Published together; divides `rate`.
+    /// Publications that are published together. Divides `rate`.
     burst: u32,
 }
 
@@ -37,25 +37,25 @@ impl fmt::Display for Load {
     }
 }
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
-    /// Processor time of the server per delivery.
+    /// CPU time of the server per delivery.
     pub(super) cpu_micros: f64,
     pub(super) p50_millis: f64,
     pub(super) p99_millis: f64,
 }
 
-/// Runs one load against a server of its own.
+/// Starts a server, runs one load against it, and stops it.
 pub(super) async fn measure(
     role: PeerRole,
     channel: &'static str,
     format: Format,
     load: Load,
     seconds: u32,
-    cores: Cores,
+    cores: &Cores,
 ) -> Result<Sample, CommandError> {
-    let (mut peer, Listening(addr)) = Peer::start(role, cores.server)?;
+    let (mut peer, Listening(addr)) = Peer::start(role, &[cores.server])?;
     let greeting = match role {
         PeerRole::Bare => Greeting::None,
         _ => Greeting::Subscribe { channel, format },
@@ -88,7 +88,7 @@ pub(super) async fn measure(
     })
 }
 
-/// Publishes these numbers at the load's rate; what is late is made up for.
+/// Publishes these numbers at the load's rate. After a delay it publishes faster until it has caught up.
 async fn publish(peer: &mut Peer, channel: &str, load: Load, numbers: RangeInclusive<u64>) -> Result<(), CommandError> {
     let mut ticks = interval(Duration::from_secs(1) * load.burst / load.rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -100,7 +100,7 @@ async fn publish(peer: &mut Peer, channel: &str, load: Load, numbers: RangeInclu
     Ok(())
 }
 
-/// Publishes these numbers.
+/// Publishes these numbers in one write.
 pub(super) fn publish_at_once(
     peer: &mut Peer,
     channel: &str,

@@ -1,4 +1,4 @@
-//! The measured server: hub, edge and listener as `serve` has them, without the rest.
+//! The measured server: hub, edge and listener as in `serve`, without the other parts.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -34,7 +34,7 @@ use super::command::{Command, Listening, Mark, PROOF_CHANNEL};
 use crate::peer;
 use crate::process::Usage;
 
-/// No client of the benchmark publishes.
+/// Refuses publications of clients: the benchmark has none.
 struct NoJournal;
 
 impl DurablePublisher for NoJournal {
@@ -43,7 +43,7 @@ impl DurablePublisher for NoJournal {
     }
 }
 
-/// Nor is any of them the app of a device.
+/// Knows no device: no client of the benchmark claims to be one.
 struct NoDevices;
 
 impl DeviceDirectory for NoDevices {
@@ -52,7 +52,7 @@ impl DeviceDirectory for NoDevices {
     }
 }
 
-/// Serves until our input ends.
+/// Serves until standard input ends.
 pub(in super::super) async fn serve() -> Result<(), CommandError> {
     let hub = Arc::new(Hub::new(hub_config(), 1)); // One loop: one core.
     let edge = {
@@ -67,7 +67,7 @@ pub(in super::super) async fn serve() -> Result<(), CommandError> {
     tasks.spawn(listen(listener, router));
     peer::answer(Listening(addr))?;
     let followed = tokio::task::spawn_blocking(move || peer::follow(|command| perform(&hub, &edge, command))).await;
-    followed.map_err(|error| failed_by("the benchmark's server", &error))?
+    followed.map_err(|error| failed_by("the benchmark's server ended", &error))?
 }
 
 async fn listen(listener: TcpListener, router: Router) {
@@ -91,7 +91,7 @@ fn perform(hub: &Hub, edge: &Edge, command: Command) -> Result<(), CommandError>
     }
 }
 
-/// In [`PROOF_CHANNEL`] as an event that wants to know of every client, elsewhere as a client would.
+/// In [`PROOF_CHANNEL`], publishes as an event that wants a receipt of every client; elsewhere, as a client does.
 fn publish(hub: &Hub, channel: &str, number: u64, data: Json) -> Result<(), CommandError> {
     let (proof, now) = (channel == PROOF_CHANNEL, unix_now());
     let until = now.saturating_add(event_limits::RECEIPT_WAIT_MAX);
@@ -126,7 +126,7 @@ fn namespaces() -> Namespaces {
     Namespaces::new(NamespaceOptions::closed(), BTreeMap::from(named))
 }
 
-/// With the defaults of `serve` where they matter.
+/// With the defaults of `serve` where they affect the measurement.
 fn hub_config() -> HubConfig {
     HubConfig {
         namespaces: Arc::new(namespaces()),

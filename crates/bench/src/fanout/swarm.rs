@@ -1,8 +1,8 @@
-//! Many clients on one thread, each of which must get every publication once and in order.
+//! Many clients on one thread. Each client must get every publication once and in order.
 //!
-//! Shape: a current-thread runtime, a task and a socket per client, one read buffer for all. [`Socket`] shakes hands and
-//! sends. What comes is read past it, so that the measurement holds as little of the client as can be. At most
-//! [`CONNECTING_COUNT_MAX`] are connecting at a time: the server refuses more than 1024 handshakes waiting.
+//! Shape: a current-thread runtime, a task and a socket per client, one read buffer for all clients. [`Socket`] does the
+//! handshake and sends. Reading bypasses it, so that the clients cost as little as possible. At most
+//! [`CONNECTING_COUNT_MAX`] clients connect at a time: the server refuses more than 1024 waiting handshakes.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,21 +24,22 @@ use tokio::time::{Instant, sleep};
 
 use super::client::{Inbox, Line, Stamp, now_micros};
 
-/// How long anything that must happen may take.
+/// How long to wait for anything.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Clients between connecting and being subscribed.
+/// Clients that are connected and not yet subscribed, at most.
 pub(super) const CONNECTING_COUNT_MAX: usize = 512;
 /// Bytes read at a time.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// What a client says first.
+/// The first commands of a client.
 #[derive(Debug, Clone)]
 pub(super) enum Greeting {
-    /// Nothing: the bare loop does not listen.
+    /// None, because the bare loop reads nothing.
     None,
-    /// It subscribes and expects everything from number 1 on.
+    /// The client subscribes and expects everything from number 1 on.
     Subscribe { channel: &'static str, format: Format },
-    /// It has everything up to `offset`, which is also a number, and expects the rest. In JSON.
+    /// The client has everything up to `offset`, which is also the number of a publication, and expects the rest. In
+    /// JSON.
     Resume { channel: &'static str, epoch: String, offset: u64 },
 }
 
@@ -47,7 +48,7 @@ impl Greeting {
         if let Self::Subscribe { format, .. } = self { *format } else { Format::Json }
     }
 
-    /// The commands. Each gets one reply.
+    /// The commands as JSON. Each gets one reply.
     fn commands(&self) -> Vec<Value> {
         let subscribe = match self {
             Self::None => return Vec::new(),
@@ -59,7 +60,7 @@ impl Greeting {
         vec![json!({"connect": {}}), json!({"subscribe": subscribe})]
     }
 
-    /// The commands of a client that speaks Protobuf: connect, and subscribe to the channel. Each has less than 128 bytes.
+    /// The commands in Protobuf: connect, and subscribe to the channel. Each has less than 128 bytes.
     fn binary_commands(channel: &str) -> Vec<u8> {
         let field = |number: u8, content: &[u8]| [&[number << 3 | 2, content.len() as u8], content].concat();
         let command = |id: u8, request: &[u8]| {
@@ -71,12 +72,12 @@ impl Greeting {
     }
 }
 
-/// What all clients of a swarm add up to.
+/// The counts of all clients of a swarm.
 #[derive(Debug, Default)]
 struct Tally {
     ready: AtomicU64,
     delivered: AtomicU64,
-    /// Publications from this number on are timed.
+    /// Latency is recorded for publications from this number on.
     recorded_from: AtomicU64,
     latency: Histogram,
     epoch: Mutex<Option<String>>,
@@ -84,7 +85,7 @@ struct Tally {
     fault: Mutex<Option<String>>,
 }
 
-/// The clients, running on a thread of their own; dropped, they are gone.
+/// Clients on a thread of their own. Dropping this disconnects them.
 pub(super) struct Swarm {
     count: u64,
     tally: Arc<Tally>,
@@ -93,7 +94,7 @@ pub(super) struct Swarm {
 }
 
 impl Swarm {
-    /// Starts connecting.
+    /// Starts to connect.
     pub(super) fn start(addr: SocketAddr, count: u32, greeting: Greeting) -> Result<Self, CommandError> {
         let tally = Arc::new(Tally::default());
         tally.recorded_from.store(u64::MAX, Ordering::Relaxed);
@@ -106,28 +107,28 @@ impl Swarm {
         Ok(Self { count: count.into(), tally, stop, thread: Some(thread) })
     }
 
-    /// Waits until every client has the replies to its greeting.
+    /// Waits until every client has all replies to its greeting.
     pub(super) async fn ready(&self) -> Result<(), CommandError> {
         let what = format!("{} clients are connected", self.count);
         until(&what, async || self.reached(&self.tally.ready, self.count)).await
     }
 
-    /// Waits until all clients together got so many publications.
+    /// Waits until all clients together have `count` publications.
     pub(super) async fn delivered(&self, count: u64) -> Result<(), CommandError> {
         until("every publication has arrived", async || self.reached(&self.tally.delivered, count)).await
     }
 
-    /// Times publications from this number on.
+    /// Records the latency of publications from this number on.
     pub(super) fn record_from(&self, number: u64) {
         self.tally.recorded_from.store(number, Ordering::Relaxed);
     }
 
-    /// The channel's epoch, if a reply told one.
+    /// The channel's epoch, if a reply had one.
     pub(super) fn epoch(&self) -> Option<String> {
         lock(&self.tally.epoch).clone()
     }
 
-    /// Disconnects everybody, and tells how long publications took.
+    /// Disconnects all clients and returns the latencies.
     pub(super) fn stop(mut self) -> Result<HistogramSnapshot, CommandError> {
         self.end();
         match lock(&self.tally.fault).take() {
@@ -163,7 +164,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the clients on the thread share.
+/// What all clients on the thread share.
 struct Shared {
     addr: SocketAddr,
     source: Ipv4Addr,
@@ -199,7 +200,7 @@ async fn run(addr: SocketAddr, count: u32, greeting: Greeting, tally: Arc<Tally>
     }
 }
 
-/// A client's life; it ends only with a reason.
+/// Runs a client. Returns why it ended.
 async fn live(shared: Rc<Shared>) -> String {
     match Client::connect(shared).await {
         Err(error) => error,
@@ -210,8 +211,8 @@ async fn live(shared: Rc<Shared>) -> String {
     }
 }
 
-/// Each swarm comes from another address: on one machine the ports of closed connections wait for stragglers for a minute. A
-/// connection from one of them can be ignored for a second (RFC 7323, 5.2), and an address runs out of ports.
+/// Each swarm has a source address of its own. The ports of closed connections stay reserved for a minute: with one
+/// address the ports would run out, and a reused port can be ignored for a second (RFC 7323, 5.2).
 fn next_source() -> Ipv4Addr {
     static SWARM_COUNT: AtomicU8 = AtomicU8::new(0);
     let program = std::process::id() % 250 + 1;
@@ -229,7 +230,7 @@ async fn connect(addr: SocketAddr, source: Ipv4Addr) -> std::io::Result<TcpStrea
 struct Client {
     socket: Socket,
     inbox: Inbox,
-    /// The number of the next publication.
+    /// The number of the publication that must come next.
     next: u64,
     replies_owed: usize,
     shared: Rc<Shared>,
@@ -295,7 +296,7 @@ impl Client {
         Ok(())
     }
 
-    /// Handles what came; tells how many pings are to be answered.
+    /// Handles received bytes. Returns how many pings to answer.
     fn take(&mut self, bytes: &[u8]) -> Result<u32, String> {
         let now = now_micros();
         let empty = Inbox::new(self.inbox.format());
@@ -347,7 +348,7 @@ impl Client {
             lock(&self.shared.tally.epoch).get_or_insert_with(|| epoch.to_owned());
         }
         if matches!(self.shared.greeting, Greeting::Resume { .. }) && subscribed["recovered"] != true {
-            return Err("a client that came back was told that its position is lost".to_owned());
+            return Err("a client reconnected and did not recover".to_owned());
         }
         for publication in subscribed["publications"].as_array().into_iter().flatten() {
             let data = publication["data"].as_str().unwrap_or_default();
@@ -358,7 +359,7 @@ impl Client {
     }
 }
 
-/// With what the results of connect and subscribe begin in a Protobuf reply, behind the id.
+/// The byte behind the id in a Protobuf reply: the result of connect, or of subscribe.
 const BINARY_RESULTS: [u8; 2] = [5 << 3 | 2, 6 << 3 | 2];
 
 impl Client {
@@ -377,7 +378,7 @@ fn cannot_write(error: SocketError) -> String {
     format!("cannot write: {error}")
 }
 
-/// Waits for something that must happen.
+/// Waits for a condition, at most [`DEADLINE`].
 pub(super) async fn until(
     what: &str,
     mut condition: impl AsyncFnMut() -> Result<bool, CommandError>,
@@ -403,7 +404,7 @@ mod tests {
     use super::super::client;
     use super::*;
 
-    /// A server whose one client connects and subscribes, gets these numbers, and then is waited for until it is gone.
+    /// A server for one client. It answers connect and subscribe, sends these numbers, and waits until the client is gone.
     fn server(format: Format, numbers: &'static [u64]) -> (SocketAddr, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
@@ -436,7 +437,7 @@ mod tests {
         (addr, thread)
     }
 
-    /// What a client makes of these numbers when three are due.
+    /// The result for a client that must get three publications and gets these numbers.
     async fn outcome(format: Format, numbers: &'static [u64]) -> Result<(), String> {
         let (addr, thread) = server(format, numbers);
         let swarm = Swarm::start(addr, 1, Greeting::Subscribe { channel: "bench", format }).unwrap();
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_lost_doubled_or_out_of_order_fails() {
+    async fn a_lost_doubled_or_misplaced_publication_fails_the_run() {
         let cases: [(&[u64], &str); 3] = [
             (&[1, 3], "got publication 3 when 2 was due"),
             (&[1, 1, 2], "got publication 1 when 2 was due"),

@@ -1,4 +1,4 @@
-//! So many tasks, each asking, waiting for the answer, and asking again.
+//! The load of one client: tasks that send a request, wait for the answer, and send the next one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -9,30 +9,30 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::process::Usage;
-use crate::statistic::quantile;
+use crate::statistic::quantile_of_sorted;
 
-/// Long enough that none of a healthy server's answers is late.
+/// How long an answer may take. A healthy server is always faster.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asked, but not measured.
+/// Time of sending before the measurement begins.
 pub(super) const WARM_UP: Duration = Duration::from_millis(500);
 
-/// A client with its one request.
+/// A client with the request that it repeats.
 pub(super) trait Ask: Clone + Send + Sync + 'static {
-    /// Whether the right answer came.
+    /// Sends the request. Returns whether the right answer came.
     fn ask(&self) -> impl Future<Output = bool> + Send;
 }
 
-/// What a client did.
+/// The result of a client.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    /// Right answers a second.
+    /// Right answers per second.
     pub(super) rate: f64,
-    /// Wrong answers and none.
+    /// Wrong answers, and requests without an answer.
     pub(super) errors: u64,
-    /// Requests of the warm-up too.
+    /// Requests, those of the warm-up included.
     pub(super) asked: u64,
-    /// Processor time per request: the client's, nginx's.
+    /// CPU time per request: of the client, and of nginx.
     pub(super) client_micros: f64,
     pub(super) server_micros: f64,
     /// Sorted; seconds.
@@ -40,13 +40,11 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// The time that the share of the requests did not exceed.
     pub(super) fn latency_millis(&self, share: f64) -> f64 {
-        let rank = (self.latencies.len() as f64 * share).ceil() as usize;
-        self.latencies.get(rank.saturating_sub(1)).copied().unwrap_or(0.0) * 1e3
+        quantile_of_sorted(&self.latencies, share) * 1e3
     }
 
-    /// The sum of what the askers noted during a window.
+    /// Adds up the notes of all tasks.
     pub(super) fn sum(notes: Vec<Notes>, window: &Window) -> Self {
         let mut load = Self::default();
         for notes in notes {
@@ -57,12 +55,12 @@ impl Load {
         let answers = load.latencies.len() as f64;
         load.rate = answers / window.elapsed.as_secs_f64();
         load.client_micros = window.cpu.as_secs_f64() * 1e6 / answers.max(1.0);
-        quantile(&mut load.latencies, 1.0); // Sorts.
+        load.latencies.sort_by(f64::total_cmp);
         load
     }
 }
 
-/// What one asker noted.
+/// The notes of one task.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     errors: u64,
@@ -70,7 +68,7 @@ pub(super) struct Notes {
     latencies: Vec<f64>,
 }
 
-/// Where a measurement is; shared by the askers.
+/// The phase of a measurement, which all tasks share: warm-up, measuring, end.
 #[derive(Debug, Default)]
 pub(super) struct Phase(AtomicU8);
 
@@ -82,7 +80,7 @@ impl Phase {
         self.0.load(Relaxed) == Self::END
     }
 
-    /// Takes an answer down.
+    /// Notes an answer.
     pub(super) fn note(&self, notes: &mut Notes, began: Instant, is_right: bool) {
         notes.asked += 1;
         notes.errors += u64::from(!is_right);
@@ -92,7 +90,7 @@ impl Phase {
     }
 }
 
-/// How long was measured, and what this process used.
+/// How long the measurement took, and how much CPU time this process used in it.
 #[derive(Debug)]
 pub(super) struct Window {
     elapsed: Duration,
@@ -100,7 +98,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Lets the askers warm up, measures, and ends them, whatever fails.
+    /// Waits for the warm-up and the measurement, then ends the tasks, also after an error.
     pub(super) async fn open(phase: &Phase, seconds: u32) -> Result<Self, CommandError> {
         sleep(WARM_UP).await;
         phase.0.store(Phase::MEASURE, Relaxed);
@@ -111,7 +109,7 @@ impl Window {
     }
 }
 
-/// Measures a client in this runtime.
+/// Measures a client on this runtime.
 pub(super) async fn drive(asker: impl Ask, concurrency: u32, seconds: u32) -> Result<Load, CommandError> {
     let phase = Arc::new(Phase::default());
     let mut tasks = JoinSet::new();
@@ -135,7 +133,7 @@ pub(super) async fn drive(asker: impl Ask, concurrency: u32, seconds: u32) -> Re
 mod tests {
     use super::*;
 
-    /// Every tenth answer is wrong.
+    /// A client that gets a wrong answer every tenth time.
     #[derive(Clone, Default)]
     struct Sloppy(Arc<std::sync::atomic::AtomicU64>);
 

@@ -1,30 +1,31 @@
-//! nginx with one worker, a configuration and a folder of its own, and one answer.
+//! nginx with one worker, its own configuration and folder, and one answer.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::time::{Instant, sleep};
 
-/// What it answers.
+use crate::process::KillOnDrop;
+
+/// The body of every answer.
 pub(super) const BODY: &str = "Gooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooal!";
-/// Until it takes connections.
+/// How long nginx may take to accept connections.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A running one; dropped, it is killed and its folder removed.
+/// A running nginx. Its folder is removed when this is dropped.
 pub(super) struct Nginx {
-    child: Child,
+    child: KillOnDrop,
     url: String,
-    /// As it calls itself.
     pub(super) version: String,
     _folder: TempDir,
 }
 
 impl Nginx {
-    /// Starts one on a free port, on the cores of this process.
+    /// Starts nginx on a free port, on the cores of this process.
     pub(super) async fn start() -> Result<Self, CommandError> {
         let version = Command::new("nginx").arg("-v").output();
         let version =
@@ -45,7 +46,8 @@ impl Nginx {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| failed_by("cannot start nginx", &error))?;
-        let mut nginx = Self { child, url: format!("http://127.0.0.1:{port}/goal"), version, _folder: folder };
+        let mut nginx =
+            Self { child: KillOnDrop(child), url: format!("http://127.0.0.1:{port}/goal"), version, _folder: folder };
         nginx.wait(port).await?;
         Ok(nginx)
     }
@@ -54,39 +56,31 @@ impl Nginx {
         let began = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             let log = || fs::read_to_string(self._folder.path().join("error.log")).unwrap_or_default();
-            if let Some(status) = self.child.try_wait()? {
-                return Err(failed(format!("nginx ended by itself ({status}): {}", log().trim())));
+            if let Some(status) = self.child.0.try_wait()? {
+                return Err(failed(format!("nginx ended too early ({status}): {}", log().trim())));
             }
             if began.elapsed() > START_TIMEOUT {
-                return Err(failed(format!("nginx takes no connections: {}", log().trim())));
+                return Err(failed(format!("nginx does not accept connections: {}", log().trim())));
             }
             sleep(Duration::from_millis(5)).await;
         }
         Ok(())
     }
 
-    /// Of its one answer.
+    /// The address of the one answer.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Processor time it has used, in the kernel too; it has one thread.
+    /// CPU time that nginx has used, kernel included. It has one thread.
     pub(super) fn cpu(&self) -> Result<Duration, CommandError> {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.child.id()))?;
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.child.0.id()))?;
         let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
-        nanos.map(Duration::from_nanos).ok_or_else(|| failed("no processor time in /proc/PID/schedstat"))
+        nanos.map(Duration::from_nanos).ok_or_else(|| failed("no CPU time in /proc/PID/schedstat"))
     }
 }
 
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        // It may have ended already; there is nothing to do about a process that cannot be killed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Paths are in its own folder; connections live as long as the benchmark.
+/// All paths are in nginx's folder. Connections stay open until the benchmark ends.
 fn configuration(port: u16) -> String {
     let folders =
         ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("    {name}_temp_path {name};\n"));

@@ -1,4 +1,4 @@
-//! Clients of others, as their users would set them up: one for all tasks, connections kept.
+//! Other HTTP clients, set up as their users would do it: one client for all tasks, connections are kept.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::load::{Ask, Load, Notes, Phase, TIMEOUT, Window};
 use super::nginx::BODY;
 
-/// Threads of a client that blocks; more only wait for each other on one core.
+/// Threads of a blocking client. More threads would only wait for each other on one core.
 const THREAD_COUNT_MAX: u32 = 256;
 
 #[derive(Clone)]
@@ -68,7 +68,7 @@ impl Ask for HyperUtil {
     }
 }
 
-/// ureq blocks, so each request in flight needs a thread, of which there are no more than are of use.
+/// ureq blocks, so each request in flight needs a thread. There are at most [`THREAD_COUNT_MAX`].
 pub(super) async fn ureq(url: &str, concurrency: u32, seconds: u32) -> Result<Load, CommandError> {
     let count = concurrency.min(THREAD_COUNT_MAX);
     let config = ureq::Agent::config_builder()
@@ -94,7 +94,7 @@ pub(super) async fn ureq(url: &str, concurrency: u32, seconds: u32) -> Result<Lo
         .collect();
     let window = Window::open(&phase, seconds).await;
     let notes = tokio::task::spawn_blocking(|| {
-        threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("a client does not panic")).collect()
     });
-    Ok(Load::sum(notes.await.expect("joining does not panic"), &window?))
+    Ok(Load::sum(notes.await.expect("waiting does not panic"), &window?))
 }

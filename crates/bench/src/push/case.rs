@@ -1,25 +1,25 @@
-//! How the provider behaves in one measurement, and what that allows at best.
+//! The cases: how the provider behaves in a measurement, and the rate that this allows at best.
 
 use std::fmt;
 
-/// The flow windows of the matrix: what HTTP/2 begins with, and what stands in nobody's way.
+/// Flow windows: HTTP/2's initial one, and one that is never the limit.
 const NARROW: u32 = 64 << 10;
 const WIDE: u32 = 8 << 20;
-/// Where the provider is slow, so many seconds' worth of devices are enough: the first and the last round trip, in
-/// which not all streams are used, are then a few hundredths of the whole.
+/// Seconds that an event takes with a slow provider. Then the first and the last round trip, in which not all streams
+/// are used, are a few hundredths of the whole.
 const SLOW_SECONDS: f64 = 5.0;
-/// More devices a second than this are not reckoned with, whatever the streams allow.
+/// An upper limit for the assumed rate, in devices per second, whatever the streams allow.
 const RATE_MAX: f64 = 150_000.0;
 
-/// How the provider behaves, and how many connections there are to it.
+/// How the provider behaves, and the number of connections to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) round_trip_ms: u32,
     pub(super) streams: u32,
     pub(super) connections: u32,
-    /// What may be on its way on one connection before the provider has taken it.
+    /// Bytes that may be in flight on one connection before the provider acknowledges them.
     pub(super) window_bytes: u32,
-    /// Whether other senders are measured as well.
+    /// Whether other senders are measured too.
     pub(super) with_peers: bool,
 }
 
@@ -27,13 +27,13 @@ const fn case(round_trip_ms: u32, connections: u32, streams: u32) -> Case {
     Case { round_trip_ms, streams, connections, window_bytes: WIDE, with_peers: false }
 }
 
-/// Without a round trip two connections, the server's default.
+/// No round trip; two connections, the server's default.
 pub(super) const NEAR: Case = Case { with_peers: true, ..case(0, 2, 1000) };
 
-/// The one that the goal of the model is stated for.
+/// The case for which the goal of the model is stated.
 pub(super) const FAR: Case = Case { with_peers: true, ..case(100, 13, 1000) };
 
-/// What is measured unless everything is asked for: each thing that can be the limit is, once.
+/// The cases without `--full`: everything that can be the limit is the limit in one of them.
 const SELECTION: [Case; 6] = [
     NEAR,
     case(0, 2, 100),
@@ -43,21 +43,21 @@ const SELECTION: [Case; 6] = [
     Case { window_bytes: NARROW, ..case(150, 10, 1000) },
 ];
 
-/// Pushy's server has no round trip and windows of its own.
+/// Cases of Pushy's server, which has no round trip and its own windows.
 const OF_PUSHY: [Case; 2] = [NEAR, Case { with_peers: true, ..case(0, 2, 100) }];
 
-/// What to measure against the simulator.
+/// The cases against the simulator.
 pub(super) fn of_simulator(full: bool) -> Vec<Case> {
     if full { matrix() } else { SELECTION.to_vec() }
 }
 
-/// What to measure against Pushy's server.
+/// The cases against Pushy's server.
 pub(super) fn of_pushy(full: bool) -> Vec<Case> {
     let more = full.then_some(Case { with_peers: true, ..case(0, 2, 500) });
     OF_PUSHY.into_iter().chain(more).collect()
 }
 
-/// Every round trip with every stream limit and window; peers where the window does not matter.
+/// Every combination of round trip, stream limit and window. Other senders are measured if the window does not matter.
 fn matrix() -> Vec<Case> {
     let mut cases = Vec::new();
     for round_trip_ms in [0, 50, 100, 150] {
@@ -73,20 +73,19 @@ fn matrix() -> Vec<Case> {
 }
 
 impl Case {
-    /// Notifications a second that streams and windows allow, however fast the two sides are; `None` without a round
-    /// trip.
+    /// Notifications per second that streams and windows allow, however fast both sides are; `None` without a round trip.
     pub(super) fn model_rate(self, payload_bytes: f64) -> Option<f64> {
         let in_flight = f64::from(self.streams).min(f64::from(self.window_bytes) / payload_bytes);
         let per_second = in_flight * f64::from(self.connections) * 1e3;
         (self.round_trip_ms > 0).then(|| per_second / f64::from(self.round_trip_ms))
     }
 
-    /// Devices to tell: as many as `wanted`, or what the provider can take in some seconds.
+    /// Size of the audience: `wanted`, or what a slow provider can take in [`SLOW_SECONDS`].
     pub(super) fn device_count(self, wanted: u32, payload_bytes: f64) -> u32 {
         self.model_rate(payload_bytes).map_or(wanted, |rate| (rate.min(RATE_MAX) * SLOW_SECONDS) as u32)
     }
 
-    /// Requests that may be in flight at a time.
+    /// Requests that may be in flight at the same time.
     pub(super) fn stream_count(self) -> u32 {
         self.connections * self.streams
     }
@@ -113,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_provider_is_given_seconds_and_a_fast_one_what_was_asked_for() {
+    fn a_slow_provider_gets_an_audience_for_five_seconds() {
         assert_eq!((NEAR.device_count(1234, 200.0), FAR.device_count(1234, 200.0)), (1234, 650_000));
         assert_eq!(Case { round_trip_ms: 1, ..FAR }.device_count(1, 200.0), 750_000);
     }
 
     #[test]
-    fn the_whole_matrix_is_the_issues_and_holds_the_goals_cases() {
+    fn the_matrix_has_all_combinations_and_the_cases_with_goals() {
         let matrix = of_simulator(true);
         assert_eq!(matrix.len(), 4 * 3 * 2);
         assert!(matrix.contains(&NEAR) && matrix.contains(&FAR));

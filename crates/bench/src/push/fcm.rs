@@ -1,12 +1,13 @@
-//! A goal to Android devices: how near its end comes to what Google's quota allows.
+//! A goal to Android devices: how close the time for all of them comes to what Google's quota allows.
 //!
-//! Two measures. In *virtual time* the quota's pacing alone ([`Quota`]) sends 60 000 notifications after ten quiet
-//! minutes, asked every 10 ms as a gateway asks it. In *real time* a whole server with its defaults sends them to a
-//! simulated FCM in a process of its own, which is [`ROUND_TRIP_MS`] away, allows 100 streams per connection and has the
-//! same quota: first an event right after the server's start, then one after each of some quiet times of 10 s.
+//! Two measurements. In *virtual time*, only the quota's pacing ([`Quota`]) sends 60 000 notifications after ten quiet
+//! minutes; it is asked every 10 ms, as a gateway asks it. In *real time*, a whole server with its defaults sends them to
+//! a simulated FCM in another process. That FCM has a round trip of [`ROUND_TRIP_MS`], allows 100 streams per
+//! connection, and has the same quota. The first event comes right after the server's start, the others after 10 quiet
+//! seconds each.
 //!
-//! What the quota allows: the number of devices by the quota per second. 99 % are to be answered within 1.2 times of
-//! that. The server's preview is asked before each event, and is shown beside.
+//! The quota allows the number of devices divided by the quota per second. 99 % must be answered within 1.2 times that.
+//! The server's preview is requested before each event, and its estimate is shown too.
 
 use std::fs;
 use std::path::Path;
@@ -15,33 +16,32 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidings_push::pacing::Quota;
 use tidings_sender::TimeTo;
-use tidings_server::command_error::{CommandError, failed, failed_by};
+use tidings_server::command_error::{CommandError, failed_by};
 use tidings_simulator::{Faults, FcmConfig, FcmReason, FcmSimulator, LedgerSummary};
 use tidings_types::{EventPriority, Platform, Timestamp};
 use tokio::time::sleep;
 
-use super::cores::Sides;
 use super::job::{self, Door};
 use super::provider::check_summary;
 use super::setup::{self, APP, Folder};
 use crate::args::PeerRole;
 use crate::peer::{self, Peer};
-use crate::report::progress;
-use crate::report::{Goal, Report};
+use crate::process::Cores;
+use crate::report::{Goal, Report, column, progress};
 use tidings_server::Server;
 
-/// Devices of the goal.
+/// Audience of the goal.
 const AUDIENCE: u32 = 60_000;
 /// Google's default, and the server's.
 const QUOTA_PER_MINUTE: u32 = 600_000;
-/// About what was measured to FCM.
+/// About the round trip that was measured to FCM.
 const ROUND_TRIP_MS: u64 = 70;
-/// Before the goal: in virtual and in real time.
+/// Quiet time before the goal: in virtual and in real time.
 const QUIET_VIRTUAL: Duration = Duration::from_secs(600);
 const QUIET_REAL: Duration = Duration::from_secs(10);
-/// How often a gateway asks a quota that is spent.
+/// How often a gateway asks a spent quota.
 const ASK: Duration = Duration::from_millis(10);
-/// Of what the quota allows.
+/// The time for 99 %, as a multiple of what the quota allows.
 const GOAL: f64 = 1.2;
 
 /// How to reach the simulator.
@@ -52,11 +52,11 @@ struct Greeting {
     account: String,
 }
 
-/// The one command: say what you have seen, with a [`LedgerSummary`].
+/// The one command. The answer is a [`LedgerSummary`].
 #[derive(Serialize, Deserialize)]
 struct Ask {}
 
-/// Simulates until our input ends. Blocks: the simulator has a thread of its own.
+/// Simulates until standard input ends. Blocks: the simulator has a thread of its own.
 pub(in super::super) fn serve() -> Result<(), CommandError> {
     let faults = Faults { round_trip_ms: ROUND_TRIP_MS, quota_count: QUOTA_PER_MINUTE.into(), ..Faults::default() };
     let simulator = FcmSimulator::start(FcmConfig { faults, ..FcmConfig::default() })
@@ -69,8 +69,8 @@ pub(in super::super) fn serve() -> Result<(), CommandError> {
     peer::follow(|Ask {}| peer::answer(simulator.ledger().summary()))
 }
 
-/// Measures both, the event after a quiet time `runs` times.
-pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &mut Report) -> Result<(), CommandError> {
+/// Runs both measurements. The event after a quiet time is repeated `runs` times.
+pub(super) async fn run(runs: u32, cores: &Cores, dir: Option<&Path>, report: &mut Report) -> Result<(), CommandError> {
     let [half, nearly, all] = virtual_seconds();
     let name = format!("fcm: {AUDIENCE} devices, virtual time");
     report.measure(format!("{name}: 50 % sent"), "s", vec![half]);
@@ -80,7 +80,7 @@ pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &m
 
     let folder = Folder::make(dir)?;
     setup::import(&folder, &[AUDIENCE], Platform::Android).await?;
-    let (mut peer, greeting) = sides.start_provider(|| Peer::start::<Greeting>(PeerRole::Fcm, sides.provider[0]))?;
+    let (mut peer, greeting) = Peer::start::<Greeting>(PeerRole::Fcm, &cores.load[..1])?;
     let server = start(&folder, &greeting).await?;
     let mut goals = Goals { door: Door::of(&server), server: &server, peer: &mut peer, count: 0 };
     progress("fcm: after the start");
@@ -95,19 +95,19 @@ pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &m
     tell(&format!("fcm: {AUDIENCE} devices, after the start"), &[first], report);
     tell(&format!("fcm: {AUDIENCE} devices, after {} s", QUIET_REAL.as_secs()), &quiet, report);
     report.note(format!(
-        "fcm: {ROUND_TRIP_MS} ms away, 100 streams per connection, a quota of {QUOTA_PER_MINUTE} a minute, which allows \
-         {AUDIENCE} in {} s. In virtual time only the pacing is measured, after ten quiet minutes.",
+        "fcm: a round trip of {ROUND_TRIP_MS} ms, 100 streams per connection, and a quota of {QUOTA_PER_MINUTE} a minute, \
+         which allows {AUDIENCE} in {} s. In virtual time only the pacing is measured, after ten quiet minutes.",
         allowed(1.0)
     ));
     Ok(())
 }
 
-/// Seconds that the quota alone makes this part of the devices take.
+/// Seconds that the quota needs for this part of the devices.
 fn allowed(part: f64) -> f64 {
     part * f64::from(AUDIENCE) * 60.0 / f64::from(QUOTA_PER_MINUTE)
 }
 
-/// Seconds until 50 %, 99 % and all were sent by the pacing alone, after ten minutes in which nothing was.
+/// Seconds until the pacing alone has sent 50 %, 99 % and all, after ten quiet minutes.
 fn virtual_seconds() -> [f64; 3] {
     let start = Timestamp(1_800_000_000_000);
     let mut quota = Quota::new(QUOTA_PER_MINUTE, Duration::ZERO, start);
@@ -124,7 +124,7 @@ fn virtual_seconds() -> [f64; 3] {
     })
 }
 
-/// The server with its defaults, and this one provider.
+/// Starts a server with its defaults and this one provider.
 async fn start(folder: &Folder, greeting: &Greeting) -> Result<Server, CommandError> {
     fs::write(folder.path("ca.pem"), &greeting.ca_pem)?;
     fs::write(folder.path("account.json"), &greeting.account)?;
@@ -146,29 +146,28 @@ struct Goals<'a> {
     count: u32,
 }
 
-/// What came of one goal.
+/// The result of one goal.
 struct Sample {
     time_to: TimeTo,
-    /// Seconds, by the preview.
+    /// The preview's estimate in seconds.
     forecast: f64,
 }
 
 impl Goals<'_> {
-    /// Tells all devices, and checks in the ledger that each got it once.
+    /// Posts an event to all devices, and checks in the ledger that each got it once.
     async fn tell(&mut self) -> Result<Sample, CommandError> {
         self.count += 1;
         let before: LedgerSummary<FcmReason> = self.peer.ask(Ask {})?;
         let forecast = self.door.forecast(AUDIENCE).await?;
         let position = self.door.post(&format!("fcm-{}", self.count), AUDIENCE, EventPriority::High).await?;
-        let job = job::finished(self.server, position, AUDIENCE).await?;
+        let time_to = job::finished(self.server, position, AUDIENCE).await?;
         check_summary(&before, &self.peer.ask(Ask {})?, AUDIENCE.into())?;
-        let time_to = job.time_to.ok_or_else(|| failed("the job's report has no times"))?;
         Ok(Sample { time_to, forecast })
     }
 }
 
 fn tell(name: &str, samples: &[Sample], report: &mut Report) {
-    let column = |field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
+    let column = |field: fn(&Sample) -> f64| column(samples, field);
     let nearly = column(|sample| sample.time_to.p99.as_secs_f64());
     let ratios = nearly.iter().map(|seconds| seconds / allowed(0.99)).collect();
     report.measure(format!("{name}: 50 % answered"), "s", column(|sample| sample.time_to.p50.as_secs_f64()));
@@ -183,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_ten_quiet_minutes_the_pacing_takes_no_longer_than_the_quota() {
+    fn after_quiet_minutes_the_pacing_is_as_fast_as_the_quota() {
         let [half, nearly, all] = virtual_seconds();
         assert!(half < nearly && nearly < all && all <= allowed(1.0), "{half} s, {nearly} s, {all} s");
     }

@@ -1,9 +1,9 @@
-//! Starting what is written in Java.
+//! Commands for programs in Java.
 
 use std::path::Path;
 use std::process::Command;
 
-/// One of the Java programs that `conformance/peers.sh` built; `None` without it or without Java.
+/// The command for a program that `conformance/peers.sh` has built; `None` if the program or Java is missing.
 pub(super) fn java(folder: &Path, class: &str) -> Option<Command> {
     let (classes, libraries) = (folder.join("java/classes"), folder.join("java/lib"));
     if !classes.join(class).with_extension("class").is_file() || !libraries.is_dir() {

@@ -1,4 +1,4 @@
-//! An event handed to the API over HTTP, and what became of it.
+//! Posts events over HTTP, and waits for their jobs.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
-use tidings_sender::{JobReport, JobState};
+use tidings_sender::{JobState, TimeTo};
 use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_types::{EventPriority, JournalPosition};
 use tokio::time::{Instant, sleep};
@@ -17,26 +17,26 @@ use super::setup::{self, TOPIC};
 use tidings_client::ServerUrl;
 use tidings_server::Server;
 
-/// How long one event may take.
+/// How long an event may take.
 const DEADLINE: Duration = Duration::from_secs(300);
-/// How often a job is looked at: in this process, and in another one.
+/// How often a job is looked at: in this process, and over HTTP.
 const LOOK: Duration = Duration::from_millis(2);
 const ASK: Duration = Duration::from_millis(20);
 
-/// The way into a server.
+/// The API of a server.
 pub(super) struct Door {
     url: ServerUrl,
     key: Option<String>,
 }
 
-/// A job as `GET /v1/jobs/{position}` has it, as much of it as is looked at.
+/// The fields that are read of a job from `GET /v1/jobs/{position}`.
 #[derive(Debug, Deserialize)]
-pub(super) struct ToldJob {
+struct ToldJob {
     state: String,
     audience: u64,
     outcomes: ToldOutcomes,
     #[serde(default)]
-    pub(super) time_to: Option<ToldTimes>,
+    time_to: Option<ToldTimes>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -50,7 +50,7 @@ pub(super) struct ToldTimes {
     pub(super) p100_ms: u64,
 }
 
-/// What `POST /v1/audience/preview` says, as much of it as is looked at.
+/// The fields that are read of an answer of `POST /v1/audience/preview`.
 #[derive(Debug, Deserialize)]
 struct Preview {
     estimate: Vec<PreviewPool>,
@@ -63,17 +63,17 @@ struct PreviewPool {
 }
 
 impl Door {
-    /// Of a server in this process.
+    /// The API of a server in this process.
     pub(super) fn of(server: &Server) -> Self {
         Self { url: ServerUrl::of_listener(server.api_addr()), key: server.api_key().map(str::to_owned) }
     }
 
-    /// Of a server elsewhere.
+    /// The API of a server in another process.
     pub(super) fn at(url: &str, key: String) -> Result<Self, CommandError> {
         Ok(Self { url: ServerUrl::parse(url)?, key: Some(key) })
     }
 
-    /// Tells the first `audience` devices.
+    /// Posts an event to the first `audience` devices.
     pub(super) async fn post(
         &self,
         id: &str,
@@ -97,7 +97,7 @@ impl Door {
         Ok(JournalPosition(accepted.position))
     }
 
-    /// How many seconds it would take to tell the first `audience` devices, by the server's own word.
+    /// The seconds that the server's preview estimates for an event to the first `audience` devices.
     pub(super) async fn forecast(&self, audience: u32) -> Result<f64, CommandError> {
         let event = json!({"topic": TOPIC, "subjects": [setup::subject(audience)]});
         let event = Bytes::from(event.to_string());
@@ -110,8 +110,8 @@ impl Door {
         Ok(minutes.ok_or_else(|| failed("the preview does not say how long it takes"))? * 60.0)
     }
 
-    /// Waits until every one of `count` devices has its outcome, which must be that it was accepted.
-    pub(super) async fn finished(&self, position: JournalPosition, count: u32) -> Result<ToldJob, CommandError> {
+    /// Waits for the end of a job. All `count` devices must be accepted.
+    pub(super) async fn finished(&self, position: JournalPosition, count: u32) -> Result<ToldTimes, CommandError> {
         let (path, began) = (format!("/v1/jobs/{}", position.0), Instant::now());
         while began.elapsed() < DEADLINE {
             let (status, body) = self.url.request(Method::GET, &path, self.key.as_deref(), None).await?;
@@ -125,7 +125,7 @@ impl Door {
                         ("devices in the job's report", job.audience, count),
                         ("accepted by the job's report", job.outcomes.accepted, count),
                     ])?;
-                    return Ok(job);
+                    return job.time_to.ok_or_else(no_times);
                 }
             } else if status != StatusCode::NOT_FOUND {
                 return Err(failed(format!("GET {path}: {status}")));
@@ -140,12 +140,12 @@ fn late() -> CommandError {
     failed(format!("waited {} s until the job was done", DEADLINE.as_secs()))
 }
 
-/// Waits until every one of `count` devices has its outcome, which must be that it was accepted.
-pub(super) async fn finished(
-    server: &Server,
-    position: JournalPosition,
-    count: u32,
-) -> Result<JobReport, CommandError> {
+fn no_times() -> CommandError {
+    failed("the job's report has no times")
+}
+
+/// Waits for the end of a job of this process's server. All `count` devices must be accepted.
+pub(super) async fn finished(server: &Server, position: JournalPosition, count: u32) -> Result<TimeTo, CommandError> {
     let began = Instant::now();
     loop {
         match server.sender().job(position) {
@@ -155,7 +155,7 @@ pub(super) async fn finished(
                     ("accepted by the job's report", job.counts.accepted(), count),
                     ("outcomes in the job's report", job.counts.total(), count),
                 ])?;
-                return Ok(job);
+                return job.time_to.ok_or_else(no_times);
             }
             _ if began.elapsed() > DEADLINE => return Err(late()),
             _ => sleep(LOOK).await,
@@ -163,7 +163,7 @@ pub(super) async fn finished(
     }
 }
 
-/// Waits until so many devices of a running job have their outcome.
+/// Waits until `count` devices of a running job have their outcome.
 pub(super) async fn under_way(server: &Server, position: JournalPosition, count: u64) -> Result<(), CommandError> {
     let began = Instant::now();
     while server.sender().job(position).is_none_or(|job| job.counts.total() < count) {

@@ -1,18 +1,18 @@
-//! The texts of our events, in several languages.
+//! The texts of the events, in several languages.
 
 use serde::Serialize;
 use serde_json::json;
 use tidings_types::DeviceToken;
 
-/// The event's name in what others send for us.
+/// The event's id in the payloads of other senders.
 pub(super) const EVENT: &str = "bench-0-1";
 
-/// What is told.
+/// Parameters of the events.
 pub(super) const TEAM: &str = "Sverige";
 pub(super) const SCORER: &str = "Karl";
 pub(super) const MINUTE: u32 = 90;
 
-/// A language, and how a title in it begins: what the simulator looks for.
+/// A language. The simulator recognises it by the beginning of the title.
 pub(super) struct Language {
     pub(super) locale: &'static str,
     pub(super) title: &'static str,
@@ -27,7 +27,7 @@ pub(super) const LANGUAGES: [Language; 4] = [
     Language { locale: "pt-BR", title: "Gol para ", body: "%{scorer} marca aos %{minute} minutos." },
 ];
 
-/// What a device is shown, and the payload that carries it.
+/// The text of a notification, and the payload with it.
 #[derive(Serialize)]
 pub(super) struct Message {
     pub(super) title: String,
@@ -36,7 +36,7 @@ pub(super) struct Message {
 }
 
 impl Language {
-    /// The text of our events, and our payload with it, for others to send.
+    /// The text of our events, and our payload with it for other senders.
     pub(super) fn message(&self) -> Message {
         let isolated = |text: &str| format!("\u{2068}{text}\u{2069}");
         let title = format!("{}{}!", self.title, isolated(TEAM));
@@ -47,7 +47,7 @@ impl Language {
         Message { title, body, payload: payload.to_string() }
     }
 
-    /// The catalogue of a language, as `msgfmt` would take it.
+    /// The PO catalogue of a language.
     pub(super) fn catalogue(&self) -> String {
         let source = &LANGUAGES[0];
         format!(
@@ -59,7 +59,7 @@ impl Language {
     }
 }
 
-/// The language of a device of ours, from its token; `None` for the tokens h2load uses.
+/// The language of a device, from its token; `None` for h2load's tokens.
 pub(super) fn language_of(token: &DeviceToken) -> Option<&'static Language> {
     LANGUAGES.get(usize::from(*token.as_bytes().first()?))
 }

@@ -1,67 +1,65 @@
-//! A goal beside a newsletter: how long who is told urgently waits while many others are being told without haste.
+//! A goal during a newsletter: how long an urgent event waits while a large, unhurried one is sent.
 //!
-//! A newsletter (priority low) to a million devices runs; again and again comes a goal (priority high) to a thousand of
-//! the same devices, over the same connections. A goal counts when the newsletter was still running at its end; when a
-//! newsletter ends, the next one begins. Before that, the same goals alone. All of it is checked in report and ledger:
-//! each device has every newsletter and every goal once.
+//! A newsletter (priority low) goes to a million devices. Meanwhile goals (priority high) go to a thousand of the same
+//! devices, one after the other, over the same connections. A goal counts if the newsletter is still running when the
+//! goal is done. When a newsletter ends, the next one begins. Before that, the same goals are measured alone. Report and
+//! ledger are checked: each device gets every newsletter and every goal once.
 //!
-//! The time to the first send is that to the first answer less the round trip.
+//! The time to the first send is the time to the first answer minus the round trip.
 
 use std::path::Path;
 use std::time::Duration;
 
-use tidings_sender::JobReport;
+use tidings_sender::TimeTo;
 use tidings_server::command_error::{CommandError, failed};
 use tidings_types::{EventPriority, JournalPosition};
 use tokio::time::sleep;
 
 use super::case::Case;
-use super::cores::Sides;
 use super::job::{Door, finished, is_finished, under_way};
 use super::provider::{Provider, check_ledger};
 use super::setup::{Folder, start_server};
 use crate::args::BenchPushServer;
-use crate::report::{Goal, Report};
-use crate::report::{judge_if, millis, progress};
+use crate::process::Cores;
+use crate::report::{Goal, Report, millis, progress};
 use crate::statistic::quantile;
 use tidings_server::Server;
 
-/// Devices of a goal.
+/// Audience of a goal.
 pub(super) const GOAL_AUDIENCE: u32 = 1000;
-/// A provider that is neither next door nor the limit at once: the newsletter fills it, and a goal finds no free
+/// A provider at a medium distance that is not the limit at once. The newsletter fills it, so a goal finds no free
 /// stream.
 pub(super) const PROVIDER: Case =
     Case { round_trip_ms: 50, streams: 1000, connections: 2, window_bytes: 8 << 20, with_peers: false };
-/// Goals beside the newsletter, and alone.
+/// Goals during the newsletter, and alone.
 const GOAL_COUNT: usize = 100;
 const ALONE_COUNT: usize = 30;
-/// Newsletters that may end before all goals were told: a machine that needs more is too fast for this benchmark.
+/// Newsletters, at most. A machine that needs more is too fast for this benchmark.
 const NEWSLETTER_COUNT_MAX: u32 = 20;
-/// Between two goals.
+/// Pause between two goals.
 const PAUSE: Duration = Duration::from_millis(100);
-/// To the first send of a goal, beside a newsletter; 99 % of goals.
+/// Time to the first send of a goal during a newsletter; 99 % of the goals.
 const GOAL_FIRST_MS: f64 = 300.0;
 
 const BESIDE: &str = "beside a newsletter";
 
-/// What becomes of the goals.
+/// The results of the goals, in milliseconds.
 #[derive(Default)]
 struct Goals {
-    /// To the first answer, and to the last.
+    /// To the first answer.
     first: Vec<f64>,
+    /// To the last answer.
     last: Vec<f64>,
 }
 
 impl Goals {
-    fn add(&mut self, job: &JobReport) -> Result<(), CommandError> {
-        let time_to = job.time_to.ok_or_else(|| failed("the job's report has no times"))?;
+    fn add(&mut self, time_to: TimeTo) {
         self.first.push(millis(time_to.first));
         self.last.push(millis(time_to.p100));
-        Ok(())
     }
 }
 
-/// A server with what was handed to it so far.
+/// A server, and how many events were posted so far.
 struct Post<'a> {
     server: &'a Server,
     door: Door,
@@ -71,18 +69,20 @@ struct Post<'a> {
 }
 
 impl Post<'_> {
-    async fn goal(&mut self) -> Result<JobReport, CommandError> {
+    async fn goal(&mut self) -> Result<TimeTo, CommandError> {
         self.goals += 1;
         let id = format!("goal-{}", self.goals);
         let position = self.door.post(&id, GOAL_AUDIENCE, EventPriority::High).await?;
         finished(self.server, position, GOAL_AUDIENCE).await
     }
 
-    /// Returns when it fills the connections.
+    /// Posts a newsletter. Returns when it fills the connections.
     async fn newsletter(&mut self) -> Result<JournalPosition, CommandError> {
         self.newsletters += 1;
         if self.newsletters > NEWSLETTER_COUNT_MAX {
-            return Err(failed(format!("{NEWSLETTER_COUNT_MAX} newsletters were over before {GOAL_COUNT} goals")));
+            return Err(failed(format!(
+                "{NEWSLETTER_COUNT_MAX} newsletters ended before {GOAL_COUNT} goals were sent"
+            )));
         }
         let id = format!("newsletter-{}", self.newsletters);
         let position = self.door.post(&id, self.audience, EventPriority::Low).await?;
@@ -91,15 +91,15 @@ impl Post<'_> {
     }
 }
 
-/// Measures it with newsletters to so many devices.
+/// Runs the measurement. `audience` is that of the newsletter.
 pub(super) async fn run(
     audience: u32,
-    sides: &Sides,
+    cores: &Cores,
     folder: &Folder,
     peers: &Path,
     report: &mut Report,
 ) -> Result<(), CommandError> {
-    let mut provider = Provider::start(BenchPushServer::Simulator, PROVIDER, sides, &folder.path(""), peers)?;
+    let mut provider = Provider::start(BenchPushServer::Simulator, PROVIDER, cores, &folder.path(""), peers)?;
     let server = start_server(folder, &provider.greeting, PROVIDER).await?;
     let mut post = Post { server: &server, door: Door::of(&server), audience, goals: 0, newsletters: 0 };
     let before = provider.mark()?.ledger;
@@ -107,7 +107,7 @@ pub(super) async fn run(
     progress(format!("newsletter: {ALONE_COUNT} goals alone"));
     let mut alone = Goals::default();
     for _ in 0..ALONE_COUNT {
-        alone.add(&post.goal().await?)?;
+        alone.add(post.goal().await?);
         sleep(PAUSE).await;
     }
     let beside = goals_beside(&mut post).await?;
@@ -129,12 +129,12 @@ async fn goals_beside(post: &mut Post<'_>) -> Result<Goals, CommandError> {
         if goals.first.len() % 20 == 0 {
             progress(format!("newsletter: goal {} of {GOAL_COUNT}", goals.first.len()));
         }
-        let job = post.goal().await?;
+        let time_to = post.goal().await?;
         if is_finished(post.server, newsletter) {
-            finished(post.server, newsletter, post.audience).await?; // Its report is right.
+            finished(post.server, newsletter, post.audience).await?; // Checks its report.
             newsletter = post.newsletter().await?;
         } else {
-            goals.add(&job)?;
+            goals.add(time_to);
             sleep(PAUSE).await;
         }
     }
@@ -151,13 +151,13 @@ fn tell(alone: Goals, beside: Goals, report: &mut Report) {
         report.measure(format!("{name}: first answer"), "ms", goals.first);
         report.measure(format!("{name}: first answer, 99 %"), "ms", vec![first]);
         let first_send = (first - round_trip).max(0.0);
-        let (send, goal) = (format!("{name}: first send, 99 %"), Goal::AtMost(GOAL_FIRST_MS));
-        judge_if(report, what == BESIDE, send, "ms", vec![first_send], goal);
+        let goal = (what == BESIDE).then_some(Goal::AtMost(GOAL_FIRST_MS));
+        report.judge(format!("{name}: first send, 99 %"), "ms", vec![first_send], goal);
         report.measure(format!("{name}: last answer"), "ms", goals.last);
         report.measure(format!("{name}: last answer, 99 %"), "ms", vec![last]);
     }
     report.note(format!(
-        "Goals are to {GOAL_AUDIENCE} devices, {ALONE_COUNT} alone and {GOAL_COUNT} while the newsletter runs; a first \
-         send is a first answer less the round trip."
+        "A goal goes to {GOAL_AUDIENCE} devices; {ALONE_COUNT} are sent alone and {GOAL_COUNT} during the newsletter. The \
+         time to the first send is that to the first answer minus the round trip."
     ));
 }

@@ -1,16 +1,16 @@
-//! Other senders on the same provider in the same run: Pushy's client (Java), apns2 and gorush (Go).
+//! Other senders against the same provider in the same run: Pushy's client (Java), apns2 and gorush (Go).
 //!
-//! Each is a program of `conformance/`, built by `conformance/peers.sh` and started once, so that it stays warm. It
-//! sends what our server sends, to the same devices with the same headers, and says how long that took from the first
-//! request to the last answer; an audience, translations and accounts are not asked of it. Its settings:
+//! Each is a program of `conformance/`, built by `conformance/peers.sh`. It is started once, so that it stays warm. It
+//! sends the same notifications as our server, to the same devices with the same headers, and reports the time from the
+//! first request to the last answer. It does no selection, translation or accounting. Its settings:
 //!
 //! | Peer | Connections | Requests at once | Warm-up |
 //! |---|---|---|---|
-//! | Pushy | as many as we have; one event loop, BoringSSL | twice the streams: it keeps what has none yet | two runs |
-//! | apns2 | one client for each of ours | a tenth of the streams, then all: the faster is measured | these two |
+//! | Pushy | as many as ours; one event loop, BoringSSL | twice the streams: it queues requests without a stream | two runs |
+//! | apns2 | one client for each of ours | a tenth of the streams, then all: the faster one is measured | these two |
 //! | gorush | one client, which opens more as it needs | the same (`ios.max_concurrent_pushes`) | these two |
 //!
-//! A run is of some seconds at the rate that the warm-up had, since a slow peer would take minutes for what we send.
+//! A measured run takes some seconds at the warm-up's rate. A slow peer would take minutes for as much as we send.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,11 +31,11 @@ use super::provider::{Mark, Provider, check, check_ledger};
 use super::setup::{self, Folder};
 use crate::peer::Peer;
 
-/// Devices that peers can send to.
+/// Devices that other senders can send to, at most.
 const DEVICE_COUNT: u32 = 200_000;
-/// How long a measured run takes, about.
+/// About how long a measured run takes.
 const RUN_SECONDS: f64 = 4.0;
-/// A run is of so many devices at least.
+/// Devices of a run, at least.
 const RUN_COUNT_MIN: u32 = 5_000;
 const SECONDS_PER_DAY: u64 = 24 * 3600;
 
@@ -58,7 +58,7 @@ impl Kind {
         }
     }
 
-    /// `None` when it was not built.
+    /// The command; `None` if the program was not built.
     fn program(self, folder: &Path) -> Option<Command> {
         match self {
             Self::Pushy => java(folder, "BenchClient"),
@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// Requests at once: of the one warm-up and of the other.
+    /// Requests at once in the two warm-ups.
     fn concurrency(self, case: Case) -> [u32; 2] {
         let streams = case.stream_count();
         match self {
@@ -78,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// Devices of a warm-up: a virtual machine compiles what has run long enough.
+    /// Devices of a warm-up. A Java virtual machine compiles only code that has run for a while.
     fn warm_up_count(self) -> u32 {
         match self {
             Self::Pushy => 100_000,
@@ -87,27 +87,28 @@ impl Kind {
     }
 }
 
-/// Those that are on this machine.
+/// The senders on this machine, and those that are missing.
 pub(super) struct Peers {
     found: Vec<Foreign>,
     missing: Vec<Kind>,
     folder: PathBuf,
 }
 
-/// A running one.
+/// A running sender.
 pub(super) struct Foreign {
     kind: Kind,
     version: String,
     process: Arc<Mutex<Peer>>,
-    /// How it is measured in this case.
+    /// Requests at once in this case.
     concurrency: u32,
+    /// Devices of a measured run.
     count: u32,
 }
 
-/// What one run of a peer gave.
+/// The result of one run.
 pub(super) struct Load {
     pub(super) rate: f64,
-    /// Processor time per notification: the peer's, the provider's.
+    /// CPU time per notification: the peer's, the provider's.
     pub(super) peer_micros: f64,
     pub(super) provider_micros: f64,
 }
@@ -129,7 +130,7 @@ struct Sent {
     failure: String,
 }
 
-/// What all send alike; the form is that of `conformance/go/peers/load`.
+/// What all senders send, in the form of `conformance/go/peers/load`.
 #[derive(Serialize)]
 struct Work {
     topic: &'static str,
@@ -155,10 +156,10 @@ impl Work {
 }
 
 impl Peers {
-    /// Starts those that are in `peers`; what they send is put into `folder`, where the keys will be.
+    /// Starts the senders in `peers`. Their work is written into `folder`, which will also contain the keys.
     pub(super) fn start(peers: &Path, folder: &Folder) -> Result<Self, CommandError> {
         let SimulatorConfig { key_id, team_id, .. } = SimulatorConfig::<tidings_simulator::Reason>::default();
-        let work = serde_json::to_vec(&Work::new()).expect("work is plain");
+        let work = serde_json::to_vec(&Work::new()).expect("work is plain data");
         fs::write(folder.path("work.json"), work)?;
         let mut all = Self { found: Vec::new(), missing: Vec::new(), folder: peers.to_owned() };
         for kind in Kind::ALL {
@@ -179,15 +180,15 @@ impl Peers {
         self.found.iter_mut().map(|peer| (peer.kind, peer))
     }
 
-    /// What a reader must know: who was there, and how to get who was not.
+    /// Notes for the report: which senders were found, and how to get the missing ones.
     pub(super) fn notes(&self) -> Vec<String> {
         let versions: Vec<_> =
             self.found.iter().map(|it| format!("{} {}", it.kind.name(), it.version.trim_start_matches('v'))).collect();
         let mut notes = Vec::new();
         if !versions.is_empty() {
             notes.push(format!(
-                "Other senders: {}; they only send, warmed up by two runs, the Go programs with a tenth of the streams \
-                 or all of them in use, whichever was faster.",
+                "Other senders: {}. They only send, after two warm-up runs. The Go programs use a tenth of the streams or all \
+                 of them, whichever was faster.",
                 versions.join(", ")
             ));
         }
@@ -199,7 +200,7 @@ impl Peers {
 }
 
 impl Foreign {
-    /// Connects it to the provider of a case and finds out how it is at its best.
+    /// Connects the sender to the provider of a case, and finds its best settings.
     pub(super) async fn prepare(&mut self, case: Case, provider: &mut Provider) -> Result<(), CommandError> {
         let open = json!({"open": {"port": provider.greeting.port, "connections": case.connections}});
         let Opened {} = self.ask(open).await?;
@@ -214,7 +215,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// One measured run; it was prepared.
+    /// One measured run, after [`Foreign::prepare`].
     pub(super) async fn measure(&mut self, run: u32, provider: &mut Provider) -> Result<Load, CommandError> {
         self.send(self.count, self.concurrency, 2 + run, provider).await
     }
@@ -227,7 +228,7 @@ impl Foreign {
         provider: &mut Provider,
     ) -> Result<Load, CommandError> {
         let before = provider.mark()?;
-        // One id for all devices of a run: it is the pair of the two that may come only once.
+        // One id for all devices of a run: only the pair of id and device must be unique.
         let id = Uuid::from_u128(((self.kind as u128) << 64) | (u128::from(run) + 1));
         let sent: Sent = self.ask(json!({"send": {"count": count, "concurrency": concurrency, "id": id}})).await?;
         let after = provider.mark()?;
@@ -251,7 +252,7 @@ impl Foreign {
             .map_err(|error| failed_by(name, &error))
     }
 
-    /// Away from the runtime's threads, which our own server needs.
+    /// On a blocking thread, because our own server needs the runtime's threads.
     async fn ask<T>(&self, command: serde_json::Value) -> Result<T, CommandError>
     where
         T: for<'a> Deserialize<'a> + Send + 'static,
@@ -268,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_stay_within_the_streams_but_for_who_queues_itself() {
+    fn only_pushy_has_more_requests_at_once_than_streams() {
         assert_eq!(Kind::Apns2.concurrency(NEAR), [200, 2000]);
         assert_eq!(Kind::Gorush.concurrency(FAR), [1300, 13_000]);
         assert_eq!(Kind::Gorush.concurrency(Case { streams: 20, connections: 2, ..NEAR }), [40, 40]);
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_not_there_is_said_so() {
+    fn a_missing_peer_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         assert!(Kind::ALL.iter().all(|kind| kind.program(folder.path()).is_none()));
         let peers = Peers { found: Vec::new(), missing: vec![Kind::Gorush], folder: "target/peers".into() };

@@ -1,8 +1,8 @@
-//! What notifications are sent to: our simulator, or Pushy's benchmark server, each in a process on a core of its own.
+//! The provider: our simulator, or Pushy's benchmark server, in a process on cores of its own.
 //!
-//! The simulator checks and notes every request and can be far away; Pushy's server accepts whatever comes, without a
-//! look, so that only the sender's own word tells what arrived. A new one is started for every case, and so are its
-//! certificate and key: what the simulator notes is bounded by what one case sends.
+//! The simulator checks and counts every request, and can simulate a distance. Pushy's server accepts everything
+//! unchecked, so only the sender's report says what arrived. Every case starts a new provider with a new certificate and
+//! key: this bounds the simulator's ledger by what one case sends.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_simulator::LedgerSummary;
 
 use super::case::Case;
-use super::cores::{Sides, write_list};
 use super::java::java;
 use super::simulator::{self, Done, Greeting, Ledger};
 use crate::args::{BenchPushServer, PeerRole};
-use crate::peer::{self, Peer};
+use crate::peer::Peer;
+use crate::process::{Cores, pin_thread};
 
-/// A running one; dropped, it is killed.
+/// A running provider.
 pub(super) struct Provider {
     kind: BenchPushServer,
     process: Peer,
-    /// Where it is and how to get in.
+    /// Address and credentials.
     pub(super) greeting: Greeting,
 }
 
-/// What it has used and, if it looks, seen up to one moment.
+/// What the provider has used and, if it counts, received so far.
 #[derive(Debug)]
 pub(super) struct Mark {
     pub(super) cpu: Duration,
@@ -35,15 +35,15 @@ pub(super) struct Mark {
 }
 
 impl Provider {
-    /// Starts one that behaves as `case` says; `folder` is for its files, `peers` is where Pushy's are.
+    /// Starts a provider that behaves as in `case`. `folder` is for its files; `peers` contains Pushy's program.
     pub(super) fn start(
         kind: BenchPushServer,
         case: Case,
-        sides: &Sides,
+        cores: &Cores,
         folder: &Path,
         peers: &Path,
     ) -> Result<Self, CommandError> {
-        let (mut simulator, mut greeting) = sides.start_provider(|| start_simulator(sides))?;
+        let (mut simulator, mut greeting): (_, Greeting) = Peer::start(PeerRole::Simulator, &cores.load)?;
         let process = match kind {
             BenchPushServer::Simulator => {
                 let (round_trip_ms, window_bytes) = (case.round_trip_ms.into(), case.window_bytes);
@@ -52,8 +52,8 @@ impl Provider {
                 simulator
             }
             BenchPushServer::Pushy => {
-                // Of the simulator only the key is used, which Pushy's server does not look at.
-                let (process, port, ca_pem) = sides.start_provider(|| start_pushy(case, sides, folder, peers))?;
+                // Only the simulator's key is used. Pushy's server does not check it.
+                let (process, port, ca_pem) = start_pushy(case, cores, folder, peers)?;
                 (greeting.port, greeting.ca_pem) = (port, ca_pem);
                 process
             }
@@ -61,7 +61,7 @@ impl Provider {
         Ok(Self { kind, process, greeting })
     }
 
-    /// What it has used and seen up to now. Blocks a moment.
+    /// What the provider has used and received so far. Blocks for a moment.
     pub(super) fn mark(&mut self) -> Result<Mark, CommandError> {
         #[derive(Deserialize)]
         struct Used {
@@ -80,31 +80,28 @@ impl Provider {
     }
 }
 
-fn start_simulator(sides: &Sides) -> Result<(Peer, Greeting), CommandError> {
-    let mut command = peer::command(PeerRole::Simulator, sides.provider[0])?;
-    command.env(simulator::CORES_VARIABLE, write_list(&sides.provider));
-    Peer::run("the simulator", command)
-}
-
-fn start_pushy(case: Case, sides: &Sides, folder: &Path, peers: &Path) -> Result<(Peer, u16, String), CommandError> {
+fn start_pushy(case: Case, cores: &Cores, folder: &Path, peers: &Path) -> Result<(Peer, u16, String), CommandError> {
     #[derive(Deserialize)]
     struct Listening {
         port: u16,
     }
     let own = folder.join("pushy-server");
-    // The one before is gone, and Java's tool adds to what it finds.
+    // An earlier server has ended. Java's tool would add to its files.
     let _ = std::fs::remove_dir_all(&own);
     std::fs::create_dir_all(&own)?;
     let mut command = java(peers, "BenchServer")
         .ok_or_else(|| failed(format!("no Pushy in {}: conformance/peers.sh builds it", peers.display())))?;
-    command.arg(case.streams.to_string()).arg(sides.provider.len().to_string()).arg(&own);
-    let (process, listening): (_, Listening) = Peer::run("Pushy's server", command)?;
+    command.arg(case.streams.to_string()).arg(cores.load.len().to_string()).arg(&own);
+    pin_thread(&cores.load)?; // The process runs on the cores of the thread that starts it.
+    let started = Peer::run("Pushy's server", command);
+    pin_thread(&[cores.server])?;
+    let (process, listening): (_, Listening) = started?;
     let ca_pem = std::fs::read_to_string(own.join("ca.pem"))
         .map_err(|error| failed_by("Pushy's server left no certificate", &error))?;
     Ok((process, listening.port, ca_pem))
 }
 
-/// Each of `count` devices once, in its language; and where it is our own promise, within the streams.
+/// Checks that each of `count` devices got it once, in its language, and optionally that the stream limit was kept.
 pub(super) fn check_ledger(
     before: &Ledger,
     after: &Ledger,
@@ -117,7 +114,7 @@ pub(super) fn check_ledger(
     check(&[("in a wrong language", seen(|ledger| ledger.mistranslated), 0), ("over the stream limit", violations, 0)])
 }
 
-/// Each of `count` devices once.
+/// Checks that each of `count` devices got it once.
 pub(super) fn check_summary<R>(
     before: &LedgerSummary<R>,
     after: &LedgerSummary<R>,
@@ -132,7 +129,7 @@ pub(super) fn check_summary<R>(
     ])
 }
 
-/// What was found must be what was expected.
+/// Checks that each found number is the expected one: name, found, expected.
 pub(super) fn check(checks: &[(&str, u64, u64)]) -> Result<(), CommandError> {
     match checks.iter().find(|(_, found, expected)| found != expected) {
         Some((what, found, expected)) => Err(failed(format!("{found} {what} instead of {expected}"))),
@@ -140,7 +137,7 @@ pub(super) fn check(checks: &[(&str, u64, u64)]) -> Result<(), CommandError> {
     }
 }
 
-/// Bytes of a mean payload between two moments.
+/// Mean bytes of the payloads between two ledgers.
 pub(super) fn payload_bytes(before: &Ledger, after: &Ledger) -> f64 {
     let count = (after.summary.accepted - before.summary.accepted).max(1);
     (after.payload_bytes - before.payload_bytes) as f64 / count as f64
@@ -158,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_in_the_ledger_fails_the_run() {
+    fn every_mistake_in_the_ledger_fails_the_run() {
         let (before, right) = (ledger(5), ledger(12));
         assert!(check_ledger(&before, &right, 7, true).is_ok());
         assert_eq!(payload_bytes(&before, &right), 100.0);
@@ -176,7 +173,7 @@ mod tests {
             change(&mut wrong);
             assert!(check_ledger(&before, &wrong, 7, true).is_err(), "{wrong:?}");
         }
-        assert!(check_ledger(&before, &wrong, 7, false).is_ok(), "the stream limit may be no promise of ours");
+        assert!(check_ledger(&before, &wrong, 7, false).is_ok(), "the stream limit is not always checked");
         let error = check_ledger(&before, &right, 8, true).unwrap_err();
         assert_eq!(error.to_string(), "7 accepted by the provider instead of 8");
     }

@@ -1,4 +1,4 @@
-//! What the measured server finds when it starts: devices, catalogues, the simulator's key, a configuration.
+//! What the measured server needs at its start: devices, catalogues, the simulator's key, a configuration.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use super::simulator::Greeting;
 use crate::folder::temporary;
 use crate::report::progress;
 use crate::store;
-use tidings_config::parse;
+use tidings_config::{parse, toml_text};
 use tidings_server::Server;
 
 pub(super) const TOPIC: &str = "goal";
 pub(super) const APP: &str = "com.example.bench";
 const IMPORT_COUNT: u32 = 10_000;
 
-/// The subject that the first so many devices are subscribed to.
+/// The subject that the first `audience` devices are subscribed to.
 pub(super) fn subject(audience: u32) -> String {
     format!("first:{audience}")
 }
@@ -40,7 +40,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Puts the provider's certificate and our key there, instead of those before.
+    /// Writes the provider's certificate and our key, instead of earlier ones.
     pub(super) fn trust(&self, greeting: &Greeting) -> Result<(), CommandError> {
         fs::write(self.path("ca.pem"), &greeting.ca_pem)?;
         Ok(fs::write(self.path("key.p8"), &greeting.key_pem)?)
@@ -50,8 +50,8 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// The server's configuration, as a file holds it: its defaults, with the provider of a case. Devices are imported as proven, so there is no quarantine; the number of
-    /// connections is the case's, always.
+    /// The server's configuration file: the defaults, with the provider of a case. There is no quarantine, because devices
+    /// are imported as proven. The number of connections is fixed to the case's.
     pub(super) fn config_text(&self, greeting: &Greeting, case: Case) -> String {
         let connections = case.connections;
         format!(
@@ -68,7 +68,7 @@ impl Folder {
         )
     }
 
-    /// All but the provider.
+    /// The configuration without the provider.
     pub(super) fn common_text(&self) -> String {
         let source = &LANGUAGES[0];
         format!(
@@ -84,19 +84,19 @@ impl Folder {
         )
     }
 
-    /// The path of a file in it, as TOML spells it.
+    /// The path of a file in the folder, as TOML spells it.
     pub(super) fn quoted(&self, name: &str) -> String {
-        toml::Value::String(self.path(name).display().to_string()).to_string()
+        toml_text(self.path(name).display())
     }
 }
 
-/// Registers as many devices as the largest of the audiences has; the first so many are subscribed to each one's
+/// Registers as many devices as the largest audience has. For each audience, its first devices are subscribed to its
 /// subject.
 pub(super) async fn import(folder: &Folder, audiences: &[u32], platform: Platform) -> Result<(), CommandError> {
     import_as(folder, audiences, |number| device(platform, number)).await
 }
 
-/// As [`import`], with devices made by `device` of their numbers.
+/// As [`import`]; `device` makes the device with a number.
 pub(super) async fn import_as(
     folder: &Folder,
     audiences: &[u32],
@@ -132,7 +132,7 @@ fn device(platform: Platform, number: u32) -> NewDevice {
     device_with(platform, number, token)
 }
 
-/// The device of this number, with this token.
+/// The device with this number and token.
 pub(super) fn device_with(platform: Platform, number: u32, token: DeviceToken) -> NewDevice {
     let language = number as usize % LANGUAGES.len();
     let id = DeviceId::new(&format!("phone-{number}")).expect("a legal id");
@@ -141,7 +141,7 @@ pub(super) fn device_with(platform: Platform, number: u32, token: DeviceToken) -
     NewDevice { token: Some(token), ..new }
 }
 
-/// As long as APNs has them: the language, the number, and bytes that fill up.
+/// A token of APNs' length: the language, the number, and padding.
 pub(super) fn token(language: u8, number: u32) -> DeviceToken {
     let mut bytes: [u8; 32] = std::array::from_fn(|place| (number >> (place % 4 * 8)) as u8 ^ (37 * place) as u8);
     bytes[0] = language;
@@ -149,13 +149,13 @@ pub(super) fn token(language: u8, number: u32) -> DeviceToken {
     DeviceToken::from(&bytes[..])
 }
 
-/// Starts the server of a case in this process.
+/// Starts a server for a case, in this process.
 pub(super) async fn start_server(folder: &Folder, greeting: &Greeting, case: Case) -> Result<Server, CommandError> {
     folder.trust(greeting)?;
     start_configured(&folder.config_text(greeting, case)).await
 }
 
-/// Starts a server in this process with what a configuration file holds.
+/// Starts a server with this configuration, in this process.
 pub(super) async fn start_configured(text: &str) -> Result<Server, CommandError> {
     let config = parse("bench", text, [])?.config;
     Server::start(config).await.map_err(|error| failed_by("cannot start the server", &error))
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_payload_for_others_is_the_text_in_json() {
+    fn the_payload_of_other_senders_has_the_same_text() {
         let message = LANGUAGES[1].message();
         let payload: serde_json::Value = serde_json::from_str(&message.payload).unwrap();
         assert_eq!(payload["aps"]["alert"]["title"], "Tor für \u{2068}Sverige\u{2069}!");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_takes_configuration_and_catalogues() {
+    fn the_server_accepts_configuration_and_catalogues() {
         // Every catalogue must translate the source text and keep its placeholders.
         for language in &LANGUAGES[1..] {
             let catalogue = tidings_gettext::Catalogue::parse(language.catalogue().as_bytes());
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_tells_its_language() {
+    fn a_token_contains_its_language() {
         let title = |token: &DeviceToken| language_of(token).map(|language| language.title);
         assert_eq!(title(&token(1, 500)), Some("Tor für "));
         assert_eq!(title(&token(0xff, 500)), None);

@@ -1,4 +1,4 @@
-//! Our simulated provider, in a process of its own, with a thread for each of its cores.
+//! Our simulated APNs, in a process of its own with a thread for each of its cores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,16 +7,15 @@ use serde::{Deserialize, Serialize};
 use tidings_server::command_error::{CommandError, failed_by};
 use tidings_simulator::{AcceptedNotification, ApnsSimulator, Faults, LedgerSummary, SimulatorConfig};
 
-use super::cores::{hold_thread, read_list};
 use super::language::language_of;
 use crate::peer;
 use crate::process::Usage;
 
-/// Devices and notifications the ledger keeps; more would be counted, but no longer told apart.
+/// Devices and notifications in the ledger, at most. More would be counted, but not told apart.
 const DEVICE_COUNT_MAX: usize = 20_000_000;
 const NOTIFICATION_COUNT_MAX: usize = 200_000_000;
 
-/// Where it is and how to get in.
+/// Address and credentials.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Greeting {
     pub(super) port: u16,
@@ -38,35 +37,32 @@ impl Greeting {
     }
 }
 
-/// The variable that lists its cores; without it, the one it is held to already.
-pub(super) const CORES_VARIABLE: &str = "TIDINGS_BENCH_PROVIDER_CORES";
-
-/// That it has done what it was told.
+/// The answer to a command without a result.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Done {}
 
-/// What it is told.
+/// A command.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Command {
-    /// Be so far away, allow so many streams and, on new connections, so many bytes on their way. Answer with [`Done`].
+    /// Set the round trip, the stream limit and, on new connections, the flow window. Answered with [`Done`].
     Behave { round_trip_ms: u64, stream_limit: u32, window_bytes: u32 },
-    /// Answer with [`Mark`].
+    /// Answered with [`Mark`].
     Mark,
 }
 
-/// What it has seen and used up to one moment.
+/// What the simulator has received and used so far.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) usage: Usage,
     pub(super) ledger: Ledger,
 }
 
-/// What it has seen up to one moment.
+/// What the simulator has received so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Ledger {
     pub(super) summary: LedgerSummary,
     pub(super) mistranslated: u64,
-    /// Of all that were accepted.
+    /// Of all accepted notifications.
     pub(super) payload_bytes: u64,
 }
 
@@ -76,8 +72,8 @@ struct Seen {
     payload_bytes: AtomicU64,
 }
 
-/// Simulates until our input ends. Blocks: the simulator has threads of its own.
-pub(in super::super) fn serve() -> Result<(), CommandError> {
+/// Simulates until standard input ends. Blocks: the simulator has threads of its own.
+pub(in super::super) fn serve(thread_count: usize) -> Result<(), CommandError> {
     let seen = Arc::new(Seen::default());
     let counted = seen.clone();
     let on_accepted = Arc::new(move |accepted: AcceptedNotification<'_>| {
@@ -87,12 +83,8 @@ pub(in super::super) fn serve() -> Result<(), CommandError> {
             counted.mistranslated.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let cores = std::env::var(CORES_VARIABLE).ok().and_then(|list| read_list(&list)).unwrap_or_default();
-    if !cores.is_empty() {
-        hold_thread(&cores)?; // The simulator's threads are started by this one.
-    }
     let config = SimulatorConfig {
-        thread_count: cores.len().max(1),
+        thread_count,
         device_count_max: DEVICE_COUNT_MAX,
         notification_count_max: NOTIFICATION_COUNT_MAX,
         ..SimulatorConfig::default()
@@ -120,7 +112,7 @@ fn mark(simulator: &ApnsSimulator, seen: &Seen) -> Result<Mark, CommandError> {
     Ok(Mark { usage: Usage::now()?, ledger })
 }
 
-/// Whether the notification's title begins so. The title stands near the payload's beginning, so this is quick.
+/// Whether the title begins with this text. The title is near the payload's beginning, so this is fast.
 fn says(payload: &[u8], title: &str) -> bool {
     const MARKER: &[u8] = br#""title":""#;
     let place = payload.windows(MARKER.len()).position(|window| window == MARKER);

@@ -1,8 +1,9 @@
-//! Browsers: how fast one push service is told, each notification encrypted for its browser.
+//! Browsers: how fast one push service gets notifications, each encrypted for its browser.
 //!
-//! A whole server with its defaults sends to a simulated push service in a process of its own, which is [`ROUND_TRIP_MS`] away
-//! and speaks HTTP/2 with [`STREAM_LIMIT`] streams per connection. The server has one core: selecting, encrypting (an agreement
-//! on P-256 and a key pair for each), TLS and the books share it. The service opens what it gets and checks it, on its own core.
+//! A whole server with its defaults sends to a simulated push service in another process. That service has a round trip
+//! of [`ROUND_TRIP_MS`] and speaks HTTP/2 with [`STREAM_LIMIT`] streams per connection. The server has one core for
+//! selection, encryption (a P-256 key pair and key agreement per notification), TLS and accounting. The service decrypts
+//! and checks every notification on its own core.
 
 use std::fs;
 use std::path::Path;
@@ -10,29 +11,28 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidings_sender::TimeTo;
-use tidings_server::command_error::{CommandError, failed, failed_by};
+use tidings_server::command_error::{CommandError, failed_by};
 use tidings_simulator::{
     Faults, LedgerSummary, PushKeys, PushSubscription, WebPushConfig, WebPushReason, WebPushSimulator,
 };
 use tidings_types::{DeviceToken, EventPriority, Platform};
 
-use super::cores::Sides;
 use super::job::{self, Door};
 use super::provider::check_summary;
 use super::setup::{self, APP, Folder};
 use crate::args::PeerRole;
 use crate::peer::{self, Peer};
-use crate::process::Usage;
-use crate::report::{Goal, Report, progress};
+use crate::process::{Cores, Usage};
+use crate::report::{Goal, Report, column, progress};
 use tidings_server::Server;
 
 const AUDIENCE: u32 = 50_000;
 const ROUND_TRIP_MS: u64 = 50;
-/// What large services allow.
+/// The limit of large services.
 const STREAM_LIMIT: u32 = 100;
 const GOAL_RATE: f64 = 10_000.0;
 
-/// How to reach the simulator, and to send in whose name.
+/// Address of the simulator, and the server's VAPID key.
 #[derive(Serialize, Deserialize)]
 struct Greeting {
     port: u16,
@@ -40,19 +40,19 @@ struct Greeting {
     vapid_key: String,
 }
 
-/// The commands.
+/// A command.
 #[derive(Serialize, Deserialize)]
 enum Ask {
-    /// So many browsers subscribe; the answer is a list of [`PushSubscription`].
+    /// Subscribe so many browsers. The answer is a list of [`PushSubscription`].
     Subscribe(u32),
-    /// Say what you have [`Seen`].
+    /// Answered with [`Seen`].
     Seen,
 }
 
-/// What the simulator has seen, and used.
+/// What the simulator has received and used so far.
 type Seen = (LedgerSummary<WebPushReason>, Usage);
 
-/// Simulates until our input ends. Blocks: the simulator has a thread of its own.
+/// Simulates until standard input ends. Blocks: the simulator has a thread of its own.
 pub(in super::super) fn serve() -> Result<(), CommandError> {
     let faults = Faults { round_trip_ms: ROUND_TRIP_MS, stream_limit: STREAM_LIMIT, ..Faults::default() };
     let simulator = WebPushSimulator::start(WebPushConfig { faults, ..WebPushConfig::default() })
@@ -68,22 +68,21 @@ pub(in super::super) fn serve() -> Result<(), CommandError> {
     })
 }
 
-/// What came of one event.
+/// The result of one event.
 struct Sample {
     time_to: TimeTo,
     server_micros: f64,
     provider_micros: f64,
 }
 
-/// Tells all browsers `runs` times, after one event that warms up.
-pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &mut Report) -> Result<(), CommandError> {
-    let (mut peer, greeting) =
-        sides.start_provider(|| Peer::start::<Greeting>(PeerRole::WebPush, sides.provider[0]))?;
+/// Sends to all browsers `runs` times, after one event that warms up.
+pub(super) async fn run(runs: u32, cores: &Cores, dir: Option<&Path>, report: &mut Report) -> Result<(), CommandError> {
+    let (mut peer, greeting) = Peer::start::<Greeting>(PeerRole::WebPush, &cores.load[..1])?;
     let folder = Folder::make(dir)?;
     let subscriptions: Vec<PushSubscription> = peer.ask(Ask::Subscribe(AUDIENCE))?;
     setup::import_as(&folder, &[AUDIENCE], |number| {
         let PushSubscription { endpoint, keys: PushKeys { p256dh, auth }, .. } = &subscriptions[number as usize];
-        let token = DeviceToken::web_push(endpoint, p256dh, auth).expect("the simulator's are sound");
+        let token = DeviceToken::web_push(endpoint, p256dh, auth).expect("the simulator's subscriptions are valid");
         setup::device_with(Platform::Web, number, token)
     })
     .await?;
@@ -98,7 +97,7 @@ pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &m
     let (LedgerSummary { connections, .. }, _): Seen = peer.ask(Ask::Seen)?;
     server.stop().await;
     let name = format!("web push: {AUDIENCE} browsers of one service, {ROUND_TRIP_MS} ms away");
-    let column = |field: fn(&Sample) -> f64| samples.iter().map(field).collect::<Vec<_>>();
+    let column = |field: fn(&Sample) -> f64| column(&samples, field);
     let rate = |sample: &Sample| f64::from(AUDIENCE) / sample.time_to.p100.as_secs_f64();
     report.judge(format!("{name}: rate"), "/s", column(rate), Goal::AtLeast(GOAL_RATE));
     report.measure(format!("{name}: 50 % answered"), "s", column(|sample| sample.time_to.p50.as_secs_f64()));
@@ -110,24 +109,24 @@ pub(super) async fn run(runs: u32, sides: &Sides, dir: Option<&Path>, report: &m
     Ok(())
 }
 
-/// Tells all browsers, and checks in the ledger that each got it once.
+/// Sends to all browsers, and checks in the ledger that each got it once.
 async fn tell(door: &Door, server: &Server, peer: &mut Peer, run: u32) -> Result<Sample, CommandError> {
     let (seen, of_provider): Seen = peer.ask(Ask::Seen)?;
     let of_server = Usage::now()?;
     let position = door.post(&format!("web-push-{run}"), AUDIENCE, EventPriority::High).await?;
-    let job = job::finished(server, position, AUDIENCE).await?;
+    let time_to = job::finished(server, position, AUDIENCE).await?;
     let (seen_after, of_provider_after): Seen = peer.ask(Ask::Seen)?;
     let server_cpu = Usage::now()?.cpu - of_server.cpu;
     check_summary(&seen, &seen_after, AUDIENCE.into())?;
     let micros = |cpu: Duration| cpu.as_secs_f64() * 1e6 / f64::from(AUDIENCE);
     Ok(Sample {
-        time_to: job.time_to.ok_or_else(|| failed("the job's report has no times"))?,
+        time_to,
         server_micros: micros(server_cpu),
         provider_micros: micros(of_provider_after.cpu - of_provider.cpu),
     })
 }
 
-/// The server with its defaults, and this one service.
+/// Starts a server with its defaults and this one service.
 async fn start(folder: &Folder, greeting: &Greeting) -> Result<Server, CommandError> {
     fs::write(folder.path("ca.pem"), &greeting.ca_pem)?;
     fs::write(folder.path("vapid.key"), &greeting.vapid_key)?;

@@ -1,4 +1,4 @@
-//! Our store with as much as the others have.
+//! Our store with the data of the comparison.
 
 use tidings_server::command_error::CommandError;
 use tokio::time::Instant;
@@ -9,7 +9,7 @@ use crate::audience::{bulk, update};
 use crate::folder::{disk_bytes, temporary};
 use crate::store;
 
-/// Looks for the audiences, too.
+/// Measures our store. Also finds the audiences of the comparison.
 pub(super) async fn measure(task: &mut Task<'_>) -> Result<Found, CommandError> {
     task.progress("ours", "load");
     let folder = temporary(task.dir)?;
@@ -22,19 +22,15 @@ pub(super) async fn measure(task: &mut Task<'_>) -> Result<Found, CommandError> 
     store = store::open(folder.path()).await?;
     bulk::order(&store).await?;
     task.audiences = select::find(task.data, &store, &SIZES);
-    task.audiences.retain(Audience::has_subjects); // As the others ask.
+    task.audiences.retain(Audience::has_subjects); // The other stores are asked by subjects only.
     for audience in &task.audiences {
         audience.check(task.data, &store)?;
         let times = (0..task.runs).map(|_| audience.hand_out(&store));
         found.select_millis.push(times.map(|it| it.map(|it| it.all.as_secs_f64() * 1e3)).collect::<Result<_, _>>()?);
     }
-    let mut first = 0;
-    for _ in 0..task.runs {
-        task.progress("ours", "updates");
-        let updated = update::measure_ours(&store, task.data.device_count, first).await?;
-        first += updated.count;
-        found.updates.push(updated);
-    }
+    let device_count = task.data.device_count;
+    found.updates =
+        task.time_updates("ours", async |first| update::measure_ours(&store, device_count, first).await).await?;
     store.close().await;
     Ok(found)
 }

@@ -1,10 +1,9 @@
-//! PostgreSQL, from Debian's package, started for this in a temporary folder and reached over a Unix socket.
+//! PostgreSQL from Debian's package. It runs in a temporary folder and is reached over a Unix socket.
 //!
-//! It refuses to run as root; then it gets the user `postgres`, or `nobody`.
+//! It refuses to run as root. Then it runs as the user `postgres` or `nobody`.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::hint::black_box;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -22,8 +21,8 @@ use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
-use super::task::{Found, Row, Task, tell_row};
-use crate::audience::select::{Audience, Walk};
+use super::task::{Found, Row, Task};
+use crate::audience::select::Audience;
 use crate::audience::update::{self, Change, Updated};
 use crate::folder::temporary;
 
@@ -40,7 +39,7 @@ const SETTINGS: [&str; 6] = [
     "max_wal_size=8GB",
 ];
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Text handed to `COPY` at a time.
+/// Bytes sent to `COPY` at a time.
 const COPY_BYTES: usize = 1 << 20;
 
 const TABLES: &str = "
@@ -69,35 +68,19 @@ pub(super) async fn measure(task: &Task<'_>) -> Result<Found, CommandError> {
     let disk_bytes: i64 = client.query_one(DISK, &[]).await.map_err(refused)?.get(0);
     let mut found = Found { load_seconds, disk_bytes: disk_bytes as f64, ..Found::default() };
     let statement = client.prepare(SELECT).await.map_err(refused)?;
-    for audience in &task.audiences {
-        task.progress("PostgreSQL", &format!("{} devices", audience.len));
-        let mut walk = Walk::over(task.data, audience);
-        select(&client, &statement, audience, |row| tell_row(&mut walk, task.data, &row)).await.map_err(refused)?;
-        walk.finish()?;
-        let mut millis = Vec::new();
-        for _ in 0..task.runs {
-            let (began, mut count) = (Instant::now(), 0);
-            let selected = select(&client, &statement, audience, |row| {
-                black_box((row.token, row.locale, row.platform));
-                count += 1;
-            });
-            selected.await.map_err(refused)?;
-            millis.push(began.elapsed().as_secs_f64() * 1e3);
-            if count != audience.len {
-                return Err(failed(format!("{count} of {} devices were handed out", audience.len)));
-            }
-        }
-        found.select_millis.push(millis);
-    }
+    let select = async |audience: &Audience, each: &mut dyn FnMut(Row<'_>)| {
+        select(&client, &statement, audience, each).await.map_err(refused)
+    };
+    found.select_millis = task.time_selections("PostgreSQL", select).await?;
     found.updates = measure_updates(task, &mut server).await?;
     Ok(found)
 }
 
 fn refused(error: tokio_postgres::Error) -> CommandError {
-    failed_by("the server", &error)
+    failed_by("PostgreSQL", &error)
 }
 
-/// Two `COPY`s, then the indexes, then what a careful operator does.
+/// Fills the tables with `COPY`, makes the indexes, then does what a careful operator does.
 async fn load(task: &Task<'_>, client: &Client) -> Result<(), tokio_postgres::Error> {
     client.batch_execute(TABLES).await?;
     copy(task, client, "COPY device FROM STDIN", |number, text| {
@@ -139,7 +122,7 @@ async fn select(
     client: &Client,
     statement: &Statement,
     audience: &Audience,
-    mut each: impl FnMut(Row<'_>),
+    each: &mut dyn FnMut(Row<'_>),
 ) -> Result<(), tokio_postgres::Error> {
     let topic = audience.event.topic.as_str();
     let subjects: Vec<&str> = audience.event.subjects.iter().map(|subject| subject.as_str()).collect();
@@ -151,7 +134,7 @@ async fn select(
     Ok(())
 }
 
-/// Each writer has a connection; the server commits together what it can.
+/// Measures updates. Each writer has a connection; the server commits several together if it can.
 async fn measure_updates(task: &Task<'_>, server: &mut Server) -> Result<Vec<Updated>, CommandError> {
     let mut clients = Vec::new();
     for _ in 0..update::WRITER_COUNT {
@@ -160,9 +143,7 @@ async fn measure_updates(task: &Task<'_>, server: &mut Server) -> Result<Vec<Upd
         clients.push((client, statement));
     }
     let clients = Arc::new(clients);
-    let mut updates: Vec<Updated> = Vec::new();
-    for _ in 0..task.runs {
-        task.progress("PostgreSQL", "updates");
+    task.time_updates("PostgreSQL", async |first| {
         let clients = clients.clone();
         let write = move |writer: usize, Change { device, subject }: Change| {
             let clients = clients.clone();
@@ -171,13 +152,12 @@ async fn measure_updates(task: &Task<'_>, server: &mut Server) -> Result<Vec<Upd
                 client.execute(statement, &[&device.as_str(), &subject.as_str()]).await.map_err(refused)
             }
         };
-        let first = updates.iter().map(|it| it.count).sum();
-        updates.push(update::measure(task.data.device_count, first, write).await?);
-    }
-    Ok(updates)
+        update::measure(task.data.device_count, first, write).await
+    })
+    .await
 }
 
-/// A server of our own; dropped, it is stopped and its folder removed.
+/// A running server. Dropping it stops the server and removes its folder.
 struct Server {
     child: Child,
     connections: JoinSet<()>,
@@ -223,7 +203,7 @@ impl Server {
             };
             if self.child.try_wait()?.is_some() || began.elapsed() > START_TIMEOUT {
                 let log = log_end(self.folder.path());
-                return Err(failed_by(&format!("it does not take connections ({log})"), &error));
+                return Err(failed_by(&format!("PostgreSQL does not accept connections ({log})"), &error));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -234,7 +214,7 @@ impl Server {
         config.host_path(self.folder.path()).user("bench").dbname("postgres");
         let (client, connection) = config.connect(NoTls).await?;
         self.connections.spawn(async {
-            let _ = connection.await; // Whoever waits for an answer of it is told.
+            let _ = connection.await; // Each request on it gets the error.
         });
         Ok(client)
     }
@@ -242,7 +222,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A fast shutdown. It may have ended already; there is nothing to do about a process that cannot be told.
+        // A fast shutdown. The server may have ended already.
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
         let _ = self.child.wait();
     }
@@ -252,13 +232,13 @@ fn log_path(folder: &Path) -> PathBuf {
     folder.join("log")
 }
 
-/// The last line of its log.
+/// The last line of the server's log.
 fn log_end(folder: &Path) -> String {
     let text = fs::read(log_path(folder)).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().last().unwrap_or("its log is empty").to_owned()
 }
 
-/// In the path, or where Debian hides it; the newest version.
+/// Finds a program of PostgreSQL in the path, or in Debian's own folder; there the newest version.
 fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if let Some(found) = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file()) {
@@ -271,14 +251,14 @@ fn program(name: &str) -> Option<PathBuf> {
     versions.into_iter().rev().map(|(_, path)| path.join("bin").join(name)).find(|path| path.is_file())
 }
 
-/// User and group to run it as; `None`: ours.
+/// User and group to run PostgreSQL as; `None` for those of this process.
 fn unprivileged_user() -> Result<Option<(u32, u32)>, CommandError> {
     if !geteuid().is_root() {
         return Ok(None);
     }
     let users = fs::read_to_string("/etc/passwd")?;
     let found = ["postgres", "nobody"].iter().find_map(|name| user_of(&users, name));
-    found.map(Some).ok_or_else(|| failed("it refuses to run as root, and there is no user postgres or nobody"))
+    found.map(Some).ok_or_else(|| failed("PostgreSQL refuses to run as root, and there is no user postgres or nobody"))
 }
 
 /// A user's ids in the text of `/etc/passwd`.

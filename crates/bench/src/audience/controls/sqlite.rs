@@ -1,7 +1,6 @@
-//! SQLite in this process.
+//! SQLite, in this process.
 
 use std::fs::File;
-use std::hint::black_box;
 use std::path::Path;
 
 use rusqlite::{Connection, params_from_iter};
@@ -9,8 +8,8 @@ use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::task::{Found, Row, Task, tell_row};
-use crate::audience::select::{Audience, Walk};
+use super::task::{Found, Row, Task};
+use crate::audience::select::Audience;
 use crate::audience::update::{self, Change, Updated};
 use crate::folder::{disk_bytes, temporary};
 
@@ -51,34 +50,12 @@ pub(super) async fn measure(task: &Task<'_>) -> Result<Found, CommandError> {
     let load_seconds = began.elapsed().as_secs_f64();
     let mut found = Found { load_seconds, disk_bytes: disk_bytes(folder.path())? as f64, ..Found::default() };
     let connection = open(&path).map_err(database)?;
-    for audience in &task.audiences {
-        task.progress("SQLite", &format!("{} devices", audience.len));
-        let mut walk = Walk::over(task.data, audience);
-        select(&connection, audience, |row| tell_row(&mut walk, task.data, &row)).map_err(database)?;
-        walk.finish()?;
-        let mut millis = Vec::new();
-        for _ in 0..task.runs {
-            let (began, mut count) = (Instant::now(), 0);
-            select(&connection, audience, |row| {
-                black_box((row.token, row.locale, row.platform));
-                count += 1;
-            })
-            .map_err(database)?;
-            millis.push(began.elapsed().as_secs_f64() * 1e3);
-            if count != audience.len {
-                return Err(failed(format!("{count} of {} devices were handed out", audience.len)));
-            }
-        }
-        found.select_millis.push(millis);
-    }
+    let select = async |audience: &Audience, each: &mut dyn FnMut(Row<'_>)| {
+        select(&connection, audience, each).map_err(database)
+    };
+    found.select_millis = task.time_selections("SQLite", select).await?;
     drop(connection);
-    let mut first = 0;
-    for _ in 0..task.runs {
-        task.progress("SQLite", "updates");
-        let updated = measure_updates(task, &path, first).await?;
-        first += updated.count;
-        found.updates.push(updated);
-    }
+    found.updates = task.time_updates("SQLite", async |first| measure_updates(task, &path, first).await).await?;
     Ok(found)
 }
 
@@ -88,7 +65,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Everything in one transaction without a journal: as fast as it goes.
+/// Writes everything in one transaction without a journal, as fast as SQLite can.
 fn load(task: &Task<'_>, path: &Path) -> rusqlite::Result<()> {
     let connection = Connection::open(path)?;
     connection.execute_batch(TABLES)?;
@@ -105,7 +82,7 @@ fn load(task: &Task<'_>, path: &Path) -> rusqlite::Result<()> {
     connection.execute_batch(INDEXES)
 }
 
-fn select(connection: &Connection, audience: &Audience, mut each: impl FnMut(Row<'_>)) -> rusqlite::Result<()> {
+fn select(connection: &Connection, audience: &Audience, each: &mut dyn FnMut(Row<'_>)) -> rusqlite::Result<()> {
     let event = &audience.event;
     let marks = vec!["?"; event.subjects.len()].join(", ");
     let mut statement = connection.prepare(&format!(
@@ -147,7 +124,7 @@ async fn measure_updates(task: &Task<'_>, path: &Path, first: u64) -> Result<Upd
     updated
 }
 
-/// Writes what waits in one transaction, until nobody can write any more. Blocks.
+/// Commits all waiting updates in one transaction, again and again, until all writers are gone. Blocks.
 fn commit(path: &Path, mut rx: mpsc::Receiver<Waiting>) -> rusqlite::Result<()> {
     let connection = open(path)?;
     let mut update = connection.prepare(UPDATE)?;
@@ -163,7 +140,7 @@ fn commit(path: &Path, mut rx: mpsc::Receiver<Waiting>) -> rusqlite::Result<()> 
         }
         connection.execute_batch("COMMIT")?;
         for (added, count) in done {
-            let _ = added.send(count as u64); // A writer that failed does not wait.
+            let _ = added.send(count as u64); // A writer that has failed does not wait.
         }
     }
     Ok(())
