@@ -1,4 +1,4 @@
-//! How much batching saves: 25 bytes at a time into a pipe and a file, directly under a lock and through a writer.
+//! Measures how much batching saves: 25 bytes at a time into a pipe and a file, directly under a lock and through a writer.
 //!
 //! `cargo run --release --package tidings-batch --example compare`
 
@@ -60,7 +60,7 @@ fn batched(output: Box<dyn Write + Send>, page_bytes: usize) -> io::Result<(Dura
     Ok((begin.elapsed(), writer.counters()))
 }
 
-/// With somebody who reads it as fast as they can.
+/// A pipe with a reader that reads as fast as it can.
 fn pipe() -> io::Result<Box<dyn Write + Send>> {
     let (mut reader, writer) = io::pipe()?;
     std::thread::spawn(move || {

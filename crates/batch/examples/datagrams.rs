@@ -1,4 +1,4 @@
-//! Measurements as datagrams: each packet carries as many lines as fit, and none is cut.
+//! Sends measurements as datagrams. Each packet has as many lines as fit, and no line is split.
 //!
 //! `cargo run --package tidings-batch --example datagrams`
 

@@ -1,4 +1,4 @@
-//! Log lines through a batching writer: many threads log, standard error gets pages.
+//! Writes log lines through a batching writer. Many threads log, and standard error gets pages.
 //!
 //! `cargo run --package tidings-batch --example log_lines 2>/dev/null`
 

@@ -4,72 +4,73 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The largest page there can be; a larger setting is taken as this.
+/// The largest page. A larger setting is reduced to this.
 pub const PAGE_BYTES_MAX: usize = 1 << 30;
 
-/// The most bytes that can wait; a larger setting is taken as this.
+/// The most bytes that can wait. A larger setting is reduced to this.
 pub const BYTES_MAX: usize = u32::MAX as usize;
 
-/// How a writer gathers, and what it does when there is no room.
+/// The settings of a writer.
 #[derive(Debug, Clone)]
 pub struct BatchConfig {
-    /// The sink is given at most this many bytes at once, but for a message that is larger. From 1 to
-    /// [`PAGE_BYTES_MAX`].
+    /// The size of a page, from 1 to [`PAGE_BYTES_MAX`]. The sink gets at most one page at once. A larger message is a page
+    /// of its own.
     pub page_bytes: usize,
-    /// At most this many messages wait, at least 1. One page more may be on its way into the sink.
+    /// The most messages that wait, at least 1. The sink may have one more page.
     pub count_max: usize,
-    /// At most this many bytes of messages wait, up to [`BYTES_MAX`]. A larger message is refused by name.
+    /// The most bytes of messages that wait, up to [`BYTES_MAX`]. A larger message is refused with
+    /// [`WriteError::TooLarge`](crate::WriteError::TooLarge).
     pub bytes_max: usize,
-    /// What happens to a message when one of the two is reached.
+    /// What happens to a message when one of these two limits is reached.
     pub full: Full,
-    /// How long a page that is not full waits for more, counted from when the driver could have taken it. Zero: not at
-    /// all, which is what most want: while the sink is busy, pages fill by themselves.
+    /// How long a page that is not full waits for further messages, from the moment when the driver could take it. Zero is
+    /// right for most uses: pages fill by themselves while the sink is busy.
     pub linger: Duration,
-    /// A page that an asynchronous sink has not taken within this is given up and counts as dropped. A blocking
+    /// A page that an asynchronous sink has not written within this time is dropped. A blocking
     /// [`IoSink`](crate::IoSink) cannot be interrupted.
     pub write_timeout: Duration,
-    /// Writes what tells of losses into the stream; none for silence.
+    /// The text that reports losses in the stream; `None` for no text.
     pub announce: Option<Announce>,
 }
 
-/// What happens to a message for which there is no room.
+/// What happens to a message when there is no room for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// The oldest that wait go, counted as dropped: who reads later sees the newest.
+    /// The oldest waiting messages are dropped. A reader sees the newest messages.
     EvictOldest,
-    /// It goes itself, counted as dropped: who reads later sees how it began.
+    /// The new message is dropped. A reader sees the first messages.
     DropNewest,
-    /// Its producer gets [`WriteError::Full`](crate::WriteError::Full).
+    /// The producer gets [`WriteError::Full`](crate::WriteError::Full).
     Reject,
-    /// Its producer's thread waits for room, but not longer than this; then as `Reject`. Not for asynchronous tasks:
-    /// they use [`write_when_room`](crate::BatchWriter::write_when_room). Both are woken when an eighth of the room is
-    /// free, or as much as there will be: for every page would cost more than the writing.
+    /// The producer's thread waits for room, at most this long; then as `Reject`. Asynchronous tasks must use
+    /// [`write_when_room`](crate::BatchWriter::write_when_room) instead. Waiting producers are woken when an eighth of the
+    /// room is free, or no more room is expected: waking them for every page would cost more than the writing.
     Wait {
         /// The longest a producer waits.
         at_most: Duration,
     },
 }
 
-/// Messages that were accepted, or their producers thought so, and that the sink will never get.
+/// Messages that the sink will never get. Their producers got no error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// How many.
+    /// The number of messages.
     pub count: u64,
     /// The sink failed last time, so the stream may end in the middle of a message.
     pub is_torn: bool,
 }
 
-/// Turns a [`Loss`] into what stands in the stream in place of the messages lost.
+/// Writes the text that replaces lost messages in the stream.
 ///
-/// It is called by the driver, before it writes what follows the loss, and the result is given to the sink as a page of
-/// its own. A text longer than the sink's largest page is not written.
+/// The driver calls it before it writes the messages after the loss. The text is a page of its own. A text longer than the
+/// sink's largest page is not written.
 #[derive(Clone)]
 pub struct Announce(Arc<AnnounceFn>);
 
 type AnnounceFn = dyn Fn(Loss, &mut Vec<u8>) + Send + Sync;
 
 impl Announce {
-    /// `write` appends the text to the empty buffer it is given. If it appends nothing or panics, nothing is written.
+    /// `write` appends the text to an empty buffer. If it appends nothing or panics, nothing is written.
     pub fn new(write: impl Fn(Loss, &mut Vec<u8>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(write))
     }
@@ -95,26 +96,26 @@ impl fmt::Debug for Announce {
     }
 }
 
-/// What went through a writer and what it holds.
+/// The counters of a writer.
 ///
 /// `total == sent + dropped + refused + waiting + in_flight`, at any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Messages handed in.
+    /// All messages that producers have written.
     pub total: u64,
-    /// Messages in pages that the sink has taken without an error.
+    /// Messages in pages that the sink has written without an error.
     pub sent: u64,
-    /// Messages lost: evicted, dropped, in a page the sink failed at, or held when the writer was closed.
+    /// Lost messages: evicted, dropped, in a page at which the sink failed, or held when the writer was closed.
     pub dropped: u64,
-    /// Messages that were not taken and whose producers were told.
+    /// Messages that were refused. Their producers got an error.
     pub refused: u64,
-    /// Of `dropped`: those an announcement in the stream tells of.
+    /// Of `dropped`, those that an announcement in the stream has reported.
     pub announced: u64,
-    /// Pages the sink has taken, announcements not counted.
+    /// Pages that the sink has written, without announcements.
     pub pages: u64,
-    /// Pages and announcements the sink failed at.
+    /// Pages and announcements at which the sink failed.
     pub failures: u64,
-    /// Why it failed last; none as soon as it works again.
+    /// The last error of the sink; `None` when it works again.
     pub failure: Option<std::io::ErrorKind>,
     /// Messages that wait.
     pub waiting: usize,
@@ -122,6 +123,6 @@ pub struct Counters {
     pub in_flight: usize,
     /// Bytes of the messages that wait or are in flight.
     pub bytes: usize,
-    /// Memory of the pages, with room not used and pages kept for later.
+    /// Memory of the pages, including unused room and empty pages for reuse.
     pub memory_bytes: usize,
 }

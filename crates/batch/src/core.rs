@@ -44,20 +44,19 @@ pub(crate) struct Core {
     /// Messages and bytes in `pages`.
     waiting_count: usize,
     waiting_bytes: usize,
-    /// Messages lost before the first of `pages`, still to be announced.
+    /// Messages that were lost before the first of `pages` and are not announced yet.
     lost_before: u64,
-    /// A message found no room since work was last taken: waiting for more makes no sense.
+    /// A message found no room since work was last taken, so a linger is useless.
     is_pressed: bool,
-    /// Up to which message somebody wants to see it gone.
+    /// A flush waits for the messages before this number.
     flush_to: u64,
-    /// Somebody wants to see the losses told of, even if the sink fails just now.
+    /// A flush waits for the announcement of losses, even while the sink fails.
     flushes_loss: bool,
-    /// Why the sink could not do the last piece of work.
+    /// The error of the last piece of work.
     failure: Option<ErrorKind>,
     tally: Tally,
 }
 
-/// What went through.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) total: u64,
@@ -65,18 +64,18 @@ pub(crate) struct Tally {
     pub(crate) dropped: u64,
     pub(crate) refused: u64,
     pub(crate) announced: u64,
-    /// Lost, and there was no text to tell of it.
-    untold: u64,
+    /// Lost messages whose announcement has no text.
+    unannounced: u64,
     pub(crate) pages: u64,
     pub(crate) failures: u64,
-    /// Accepted, whatever became of them: the number of the next message.
+    /// Accepted messages: the number of the next message.
     entered: u64,
 }
 
 #[derive(Debug)]
 struct Limits {
     page_bytes: usize,
-    /// What the sink can take at most, none for any size.
+    /// The sink's largest page; `None` for any size.
     sink_bytes: Option<usize>,
     count_max: usize,
     bytes_max: usize,
@@ -85,32 +84,32 @@ struct Limits {
 
 #[derive(Debug)]
 struct InFlight {
-    /// The number of its first message.
+    /// The number of the first message.
     first: u64,
     count: usize,
     bytes: usize,
     memory_bytes: usize,
 }
 
-/// What is to be done next.
+/// The next piece of work for the driver.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Say that so many were lost, then call [`Core::announced`], [`Core::untold`] or [`Core::fail`].
+    /// Announce the loss, then call [`Core::announced`], [`Core::unannounced`] or [`Core::fail`].
     Announce(Loss),
-    /// Hand it to the sink, then call [`Core::settle`].
+    /// Give the page to the sink, then call [`Core::settle`].
     Page(Page),
 }
 
-/// Why a message was not taken. It is not counted yet: see [`Core::refuse`] and [`Core::lose`].
+/// Why a message was not accepted. It is not counted yet: see [`Core::refuse`] and [`Core::lose`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// No room, and the policy is to say so.
+    /// There is no room, and the policy is not to drop a message.
     Full,
-    /// It never fits: larger than this.
+    /// The message is larger than this, so it never fits.
     TooLarge { bytes_max: usize },
 }
 
-/// A point in the stream that somebody waits for.
+/// The point in the stream that a flush waits for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     entered: u64,
@@ -118,12 +117,12 @@ pub(crate) struct Mark {
     failures: u64,
 }
 
-/// How far a [`Mark`] is.
+/// The progress towards a [`Mark`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     Waiting,
     Done,
-    /// The sink failed since.
+    /// The sink has failed since the mark.
     Failed,
 }
 
@@ -151,7 +150,7 @@ impl Core {
 
     // Producers
 
-    /// Takes a message, as the policy says. An empty one is nothing and changes nothing.
+    /// Accepts, drops or refuses a message, as the policy says. An empty message is ignored.
     pub(crate) fn offer(&mut self, message: &[u8]) -> Result<(), Refusal> {
         let bytes = message.len();
         if bytes == 0 {
@@ -180,14 +179,14 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a message of that size would be taken without anything being lost.
+    /// Whether a message of this size would be accepted without a loss.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.waiting_count < self.limits.count_max
             && bytes <= self.limits.bytes_max.saturating_sub(self.waiting_bytes)
             && self.limits.sink_bytes.is_none_or(|sink_bytes| bytes <= sink_bytes)
     }
 
-    /// Whether there is so much room that it is worth waking those who wait for it, or no reason to expect more soon.
+    /// Whether producers that wait for room should be woken: there is enough room, or no more is expected soon.
     pub(crate) fn is_roomy(&self) -> bool {
         let is_free = |used: usize, max: usize| max.saturating_sub(used) >= (max / ROOM_DIVISOR).max(1);
         let is_room =
@@ -195,13 +194,13 @@ impl Core {
         is_room || !self.is_due()
     }
 
-    /// Counts a message that was not taken, and whose producer was told.
+    /// Counts a refused message. Its producer gets an error.
     pub(crate) fn refuse(&mut self) {
         self.tally.total += 1;
         self.tally.refused += 1;
     }
 
-    /// Counts a message that was not taken, and whose producer does not know.
+    /// Counts a dropped message. Its producer gets no error.
     pub(crate) fn lose(&mut self) {
         self.tally.total += 1;
         self.tally.dropped += 1;
@@ -213,7 +212,7 @@ impl Core {
         }
     }
 
-    /// Counts the last refused message as one that its producer does not know of.
+    /// Counts the last refused message as dropped instead.
     pub(crate) fn lose_refused(&mut self) {
         self.tally.total -= 1;
         self.tally.refused -= 1;
@@ -239,12 +238,12 @@ impl Core {
 
     // The driver
 
-    /// Whether there is anything to do. After a failure an announcement alone is no reason to try again, but for a flush.
+    /// Whether there is anything to do. After a failure, an announcement alone is a reason to try again only for a flush.
     pub(crate) fn has_work(&self) -> bool {
         !self.pages.is_empty() || (self.lost_before > 0 && (self.failure.is_none() || self.flushes_loss))
     }
 
-    /// Whether waiting for more messages would gain nothing: a page is full, or somebody waits for what is there.
+    /// Whether a linger is useless: a page is full, a flush waits, or only an announcement is left.
     pub(crate) fn is_due(&self) -> bool {
         let first_bytes = self.pages.front().map_or(0, Page::len);
         self.pages.len() > 1
@@ -255,12 +254,12 @@ impl Core {
             || (self.pages.is_empty() && self.has_work())
     }
 
-    /// Whether somebody waits for messages that still wait themselves, or for an announcement.
+    /// Whether a flush waits for messages that are not in flight yet, or for an announcement.
     pub(crate) fn is_flushing(&self) -> bool {
         self.flush_to > self.first_waiting() || (self.flushes_loss && self.lost_before > 0)
     }
 
-    /// Takes the next piece of work. One is in flight at a time: the last must have been answered.
+    /// Takes the next piece of work. The result of the last piece must be known.
     pub(crate) fn next(&mut self) -> Option<Work> {
         debug_assert!(self.in_flight.is_none(), "one page is in flight at a time");
         self.is_pressed = false;
@@ -273,7 +272,7 @@ impl Core {
         let page_bytes = self.page_bytes();
         let first = self.pages.front_mut()?;
         let page = if first.len() > page_bytes && first.count() > 1 {
-            // The page size has become smaller since.
+            // The page size was reduced after this page was filled.
             let mut page = Page::with_capacity(page_bytes);
             first.split_front(page_bytes, &mut page);
             page
@@ -293,9 +292,9 @@ impl Core {
         Some(Work::Page(page))
     }
 
-    /// The page was written, or the sink failed at it: then its messages count as lost, whatever part was written.
+    /// Records the result of a page. If the sink failed, all messages of the page are lost, even if it wrote a part.
     pub(crate) fn settle(&mut self, page: Page, result: Result<(), ErrorKind>) {
-        let Some(flown) = self.in_flight.take() else { return }; // Given up meanwhile.
+        let Some(flown) = self.in_flight.take() else { return }; // `drop_all` or `abandon` has counted the page.
         let count = flown.count as u64;
         match result {
             Ok(()) => {
@@ -311,30 +310,30 @@ impl Core {
         self.recycle(page);
     }
 
-    /// The announcement is written.
+    /// Records that the announcement is written.
     pub(crate) fn announced(&mut self, loss: Loss) {
-        let told = loss.count.min(self.lost_before);
-        self.lost_before -= told;
-        self.tally.announced += told;
+        let count = loss.count.min(self.lost_before);
+        self.lost_before -= count;
+        self.tally.announced += count;
         (self.failure, self.flushes_loss) = (None, false);
     }
 
-    /// There is no text for the loss, or it is larger than the sink takes: nothing was written.
-    pub(crate) fn untold(&mut self, loss: Loss) {
+    /// Records that the announcement has no text, or too large a text: nothing was written.
+    pub(crate) fn unannounced(&mut self, loss: Loss) {
         let count = loss.count.min(self.lost_before);
         self.lost_before -= count;
-        self.tally.untold += count;
+        self.tally.unannounced += count;
         self.flushes_loss = false;
     }
 
-    /// The sink failed. Who waits for a flush is told and nobody is in a hurry any more.
+    /// Records that the sink has failed. Flushes end with an error.
     pub(crate) fn fail(&mut self, kind: ErrorKind) {
         self.failure = Some(kind);
         self.tally.failures += 1;
         (self.flush_to, self.flushes_loss) = (0, false);
     }
 
-    /// The driver is gone in the middle of a page.
+    /// Records that the driver has ended while it was writing a page.
     pub(crate) fn abandon(&mut self) {
         if let Some(flown) = self.in_flight.take() {
             self.drop_before(flown.count as u64);
@@ -342,7 +341,7 @@ impl Core {
         }
     }
 
-    /// Drops everything, the page in flight too. Returns how many.
+    /// Drops all messages, also those in flight, and returns their number.
     pub(crate) fn drop_all(&mut self) -> usize {
         let flown = self.in_flight.take().map_or(0, |flown| flown.count);
         let count = self.waiting_count + flown;
@@ -355,12 +354,12 @@ impl Core {
 
     // Flush
 
-    /// Everything accepted and lost so far; what is waiting is due from now on.
+    /// Begins a flush of all messages and losses so far. Waiting messages are due from now on.
     pub(crate) fn mark(&mut self) -> Mark {
         self.flush_to = self.tally.entered;
         self.flushes_loss = self.lost_before > 0;
         let lost = self.tally.announced
-            + self.tally.untold
+            + self.tally.unannounced
             + self.lost_before
             + self.pages.iter().map(|page| page.lost_behind).sum::<u64>();
         Mark { entered: self.tally.entered, lost, failures: self.tally.failures }
@@ -371,7 +370,7 @@ impl Core {
             && self.in_flight.as_ref().is_none_or(|flown| flown.first >= mark.entered);
         if self.tally.failures > mark.failures {
             Progress::Failed
-        } else if is_gone && self.tally.announced + self.tally.untold >= mark.lost {
+        } else if is_gone && self.tally.announced + self.tally.unannounced >= mark.lost {
             Progress::Done
         } else {
             Progress::Waiting
@@ -385,20 +384,20 @@ impl Core {
         self.spare.clear();
     }
 
-    /// What the sink takes at most. Waiting messages that are larger are dropped when it is their turn.
+    /// Sets the sink's largest page. Larger waiting messages are dropped when it is their turn.
     pub(crate) fn set_sink_bytes(&mut self, sink_bytes: Option<usize>) {
         self.limits.sink_bytes = sink_bytes;
         self.spare.clear();
     }
 
-    /// What waits already stays; from now on the policy is applied until it has become that little.
+    /// Sets the capacity. Messages that wait already stay, even above a lower capacity.
     pub(crate) fn set_capacity(&mut self, count_max: usize, bytes_max: usize) {
         self.limits.count_max = count_max.max(1);
         self.limits.bytes_max = bytes_max.clamp(1, BYTES_MAX);
         self.spare.truncate(self.spare_count_max());
     }
 
-    // Looking
+    // Queries
 
     pub(crate) fn full(&self) -> Full {
         self.full
@@ -420,23 +419,23 @@ impl Core {
         self.in_flight.as_ref().map_or(0, |flown| flown.count)
     }
 
-    /// Of messages: waiting and in flight.
+    /// Bytes of the messages that wait or are in flight.
     pub(crate) fn held_bytes(&self) -> usize {
         self.waiting_bytes + self.in_flight.as_ref().map_or(0, |flown| flown.bytes)
     }
 
-    /// Of pages: waiting, in flight and spare.
+    /// Memory of the pages that wait, are in flight or spare.
     pub(crate) fn memory_bytes(&self) -> usize {
         let pages = self.pages.iter().chain(&self.spare).map(Page::memory_bytes).sum::<usize>();
         pages + self.in_flight.as_ref().map_or(0, |flown| flown.memory_bytes)
     }
 
-    /// The largest message that can ever be taken.
+    /// The largest message that can ever be accepted.
     pub(crate) fn message_bytes_max(&self) -> usize {
         self.limits.sink_bytes.unwrap_or(usize::MAX).min(self.limits.bytes_max)
     }
 
-    /// As set, or as much as the sink takes.
+    /// The page size that is set, or the sink's largest page if that is smaller.
     fn page_bytes(&self) -> usize {
         self.limits.sink_bytes.unwrap_or(usize::MAX).clamp(1, self.limits.page_bytes)
     }
@@ -474,7 +473,7 @@ impl Core {
         self.spare.pop().unwrap_or_else(|| Page::with_capacity(self.page_bytes()))
     }
 
-    /// Keeps the memory of a page of ordinary size.
+    /// Keeps a page of ordinary size for reuse.
     fn recycle(&mut self, mut page: Page) {
         let page_bytes = self.page_bytes();
         if (page_bytes..=page_bytes + page_bytes / 8).contains(&page.capacity())
@@ -485,7 +484,7 @@ impl Core {
         }
     }
 
-    /// As many as can be filled at once, and the one in flight.
+    /// All pages that can wait at once, and the one in flight.
     fn spare_count_max(&self) -> usize {
         self.limits.bytes_max / self.page_bytes() + 2
     }

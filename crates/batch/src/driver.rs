@@ -1,5 +1,5 @@
-//! Takes pages from the [`Core`](crate::core::Core) and gives them to the sink: in a task, on a thread of its own, or,
-//! without a driver, on the thread that writes.
+//! Takes pages from the [`Core`](crate::core::Core) and gives them to the sink. This happens in a task, on a thread of its
+//! own, or, without a driver, on the producer's thread.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -15,25 +15,25 @@ use crate::core::Work;
 use crate::shared::{Mode, Need, Shared};
 use crate::sink::{BoxFuture, BoxSink};
 
-/// After a failure the sink is left alone for this long, doubling up to `PAUSE_MAX` until it works.
+/// The pause after a failure of the sink. It doubles up to `PAUSE_MAX` until the sink works.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// What carries pages to the sink. Made by [`BatchWriter::driver`](crate::BatchWriter::driver).
+/// Gives pages to the sink. Made by [`BatchWriter::driver`](crate::BatchWriter::driver).
 pub struct Driver {
     shared: Arc<Shared>,
-    /// None before it runs, and when it panicked.
+    /// `None` before the driver runs, and after the sink has panicked.
     sink: Option<BoxSink>,
     pause: Duration,
-    /// It has a thread of its own, which may let others run.
+    /// The driver has a thread of its own, which may yield to other threads.
     is_thread: bool,
 }
 
-/// What became of a page or an announcement.
+/// The result of writing a page or an announcement.
 enum Outcome {
     Written,
-    /// There was nothing to write: the announcement has no text.
-    Untold,
+    /// The announcement has no text, so nothing was written.
+    NoText,
     Failed(ErrorKind),
     Panicked,
 }
@@ -43,17 +43,17 @@ impl Driver {
         Self { shared, sink: None, pause: PAUSE_MIN, is_thread: false }
     }
 
-    /// As [`Driver::run`], for a thread that has nothing else to do.
+    /// As [`Driver::run`], on a thread of its own.
     pub(crate) async fn run_on_thread(mut self) {
         self.is_thread = true;
         self.run().await;
     }
 
-    /// Carries pages until the writer is closed, by [`close`](crate::BatchWriter::close) or because all its handles are
-    /// gone. Needs a tokio runtime with time enabled.
+    /// Writes pages until the writer is closed, by [`close`](crate::BatchWriter::close) or because all its handles are
+    /// dropped. Needs a tokio runtime with time enabled.
     ///
     /// # Cancel safety
-    /// May be dropped: the page in flight counts as dropped, and producers write into the sink directly from then on, as
+    /// The future may be dropped. Then the page in flight counts as dropped, and producers write into the sink directly, as
     /// before the start.
     pub async fn run(mut self) {
         self.sink = self.shared.lock_slot().take();
@@ -75,7 +75,7 @@ impl Driver {
                 None => !is_closing || self.shared.lock().is_sink_replaced(),
             };
             if !works && is_closing {
-                break; // All is written, or the sink fails.
+                break; // Everything is written, or the sink fails.
             }
             if !works {
                 self.rest().await;
@@ -101,7 +101,7 @@ impl Driver {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 
-    /// Does a piece of work; false if the sink failed.
+    /// Does a piece of work. Returns false if the sink failed.
     async fn carry(&mut self, work: Work) -> bool {
         let mut text = Vec::new();
         let bytes = match &work {
@@ -110,7 +110,7 @@ impl Driver {
         };
         let outcome = match &mut self.sink {
             Some(sink) if !bytes.is_empty() => write(&self.shared, sink, bytes).await,
-            _ => Outcome::Untold,
+            _ => Outcome::NoText,
         };
         if matches!(outcome, Outcome::Written) {
             self.pause = PAUSE_MIN;
@@ -125,12 +125,13 @@ impl Drop for Driver {
     }
 }
 
-/// Writes what is held into the sink without a driver: what the sink does not take at once counts as failed.
+/// Writes all messages into the sink without a driver. If the sink cannot write a page at once, it has failed.
 pub(crate) fn carry_directly(shared: &Shared) {
     carry_into(shared, &mut shared.lock_slot());
 }
 
-/// The same, into the sink whose slot the caller has locked: until it is unlocked a driver may come, but none goes.
+/// As [`carry_directly`], with the sink's slot, which the caller has locked. While it is locked, a driver may start, but
+/// none can end.
 pub(crate) fn carry_into(shared: &Shared, slot: &mut Option<BoxSink>) {
     while slot.is_some()
         && let Some(work) = shared.next_work(|state| state.mode == Mode::Direct)
@@ -142,7 +143,7 @@ pub(crate) fn carry_into(shared: &Shared, slot: &mut Option<BoxSink>) {
         };
         let outcome = match slot {
             Some(sink) if !bytes.is_empty() => write_at_once(sink, bytes),
-            _ => Outcome::Untold,
+            _ => Outcome::NoText,
         };
         if !finish(shared, slot, work, outcome) {
             break;
@@ -150,7 +151,7 @@ pub(crate) fn carry_into(shared: &Shared, slot: &mut Option<BoxSink>) {
     }
 }
 
-/// Closes a writer without a driver, when all is carried.
+/// Closes the sink of a writer without a driver, when everything is written.
 pub(crate) fn close_directly(shared: &Shared) {
     let mut slot = shared.lock_slot();
     if let Some(mut sink) = slot.take() {
@@ -159,14 +160,14 @@ pub(crate) fn close_directly(shared: &Shared) {
     }
 }
 
-/// Puts the outcome into the books; false if the sink failed.
+/// Records the outcome. Returns false if the sink failed.
 fn finish(shared: &Shared, sink: &mut Option<BoxSink>, work: Work, outcome: Outcome) -> bool {
     let result = match outcome {
-        Outcome::Untold if let Work::Announce(loss) = work => {
-            shared.untold(loss);
+        Outcome::NoText if let Work::Announce(loss) = work => {
+            shared.unannounced(loss);
             return true;
         }
-        Outcome::Written | Outcome::Untold => Ok(()),
+        Outcome::Written | Outcome::NoText => Ok(()),
         Outcome::Failed(kind) => Err(kind),
         Outcome::Panicked => {
             let panicked = sink.take();
@@ -182,12 +183,12 @@ fn finish(shared: &Shared, sink: &mut Option<BoxSink>, work: Work, outcome: Outc
     result.is_ok()
 }
 
-/// The text for a loss; empty when there is none to be written.
+/// The text for a loss; empty if none must be written.
 fn announcement<'a>(shared: &Shared, sink: Option<&BoxSink>, loss: Loss, text: &'a mut Vec<u8>) -> &'a [u8] {
     let Some(announce) = &shared.announce else { return &[] };
-    let is_told = catch_unwind(AssertUnwindSafe(|| announce.write(loss, text))).is_ok();
+    let has_text = catch_unwind(AssertUnwindSafe(|| announce.write(loss, text))).is_ok();
     let bytes_max = sink.and_then(|sink| sink.page_bytes_max()).unwrap_or(usize::MAX);
-    if is_told && text.len() <= bytes_max { text } else { &[] }
+    if has_text && text.len() <= bytes_max { text } else { &[] }
 }
 
 async fn linger(shared: &Shared) {
@@ -196,7 +197,7 @@ async fn linger(shared: &Shared) {
     }
 }
 
-/// One page or announcement, within `write_timeout`, or until the writer is closed without waiting any longer.
+/// Writes a page or an announcement, within `write_timeout`, or until the writer is closed at its deadline.
 async fn write(shared: &Shared, sink: &mut BoxSink, bytes: &[u8]) -> Outcome {
     let mut writing: BoxFuture<'_, _> = Box::pin(async move { sink.write_page(bytes).await });
     let written = timeout(
@@ -226,7 +227,7 @@ fn poll_caught(writing: &mut BoxFuture<'_, std::io::Result<()>>, cx: &mut Contex
     }
 }
 
-/// Closes a sink that gets no more pages; it has as long as for a page.
+/// Closes a sink that gets no more pages, within `write_timeout`.
 async fn close(shared: &Shared, mut sink: BoxSink) {
     let mut closing = closing(&mut sink);
     let closed = poll_fn(|cx| match poll_caught(&mut closing, cx) {

@@ -1,18 +1,18 @@
-//! Why a message was not accepted, and why a flush did not finish.
+//! Why a message was refused, and why a flush did not finish.
 
-/// Why a message was not taken. It counts as refused.
+/// Why a message was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// There is no room, and the policy is [`Full::Reject`](crate::Full::Reject), or the wait for room is over.
     #[error("no room for a message of {bytes} bytes")]
     Full {
-        /// Its size.
+        /// The size of the message.
         bytes: usize,
     },
-    /// It will never fit, neither into `bytes_max` nor, if the sink has a largest page, into that.
-    #[error("a message of {bytes} bytes is larger than {bytes_max}, the most this writer takes")]
+    /// The message is larger than `bytes_max`, or than the sink's largest page.
+    #[error("a message of {bytes} bytes is larger than the limit of {bytes_max}")]
     TooLarge {
-        /// Its size.
+        /// The size of the message.
         bytes: usize,
         /// The limit.
         bytes_max: usize,
@@ -22,19 +22,19 @@ pub enum WriteError {
     Closed,
 }
 
-/// Why not everything has reached the sink.
+/// Why a flush or a close has not written all messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FlushError {
-    /// The sink has not taken it in time.
-    #[error("the sink has not taken {held} messages in time")]
+    /// The sink has not written them in time.
+    #[error("the sink has not written {held} messages in time")]
     Deadline {
-        /// Messages that still wait or are in flight; after a close they are dropped.
+        /// Messages that still wait or are in flight. After a close they are dropped.
         held: usize,
     },
-    /// The sink failed on the way, or there is none since it panicked.
+    /// The sink has failed, or there is no sink because it panicked.
     #[error("the sink failed, {held} messages are left")]
     Failed {
-        /// Messages that still wait; after a close they are dropped.
+        /// Messages that still wait. After a close they are dropped.
         held: usize,
     },
 }

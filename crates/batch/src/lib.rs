@@ -1,27 +1,27 @@
-//! A batching writer: collects small writes of many producers and hands the sink pages of them.
+//! A batching writer: it collects the small writes of many producers in pages, and gives the pages to a sink.
 //!
 //! Writing 25 bytes at a time costs a system call each time, and producers wait for one lock. Here a producer copies
-//! its message into the last page, under a lock that is held for some nanoseconds, and a driver gives the sink one page
-//! after another:
+//! its message into the last page, under a lock that is held for some nanoseconds. A driver gives the sink one page after
+//! another:
 //!
-//! - *idle*, a message goes out at once, as a page of its own;
-//! - *busy*, the messages that arrived while the sink was writing go out next, one page at a time;
-//! - a message larger than a page goes out alone, after the messages before it.
+//! - While the sink is idle, a message is written at once, as a page of its own.
+//! - While the sink is busy, messages gather. They are written next, one page at a time.
+//! - A message larger than a page is written alone, after the messages before it.
 //!
-//! So batching adds no delay, and batches grow with the load. A linger can be added.
+//! So batching adds no delay, and batches grow with the load. A linger time can be set.
 //!
-//! It does not split, join, frame or read messages, reorder them, keep them over a restart, or give a page to the sink
-//! twice: delivery is at most once. For values instead of bytes, or for several consumers, use the buffers of
+//! The writer does not split, join, frame, read or reorder messages. Messages do not survive a restart. A page is given to
+//! the sink only once: delivery is at most once. For values instead of bytes, or for several consumers, use
 //! `tidings-buffer`. To write a stream from a single task, use `tokio::io::BufWriter`.
 //!
 //! # Bounds
-//! `count_max` messages and `bytes_max` bytes wait; above that [`Full`] says which message is dropped or refused. One
-//! more page is with the sink. In memory this is at most about three times `bytes_max`, 8 bytes per message, and three
-//! pages. Used pages are kept.
+//! At most `count_max` messages and `bytes_max` bytes wait. Above that, [`Full`] says which message is dropped or refused.
+//! The sink has one more page. Together this takes at most about three times `bytes_max`, 8 bytes per message, and three
+//! pages. Pages are reused.
 //!
 //! # Losses
-//! Every message handed in is sent, dropped, refused, or held: see [`Counters`]. The stream itself reports dropped
-//! messages ([`Announce`]) at their place, exact to the page: before the messages that followed them.
+//! Every message is sent, dropped, refused, or held: see [`Counters`]. The stream itself reports dropped messages
+//! ([`Announce`]), exact to the page: before the messages that followed them.
 //!
 //! # Sinks
 //! [`StreamSink`] (any `AsyncWrite`), [`DatagramSink`] (one packet per page), [`IoSink`] (any blocking writer, on a

@@ -1,4 +1,4 @@
-//! Log lines of `tracing-subscriber` as messages.
+//! Makes each log line of `tracing-subscriber` a message.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::BatchWriter;
 
-/// Gives `tracing-subscriber`'s formatting layer a [`BatchWriter`] to write to: one message a log line.
+/// Lets `tracing-subscriber`'s formatting layer write to a [`BatchWriter`], one message per log line.
 ///
-/// Whoever logs is never given an error, for there is nothing it could do: a line that is refused counts as dropped, and
-/// the stream tells of it. Leave [`Full::Wait`](crate::Full::Wait) to programs whose threads may be held up.
+/// Code that logs cannot handle errors, so it never gets one. A refused line counts as dropped, and the stream reports it.
+/// Use [`Full::Wait`](crate::Full::Wait) only in programs whose threads may wait.
 ///
 /// ```no_run
 /// # fn start(writer: tidings_batch::BatchWriter) {
@@ -20,7 +20,7 @@ use crate::BatchWriter;
 pub struct MakeBatchWriter(BatchWriter);
 
 impl MakeBatchWriter {
-    /// Lines go to `writer`, whose other handles flush and close it.
+    /// Lines go to `writer`. Use its other handles to flush and close it.
     #[must_use]
     pub const fn new(writer: BatchWriter) -> Self {
         Self(writer)
@@ -35,7 +35,7 @@ impl<'a> MakeWriter<'a> for MakeBatchWriter {
     }
 }
 
-/// Takes what one event is formatted to; each `write` is a message.
+/// Writes the lines of one event. Each `write` is a message.
 #[derive(Debug)]
 pub struct LineWriter<'a>(&'a BatchWriter);
 
@@ -45,7 +45,7 @@ impl io::Write for LineWriter<'_> {
         Ok(line.len())
     }
 
-    /// Does nothing: an idle writer is flushed already, and a busy one should not be waited for.
+    /// Does nothing: an idle writer has nothing to flush, and waiting for a busy writer would delay the program.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! What producers share with the driver: the [`Core`] under one short lock, and the tasks that wait.
+//! The state that producers share with the driver: the [`Core`] under one short lock, and the tasks that wait.
 //!
 //! The only foreign code under the lock of the state is a sink's `page_bytes_max`, so nothing blocks there. The driver
-//! is woken only if it waits, and only for what it waits for ([`Need`]). Waiting producers and flushes are woken when
-//! work is taken or finished. If both locks are held, that of the slot is taken first.
+//! is woken only if it waits, and only when its [`Need`] is met. Waiting producers and flushes are woken when work is taken
+//! or finished. If both locks are held, the lock of the slot is taken first.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -17,13 +17,12 @@ use crate::config::{Announce, BatchConfig, Loss};
 use crate::core::{Core, Mark, Page, Progress, Work};
 use crate::sink::BoxSink;
 
-/// How often a driver with a thread of its own lets others run before it sleeps.
+/// How often a driver with a thread of its own yields before it sleeps.
 const LOOK_COUNT: usize = 8;
 
-/// One writer, seen from all its ends.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// The sink while no driver has it. Locked for as long as a producer writes into it directly.
+    /// The sink, while no driver has it. Locked while a producer writes into it directly.
     slot: Mutex<Option<BoxSink>>,
     changed: Condvar,
     changed_async: Notify,
@@ -35,47 +34,45 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub(crate) core: Core,
     pub(crate) mode: Mode,
-    /// What the driver waits for, and how it is woken.
+    /// What the driver waits for, while it waits.
     need: Option<Need>,
     driver: Option<Waker>,
-    /// Takes the place of the driver's sink before the next page.
+    /// Replaces the driver's sink before the next page.
     next_sink: Option<BoxSink>,
-    /// The sink panicked and no other has come.
+    /// The sink has panicked, and there is no other.
     is_sinkless: bool,
-    /// Producers that wait for room, and flushes.
     room_waiter_count: usize,
     flush_waiter_count: usize,
-    /// What was dropped because the sink failed while the writer was being closed.
+    /// Messages that were dropped when the writer was closed.
     left_count: usize,
 }
 
-/// Where a writer is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Not started: who writes, writes into the sink.
+    /// Without a driver: producers write into the sink.
     Direct,
     Running,
-    /// The driver writes what is held, then ends.
+    /// The driver writes the remaining messages, then ends.
     Closing,
     Closed,
 }
 
-/// What the driver waits for; each includes those before it.
+/// What the driver waits for. Each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
-    /// That the writer is closed, whatever is held.
+    /// The writer is closed, even if messages are left.
     Abort,
     /// Another sink, or a close.
     Sink,
     /// A flush.
     Hurry,
-    /// A full page.
+    /// A full page, or another reason not to linger.
     Due,
     /// Anything to do.
     Work,
 }
 
-/// What somebody waits for.
+/// What a producer or a flush waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     Room,
@@ -91,7 +88,7 @@ impl State {
             || need >= Need::Work && self.core.has_work()
     }
 
-    /// Who must be woken for what was just changed; wake it when the lock is released.
+    /// The driver's waker, if the change meets its need. Wake it after the lock is released.
     #[must_use]
     pub(crate) fn driver_to_wake(&mut self) -> Option<Waker> {
         let need = self.need?;
@@ -102,8 +99,8 @@ impl State {
         self.driver.take()
     }
 
-    /// Whether those who wait should look again. Producers only when there is room worth the effort: woken for every
-    /// page, all of them come for what one can fill, and spend more time on waking than on writing.
+    /// Whether waiting tasks should look again. Producers are woken only when there is enough room: if all of them were
+    /// woken for every page, waking would take more time than writing.
     fn is_news(&self) -> bool {
         let is_room = self.mode != Mode::Running || self.core.is_roomy();
         self.flush_waiter_count > 0 || (self.room_waiter_count > 0 && is_room)
@@ -116,20 +113,20 @@ impl State {
         }
     }
 
-    /// How a flush that began at `mark` goes: none while it does.
+    /// The result of a flush that began at `mark`; `None` while it waits.
     pub(crate) fn flushed(&self, mark: Mark) -> Option<Result<(), ()>> {
         match self.core.progress(mark) {
             Progress::Done if self.left_count == 0 => Some(Ok(())),
             Progress::Done | Progress::Failed => Some(Err(())),
             Progress::Waiting if self.is_sinkless && self.next_sink.is_none() => Some(Err(())),
             Progress::Waiting => match self.mode {
-                Mode::Direct | Mode::Closed => Some(Err(())), // Nobody carries any more.
+                Mode::Direct | Mode::Closed => Some(Err(())), // There is no driver any more.
                 Mode::Running | Mode::Closing => None,
             },
         }
     }
 
-    /// As `flushed`, but when the driver has ended.
+    /// As `flushed`, but waits until the driver has ended.
     pub(crate) fn closed(&self, mark: Mark) -> Option<Result<(), ()>> {
         if self.mode == Mode::Closed { self.flushed(mark) } else { None }
     }
@@ -138,12 +135,11 @@ impl State {
         self.left_count
     }
 
-    /// What is not in flight yet is for another sink.
     pub(crate) fn is_sink_replaced(&self) -> bool {
         self.next_sink.is_some()
     }
 
-    /// Nothing more is taken or written.
+    /// Closes the writer. Drops the remaining messages and returns their number.
     pub(crate) fn close(&mut self) -> usize {
         let count = self.core.drop_all();
         self.left_count += count;
@@ -183,12 +179,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A sink that panics while a producer writes directly leaves no harm: it is taken out then.
+    /// A poisoned lock is harmless: a sink that panics in a direct write is taken out.
     pub(crate) fn lock_slot(&self) -> MutexGuard<'_, Option<BoxSink>> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and wakes whoever waits for that.
+    /// Changes the state and wakes the tasks that wait for the change.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let changed = change(&mut state);
@@ -205,10 +201,9 @@ impl Shared {
         changed
     }
 
-    // The driver's side
+    // For the driver
 
-    /// Gives producers a moment, some microseconds, to bring what `need` says: waking the thread that sleeps would cost
-    /// them more than their message.
+    /// Gives producers some microseconds to meet `need`: waking a sleeping thread would cost them more than their message.
     pub(crate) fn look_again(&self, need: Need) {
         for _ in 0..LOOK_COUNT {
             if self.lock().meets(need) {
@@ -218,10 +213,10 @@ impl Shared {
         }
     }
 
-    /// Waits for what `need` says.
+    /// Waits until `need` is met.
     ///
     /// # Cancel safety
-    /// May be dropped and called again; there is one driver.
+    /// May be dropped and called again; there is only one driver.
     pub(crate) async fn needed(&self, need: Need) {
         poll_fn(|cx| self.poll_needed(cx, need)).await;
     }
@@ -256,12 +251,11 @@ impl Shared {
         });
     }
 
-    /// There is no text for the loss.
-    pub(crate) fn untold(&self, loss: Loss) {
-        self.change(|state| state.core.untold(loss));
+    pub(crate) fn unannounced(&self, loss: Loss) {
+        self.change(|state| state.core.unannounced(loss));
     }
 
-    /// The new sink, if there is one; from now on its largest page counts.
+    /// Takes the new sink, if there is one. From now on its largest page is the limit.
     pub(crate) fn take_next_sink(&self) -> Option<BoxSink> {
         self.change(|state| {
             let sink = state.next_sink.take()?;
@@ -275,12 +269,11 @@ impl Shared {
         self.change(|state| state.is_sinkless = true);
     }
 
-    /// Drops what is held and returns how many messages that were.
     pub(crate) fn close_now(&self) -> usize {
         self.change(State::close)
     }
 
-    /// The driver is gone: without being told so, if the writer is not closed. Then producers write directly again.
+    /// Handles the end of the driver. If the writer is not closed, producers write directly again.
     pub(crate) fn driver_gone(&self, sink: Option<BoxSink>) {
         let mut slot = self.lock_slot();
         let unused = self.change(|state| {
@@ -307,10 +300,10 @@ impl Shared {
             }
         });
         drop(slot);
-        drop(unused); // It may write.
+        drop(unused); // The drop of a sink may write into this writer, so no lock is held here.
     }
 
-    // The users' side
+    // For producers
 
     /// Replaces the sink, at once or before the driver's next page.
     pub(crate) fn set_sink(&self, sink: BoxSink) {
@@ -328,7 +321,7 @@ impl Shared {
         drop(old);
     }
 
-    /// Waits, with the thread, until `check` finds something, but not longer than `timeout`.
+    /// Blocks the thread until `check` returns something, at most for `timeout`.
     pub(crate) fn wait_blocking<T>(
         &self,
         what: For,
@@ -346,15 +339,15 @@ impl Shared {
         (state, found)
     }
 
-    /// Waits until `check` finds something.
+    /// Waits until `check` returns something.
     ///
     /// # Cancel safety
-    /// What `check` found is returned at once, so nothing found is lost.
+    /// The result of `check` is returned at once, so it is never lost.
     pub(crate) async fn wait<T>(&self, what: For, mut check: impl FnMut(&mut State) -> Option<T>) -> T {
         let _waiter = Waiter::new(self, what);
         loop {
             let mut notified = pin!(self.changed_async.notified());
-            notified.as_mut().enable(); // What changes from here on is not missed.
+            notified.as_mut().enable(); // From here on, no change is missed.
             if let Some(found) = check(&mut self.lock()) {
                 return found;
             }
@@ -362,7 +355,7 @@ impl Shared {
         }
     }
 
-    /// Counts one who waits. If the driver lingers, it must not any more.
+    /// Counts a waiting task. This ends the driver's linger.
     fn begin_wait(&self, what: For) {
         let mut state = self.lock();
         *state.waiter_count(what) += 1;
@@ -374,7 +367,7 @@ impl Shared {
     }
 }
 
-/// Counted as long as it waits, also when it is cancelled.
+/// Counts a waiting task until it is dropped, also by cancellation.
 struct Waiter<'a>(&'a Shared, For);
 
 impl<'a> Waiter<'a> {

@@ -1,4 +1,4 @@
-//! The destinations of pages: a byte stream, a socket with packets, or any blocking writer.
+//! Sinks: a byte stream, a datagram socket, or any blocking writer.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -7,37 +7,36 @@ use std::pin::Pin;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{UdpSocket, UnixDatagram};
 
-/// Takes pages, one at a time, in order.
+/// Writes pages, one at a time, in order.
 ///
 /// # What a failure means
-/// An error says that the page is lost, whatever part of it was written: it is not handed in again, its messages count as
-/// dropped, and before the next page the loss is announced. The driver then pauses, 10 ms at first, doubling to 1 s as
-/// long as the sink fails, while producers go on under their policy.
+/// An error means that the page is lost, even if a part of it was written. The page is not given to the sink again, its
+/// messages count as dropped, and the loss is announced before the next page. Then the driver pauses: 10 ms at first,
+/// doubling to 1 s while the sink fails. Producers go on under their policy.
 ///
-/// A sink that panics is dropped and not called again; messages gather until
-/// [`set_sink`](crate::BatchWriter::set_sink) brings another.
+/// A sink that panics is dropped and not called again. Messages gather until
+/// [`set_sink`](crate::BatchWriter::set_sink) provides another sink.
 pub trait Sink: Send + 'static {
-    /// Writes one page, which is never empty, and returns when another may come.
+    /// Writes one page, which is never empty, and returns when the next page may come.
     ///
     /// # Cancel safety
-    /// The future is dropped when it takes longer than the configured `write_timeout`, and when the writer's close is
-    /// past its deadline. The next call must work, or fail.
+    /// The future is dropped when it takes longer than the configured `write_timeout`, and when the deadline of the
+    /// writer's close has passed. The next call must work or fail.
     fn write_page(&mut self, page: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// The largest page this sink can take; none for any. A larger message is refused when it is written.
+    /// The largest page that this sink can write; `None` for any size. Larger messages are refused.
     fn page_bytes_max(&self) -> Option<usize> {
         None
     }
 
-    /// Called once when the writer is closed or the sink replaced, after the last page.
+    /// Called once after the last page, when the writer is closed or the sink is replaced.
     fn close(&mut self) -> impl Future<Output = ()> + Send {
         async {}
     }
 }
 
-/// Pages into a byte stream: a TCP or Unix connection, a pipe, TLS.
-///
-/// Flushed behind each page, shut down when closed.
+/// Writes pages into a byte stream: a TCP or Unix connection, a pipe, TLS. Flushes after each page, and shuts the stream
+/// down at the end.
 #[derive(Debug)]
 pub struct StreamSink<W>(W);
 
@@ -55,11 +54,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Sink for StreamSink<W> {
     }
 
     async fn close(&mut self) {
-        drop(self.0.shutdown().await); // The other end may have gone; nobody could do anything about it.
+        drop(self.0.shutdown().await); // Fails if the peer has gone, which does not matter.
     }
 }
 
-/// Pages into a connected datagram socket: each is one packet, never split, never joined with another.
+/// Writes pages into a connected datagram socket. Each page is one packet.
 #[derive(Debug)]
 pub struct DatagramSink<S> {
     socket: S,
@@ -67,7 +66,7 @@ pub struct DatagramSink<S> {
 }
 
 impl<S: Datagram> DatagramSink<S> {
-    /// Sends packets of at most `packet_bytes_max`: 1432 suits UDP over Ethernet, 65507 is all that UDP can carry.
+    /// Sends packets of at most `packet_bytes_max`: 1432 is right for UDP over Ethernet, and 65507 is UDP's limit.
     pub const fn new(socket: S, packet_bytes_max: usize) -> Self {
         Self { socket, packet_bytes_max }
     }
@@ -76,12 +75,12 @@ impl<S: Datagram> DatagramSink<S> {
 impl<S: Datagram> Sink for DatagramSink<S> {
     async fn write_page(&mut self, page: &[u8]) -> io::Result<()> {
         if page.len() > self.packet_bytes_max {
-            let text = format!("a page of {} bytes, a packet has {} at most", page.len(), self.packet_bytes_max);
+            let text = format!("a page of {} bytes exceeds the packet limit of {}", page.len(), self.packet_bytes_max);
             return Err(io::Error::new(ErrorKind::InvalidInput, text));
         }
         let sent = self.socket.send_packet(page).await?;
         if sent < page.len() {
-            return Err(io::Error::new(ErrorKind::WriteZero, "the socket has cut the packet"));
+            return Err(io::Error::new(ErrorKind::WriteZero, "the socket has truncated the packet"));
         }
         Ok(())
     }
@@ -91,9 +90,9 @@ impl<S: Datagram> Sink for DatagramSink<S> {
     }
 }
 
-/// A connected socket that keeps messages apart.
+/// A connected datagram socket.
 pub trait Datagram: Send + Sync + 'static {
-    /// Sends one packet and returns how many of its bytes went.
+    /// Sends one packet and returns how many of its bytes were sent.
     fn send_packet(&self, packet: &[u8]) -> impl Future<Output = io::Result<usize>> + Send;
 }
 
@@ -109,10 +108,8 @@ impl Datagram for UnixDatagram {
     }
 }
 
-/// Pages into anything that blocks: a file, standard error, a pipe. For a writer with
-/// [a thread of its own](crate::BatchWriter::start_thread); in a task it would hold up the others.
-///
-/// Flushed behind each page.
+/// Writes pages into a blocking writer: a file, standard error, a pipe. Flushes after each page. Use it with
+/// [a thread of its own](crate::BatchWriter::start_thread); in a task it would block other tasks.
 #[derive(Debug)]
 pub struct IoSink<W>(W);
 
@@ -130,10 +127,9 @@ impl<W: io::Write + Send + 'static> Sink for IoSink<W> {
     }
 }
 
-/// Any sink behind a pointer.
 pub(crate) type BoxSink = Box<dyn DynSink>;
 
-/// [`Sink`] with its futures behind pointers: one small allocation a page.
+/// [`Sink`] with boxed futures: one small allocation per page.
 pub(crate) trait DynSink: Send {
     fn write_page<'a>(&'a mut self, page: &'a [u8]) -> BoxFuture<'a, io::Result<()>>;
     fn page_bytes_max(&self) -> Option<usize>;

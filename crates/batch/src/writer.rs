@@ -1,4 +1,4 @@
-//! The producers' handle.
+//! The handle that producers use.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -16,15 +16,16 @@ use crate::error::{FlushError, WriteError};
 use crate::shared::{For, Mode, Shared, State};
 use crate::sink::{DynSink, Sink};
 
-/// Collects messages of many producers and hands the sink pages of them.
+/// Collects the messages of many producers in pages, and gives the pages to a sink.
 ///
-/// A cheap handle: clone it for each producer. When the last one is dropped, the driver writes what is held and ends.
+/// A cheap handle: clone it for each producer. When the last handle is dropped, the driver writes the remaining messages
+/// and ends.
 ///
-/// It is *started* while there is a [`driver`](Self::driver) or [a thread](Self::start_thread) of it. Before that, whoever
-/// writes writes into the sink and waits for it, one after the other. A sink that is asynchronous is polled once then,
-/// and if it does not take the message at once, the message counts as dropped.
+/// The writer is *started* while it has a [`driver`](Self::driver) or [a thread](Self::start_thread). Before that, producers
+/// write into the sink themselves, one after the other, and wait for it. An asynchronous sink is then polled once. If it
+/// does not write the message at once, the message counts as dropped.
 ///
-/// Messages are taken in the order in which `write` got to the lock, and reach the sink in this order.
+/// Messages reach the sink in the order in which `write` took the lock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,7 +50,7 @@ use crate::sink::{DynSink, Sink};
 #[derive(Clone)]
 pub struct BatchWriter {
     shared: Arc<Shared>,
-    /// The last one closes.
+    /// Closes the writer when the last handle is dropped.
     _alive: Arc<Alive>,
 }
 
@@ -62,7 +63,7 @@ impl Drop for Alive {
 }
 
 impl BatchWriter {
-    /// A writer that is not started.
+    /// Makes a writer that is not started.
     #[must_use]
     pub fn new(config: BatchConfig, sink: impl Sink) -> Self {
         let shared = Arc::new(Shared::new(config, Box::new(sink)));
@@ -71,9 +72,9 @@ impl BatchWriter {
 
     // Start
 
-    /// Starts the writer: from now on messages gather, and the caller sees to it that [`Driver::run`] runs, as a task for
-    /// an asynchronous sink. None if there is a driver already, or the writer is closed.
-    #[must_use = "nothing is written as long as the driver does not run"]
+    /// Starts the writer: from now on messages gather. The caller must run [`Driver::run`], as a task for an asynchronous
+    /// sink. Returns `None` if there is a driver already, or the writer is closed.
+    #[must_use = "nothing is written while the driver does not run"]
     pub fn driver(&self) -> Option<Driver> {
         let mut state = self.shared.lock();
         if state.mode != Mode::Direct {
@@ -87,13 +88,13 @@ impl BatchWriter {
     /// closed and the sink has returned.
     ///
     /// # Errors
-    /// If the writer is started or closed already ([`ErrorKind::AlreadyExists`]), or the system gives no thread. It is as
-    /// before then.
+    /// If the writer is started or closed already ([`ErrorKind::AlreadyExists`]), or no thread can be started. The writer
+    /// is then unchanged.
     pub fn start_thread(&self, name: &str) -> io::Result<()> {
         let driver = self.driver().ok_or(ErrorKind::AlreadyExists)?;
         let (tx, rx) = sync_channel(1);
         let run = move || {
-            // A runtime must not be dropped within another, so it is the thread's from its first moment.
+            // A runtime must not be dropped inside another runtime, so the new thread makes and drops it.
             match Builder::new_current_thread().enable_time().build() {
                 Ok(runtime) => {
                     drop(tx.send(Ok(())));
@@ -111,15 +112,15 @@ impl BatchWriter {
 
     // Write
 
-    /// Takes one message. It is copied; it will stand in one page, whole. An empty message is nothing.
+    /// Writes one message. The message is copied, and is never split between pages. An empty message is ignored.
     ///
-    /// Under the policies [`Full::EvictOldest`] and [`Full::DropNewest`] what is lost is counted, and `Ok` is returned.
+    /// Under the policies [`Full::EvictOldest`] and [`Full::DropNewest`], losses are counted and `Ok` is returned.
     ///
-    /// Takes a short lock and allocates only when a page is begun and none is kept. Blocks under [`Full::Wait`], and, as
-    /// long as the writer is not started, while the sink is writing.
+    /// Takes a short lock. Allocates only when a page begins and there is no empty page for reuse. Blocks under
+    /// [`Full::Wait`]. While the writer is not started, blocks until the sink has written.
     ///
     /// # Errors
-    /// If there is no room and the policy is to say so, if it can never fit, or if the writer is closed.
+    /// If there is no room and the policy is to refuse, if the message can never fit, or if the writer is closed.
     pub fn write(&self, message: &[u8]) -> Result<(), WriteError> {
         loop {
             let state = self.shared.lock();
@@ -134,16 +135,16 @@ impl BatchWriter {
         }
     }
 
-    /// Takes one message as [`write`](Self::write) does, but when there is no room waits for it without blocking the
-    /// thread, whatever the policy: as long as the sink needs, so put a timeout around it.
+    /// Writes one message as [`write`](Self::write) does. If there is no room, waits for it without blocking the thread,
+    /// under any policy. The wait has no limit, so put a timeout around it.
     ///
-    /// Producers that wait are not served in the order in which they came.
+    /// Waiting producers are not served in the order of their calls.
     ///
     /// # Errors
-    /// If it can never fit, if the writer is closed, or if there is no room and no driver, and the sink fails.
+    /// If the message can never fit, if the writer is closed, or if there is no room and no driver, and the sink fails.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, the message was not taken and is not counted.
+    /// If the future is dropped before it ends, the message is not written and not counted.
     pub async fn write_when_room(&self, message: &[u8]) -> Result<(), WriteError> {
         loop {
             let offered = offer_if_room(&mut self.shared.lock(), message);
@@ -161,7 +162,7 @@ impl BatchWriter {
         }
     }
 
-    /// As `write`, but a message that is refused counts as dropped, so that the stream tells of it.
+    /// As `write`, but a refused message counts as dropped, so that the stream reports it.
     #[cfg(feature = "tracing")]
     pub(crate) fn write_or_lose(&self, message: &[u8]) {
         let refused = self.write(message);
@@ -175,7 +176,7 @@ impl BatchWriter {
         let driver = state.driver_to_wake();
         if let (Err(Refusal::Full), Full::Wait { at_most }) = (offered, state.core.full()) {
             drop(state);
-            wake(driver); // It may be waiting for more.
+            wake(driver); // It may linger.
             return self.write_waiting(message, at_most);
         }
         if let Err(refusal) = offered {
@@ -193,7 +194,7 @@ impl BatchWriter {
         });
         if state.mode == Mode::Direct && offered == Some(Err(Refusal::Full)) {
             drop(state);
-            return self.write(message); // The driver is gone, nobody else would make room.
+            return self.write(message); // The driver has ended, so no room would become free.
         }
         let driver = state.driver_to_wake();
         let written = match offered {
@@ -208,24 +209,24 @@ impl BatchWriter {
         written
     }
 
-    /// None if the writer is started or closed by now: then nothing was done with the message.
+    /// Writes without a driver. Returns `None` and does nothing if the writer is started or closed by now.
     fn write_directly(&self, message: &[u8]) -> Option<Result<(), WriteError>> {
         let offer = |state: &mut State| (state.mode == Mode::Direct).then(|| state.core.offer(message));
-        // Locked over both offers: what a driver that came and went left behind must not count as a sink that is full.
+        // Locked during both offers: messages that an ended driver has left behind must not count as a full sink.
         let mut slot = self.shared.lock_slot();
         let mut offered = self.shared.change(offer)?;
         carry_into(&self.shared, &mut slot);
         if offered == Err(Refusal::Full) {
-            offered = self.shared.change(offer)?; // Something was left from before.
+            offered = self.shared.change(offer)?; // Now the messages from before are written.
             carry_into(&self.shared, &mut slot);
         }
         drop(slot);
         Some(offered.or_else(|refusal| refuse(self.shared.lock(), message, refusal)))
     }
 
-    // Look
+    // Queries
 
-    /// What went through, and what is held.
+    /// The counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let state = self.shared.lock();
@@ -246,22 +247,22 @@ impl BatchWriter {
         }
     }
 
-    // Change
+    // Settings
 
-    /// Sets the size of pages, from 1 to [`PAGE_BYTES_MAX`](crate::PAGE_BYTES_MAX), for what waits too.
+    /// Sets the size of pages, from 1 to [`PAGE_BYTES_MAX`](crate::PAGE_BYTES_MAX), also for waiting messages.
     pub fn set_page_bytes(&self, page_bytes: usize) {
         self.shared.change(|state| state.core.set_page_bytes(page_bytes));
     }
 
-    /// Sets how much may wait. What waits already stays, until the policy for a new message says otherwise.
+    /// Sets the capacity. Messages that wait already stay until the policy for a new message drops them.
     pub fn set_capacity(&self, count_max: usize, bytes_max: usize) {
         self.shared.change(|state| state.core.set_capacity(count_max, bytes_max));
     }
 
-    /// Sends what is not in flight yet to another sink. The old one finishes its page, is closed and dropped. Also brings
-    /// a new one after one that panicked. A closed writer drops it.
+    /// Replaces the sink, also after a panic. The old sink finishes its page, is closed and dropped. All other messages go
+    /// to the new sink. A closed writer drops the new sink.
     ///
-    /// Waits only when the writer is not started and somebody is just writing directly.
+    /// Waits only if the writer is not started and a producer is writing into the sink.
     pub fn set_sink(&self, sink: impl Sink) {
         let sink: Box<dyn DynSink> = Box::new(sink);
         self.shared.set_sink(sink);
@@ -269,14 +270,13 @@ impl BatchWriter {
 
     // Flush and close
 
-    /// Waits until everything that was accepted before has left, written or lost, and what was lost before is told of, if it
-    /// can be. Does not wait for what comes later, and cuts lingering short.
+    /// Waits until all earlier messages are written or lost, and earlier losses are announced if possible. Does not wait for
+    /// later messages. Ends the linger.
     ///
-    /// As long as the writer is not started, it is the caller that writes into the sink, and waits for one that blocks even
-    /// when `timeout` is over.
+    /// While the writer is not started, the caller writes into the sink. It waits for a blocking sink even after `timeout`.
     ///
     /// # Errors
-    /// If `timeout` is over first, or the sink fails meanwhile. Nothing is dropped for that; try again if you like.
+    /// If `timeout` is over first, or the sink fails. This drops no messages; `flush` can be called again.
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -286,8 +286,7 @@ impl BatchWriter {
         self.end_flush(flushed.ok())
     }
 
-    /// As [`flush`](Self::flush), for where nothing is asynchronous; blocks the thread. In the only thread of the runtime
-    /// that the driver runs in, it can but time out.
+    /// As [`flush`](Self::flush), but blocks the thread. On the only thread of the driver's runtime it always times out.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -298,22 +297,22 @@ impl BatchWriter {
         self.end_flush(flushed)
     }
 
-    /// Takes no more messages, writes what is held, closes the sink, and ends the driver. The first failure of the sink, or
-    /// the end of `timeout`, drops what is left. A sink that blocks a thread keeps it until it returns: the driver's, or the
-    /// caller's if the writer is not started.
+    /// Accepts no more messages, writes the remaining ones, closes the sink, and ends the driver. At the first failure of
+    /// the sink, or at the end of `timeout`, the rest is dropped. A blocking sink keeps its thread until it returns: the
+    /// driver's thread, or the caller's if the writer is not started.
     ///
     /// # Errors
-    /// If something was left; it is dropped and counted.
+    /// If messages were left. They are dropped and counted.
     ///
     /// # Cancel safety
-    /// May be dropped; then it is being closed without a deadline.
+    /// If the future is dropped, the writer closes without a deadline.
     pub async fn close(&self, timeout: Duration) -> Result<(), FlushError> {
         let mark = self.begin_close();
         let closed = tokio::time::timeout(timeout, self.shared.wait(For::Flush, |state| state.closed(mark))).await;
         self.end_close(closed.ok())
     }
 
-    /// As [`close`](Self::close), for where nothing is asynchronous; blocks the thread.
+    /// As [`close`](Self::close), but blocks the thread.
     ///
     /// # Errors
     /// As [`close`](Self::close).
@@ -355,7 +354,7 @@ impl BatchWriter {
     }
 }
 
-/// The driver, if there is one, writes what is held and ends.
+/// Makes the driver, if there is one, write the remaining messages and end.
 fn begin_close(shared: &Shared) {
     carry_directly(shared);
     let is_closed = shared.change(|state| match state.mode {
@@ -374,15 +373,15 @@ fn begin_close(shared: &Shared) {
     }
 }
 
-/// What became of a message whose producer can wait for room.
+/// The result of [`offer_if_room`].
 enum Offered {
-    /// Taken or refused; the driver, if it must know.
+    /// The message was accepted or refused. The waker is for the driver, if it must be woken.
     Answered(Result<(), WriteError>, Option<Waker>),
-    /// There is no driver to wait for.
+    /// There is no driver.
     Directly,
 }
 
-/// Takes the message if that costs no other its place; none as long as there is no room.
+/// Offers the message if no other message is dropped for it. Returns `None` while there is no room.
 fn offer_if_room(state: &mut State, message: &[u8]) -> Option<Offered> {
     if state.mode == Mode::Direct {
         return Some(Offered::Directly);
@@ -401,7 +400,7 @@ fn refuse(mut state: MutexGuard<'_, State>, message: &[u8], refusal: Refusal) ->
     Err(refusal_of(&mut state, message, refusal))
 }
 
-/// Counts the message and says why it was not taken.
+/// Counts the message as refused, and returns the error.
 fn refusal_of(state: &mut State, message: &[u8], refusal: Refusal) -> WriteError {
     state.core.refuse();
     let bytes = message.len();

@@ -1,24 +1,23 @@
-//! One page: whole messages, one after another, and the end of each.
+//! A page: whole messages, one after another, and the end of each.
 
-/// Messages copied into one run of bytes. The first ones may be evicted, which moves a mark and copies nothing.
+/// Messages, copied one after another. The first messages may be evicted, which copies nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     bytes: Vec<u8>,
-    /// Where each message ends in `bytes`, the evicted ones too.
+    /// The end of each message in `bytes`, including evicted messages.
     ends: Vec<u32>,
-    /// How many messages at the front are evicted.
+    /// The number of evicted messages at the front.
     evicted_count: usize,
-    /// Messages lost behind the last of this page and before the first of the next.
+    /// Messages that were lost after the last one of this page and before the first one of the next page.
     pub(super) lost_behind: u64,
 }
 
 impl Page {
-    /// Room for `bytes`, reserved now.
     pub(super) fn with_capacity(bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes), ..Self::default() }
     }
 
-    /// What the sink is given.
+    /// The bytes for the sink.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[self.start()..]
     }
@@ -38,7 +37,7 @@ impl Page {
         self.ends[self.evicted_count] as usize - self.start()
     }
 
-    /// What it takes of its room, evicted messages included.
+    /// The used bytes, including evicted messages.
     pub(super) fn used(&self) -> usize {
         self.bytes.len()
     }
@@ -51,20 +50,20 @@ impl Page {
         self.bytes.capacity() + self.ends.capacity() * size_of::<u32>()
     }
 
-    /// The caller has seen to the room, and that all of a page can be counted in 32 bits.
+    /// Appends a message. The caller bounds the page to 32 bits.
     pub(super) fn append(&mut self, message: &[u8]) {
         self.bytes.extend_from_slice(message);
         self.ends.push(self.bytes.len() as u32);
     }
 
-    /// Forgets the first message and returns its size. There must be one.
+    /// Evicts the first message and returns its size. There must be one.
     pub(super) fn evict_first(&mut self) -> usize {
         let start = self.start();
         self.evicted_count += 1;
         self.start() - start
     }
 
-    /// Moves whole messages of at most `bytes_max` in all from the front into the empty `other`; at least one.
+    /// Moves messages of together at most `bytes_max`, but at least one, from the front into the empty `other`.
     pub(super) fn split_front(&mut self, bytes_max: usize, other: &mut Self) {
         let start = self.start();
         let live = &self.ends[self.evicted_count..];
@@ -76,7 +75,7 @@ impl Page {
         }
     }
 
-    /// Empty, with the memory it had; what tiny messages took for their ends is given back.
+    /// Empties the page but keeps its memory, except for a large list of ends.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();

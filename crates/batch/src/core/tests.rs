@@ -1,4 +1,4 @@
-//! The core against a model that is a list of messages, and the cases worth telling.
+//! The core compared with a model (a list of messages), and examples.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ fn page(core: &mut Core) -> Page {
     }
 }
 
-/// The next page as text, written.
+/// Writes the next page and returns its text.
 fn sent(core: &mut Core) -> String {
     let page = page(core);
     let text = String::from_utf8(page.as_bytes().to_vec()).unwrap();
@@ -27,7 +27,7 @@ fn sent(core: &mut Core) -> String {
     text
 }
 
-/// The next announcement, written.
+/// Writes the next announcement and returns its count.
 fn told(core: &mut Core) -> u64 {
     match core.next() {
         Some(Work::Announce(loss)) => {
@@ -45,16 +45,16 @@ fn offer(core: &mut Core, messages: &[&str]) {
 }
 
 #[test]
-fn messages_fill_pages_and_a_large_one_goes_alone() {
+fn messages_fill_pages_and_a_large_one_has_its_own_page() {
     let mut core = Core::new(8, 100, 1000, Full::Reject, true);
     offer(&mut core, &["aaa", "bbb", "cc", "d", "larger than a page", "e", "", "ff"]);
     let pages: Vec<_> = std::iter::from_fn(|| core.has_work().then(|| sent(&mut core))).collect();
     assert_eq!(pages, ["aaabbbcc", "d", "larger than a page", "eff"]);
-    assert_eq!((core.tally().total, core.tally().sent), (7, 7), "an empty message is nothing");
+    assert_eq!((core.tally().total, core.tally().sent), (7, 7), "an empty message is ignored");
 }
 
 #[test]
-fn evicting_makes_room_for_the_newest_and_is_told_before_what_follows() {
+fn eviction_makes_room_and_is_announced_before_later_messages() {
     let mut core = Core::new(4, 3, 1000, Full::EvictOldest, true);
     offer(&mut core, &["aa", "bb", "cc", "dd", "ee"]);
     assert_eq!(told(&mut core), 2);
@@ -63,7 +63,7 @@ fn evicting_makes_room_for_the_newest_and_is_told_before_what_follows() {
 }
 
 #[test]
-fn dropping_the_newest_is_told_behind_the_page_that_was_being_filled() {
+fn a_dropped_new_message_is_announced_after_the_last_page() {
     let mut core = Core::new(4, 3, 1000, Full::DropNewest, true);
     offer(&mut core, &["aa", "bb", "cc", "lost", "lost"]);
     assert_eq!(sent(&mut core), "aabb");
@@ -76,7 +76,7 @@ fn dropping_the_newest_is_told_behind_the_page_that_was_being_filled() {
 }
 
 #[test]
-fn what_never_fits_is_refused_by_name_and_evicts_nothing() {
+fn a_message_that_never_fits_is_refused_and_evicts_nothing() {
     let mut core = Core::new(4, 3, 10, Full::EvictOldest, true);
     offer(&mut core, &["aa", "bb"]);
     assert_eq!(core.offer(&[b'x'; 11]), Err(Refusal::TooLarge { bytes_max: 10 }));
@@ -86,7 +86,7 @@ fn what_never_fits_is_refused_by_name_and_evicts_nothing() {
 }
 
 #[test]
-fn after_a_failure_the_loss_is_told_first_but_not_without_need() {
+fn after_a_failure_the_loss_is_announced_first_but_only_with_other_work() {
     let mut core = Core::new(4, 10, 100, Full::EvictOldest, true);
     offer(&mut core, &["aa", "bb"]);
     let lost = page(&mut core);
@@ -103,7 +103,7 @@ fn after_a_failure_the_loss_is_told_first_but_not_without_need() {
 }
 
 #[test]
-fn a_smaller_page_size_counts_for_what_waits_already() {
+fn a_smaller_page_size_applies_to_waiting_messages() {
     let mut core = Core::new(100, 100, 1000, Full::Reject, true);
     offer(&mut core, &["aaa", "bbb", "ccccc", "d"]);
     core.set_page_bytes(4);
@@ -112,7 +112,7 @@ fn a_smaller_page_size_counts_for_what_waits_already() {
 }
 
 #[test]
-fn a_page_is_due_when_waiting_gains_nothing() {
+fn a_page_is_due_when_a_linger_is_useless() {
     let due = |messages: &[&str], core: &mut Core| {
         offer(core, messages);
         core.is_due()
@@ -120,19 +120,19 @@ fn a_page_is_due_when_waiting_gains_nothing() {
     let new = || Core::new(4, 3, 100, Full::DropNewest, true);
     assert!(!due(&[], &mut new()));
     assert!(!due(&["aa"], &mut new()));
-    assert!(due(&["aaaa"], &mut new()), "full to the byte");
-    assert!(due(&["aa", "bbb"], &mut new()), "the next did not fit");
+    assert!(due(&["aaaa"], &mut new()), "the page is exactly full");
+    assert!(due(&["aa", "bbb"], &mut new()), "the next message did not fit");
     assert!(due(&["a", "a", "a"], &mut new()), "no more may wait");
     let mut core = new();
     offer(&mut core, &["a"]);
     core.mark();
-    assert!(core.is_due(), "somebody waits for it");
+    assert!(core.is_due(), "a flush waits for it");
     sent(&mut core);
-    assert!(!due(&["b"], &mut core), "nobody waits for that");
+    assert!(!due(&["b"], &mut core), "no flush waits for it");
 }
 
 #[test]
-fn room_is_told_of_when_an_eighth_is_free_or_no_more_is_to_come() {
+fn producers_are_woken_when_an_eighth_is_free_or_no_more_room_is_expected() {
     let mut core = Core::new(2, 16, 1000, WAIT, true);
     offer(&mut core, &["a"; 15]);
     assert!(!core.is_roomy(), "one of 16");
@@ -142,13 +142,13 @@ fn room_is_told_of_when_an_eighth_is_free_or_no_more_is_to_come() {
     offer(&mut core, &["fifteen letters"]);
     assert!(core.is_roomy(), "a page that is not full may stay for a while");
     assert_eq!(core.offer(b"12"), Err(Refusal::Full));
-    assert!(!core.is_roomy(), "it is due now, as somebody waits");
+    assert!(!core.is_roomy(), "it is due now because a flush waits");
     sent(&mut core);
     assert!(core.is_roomy());
 }
 
 #[test]
-fn memory_is_kept_and_used_again() {
+fn memory_is_reused() {
     let mut core = Core::new(64, 1000, 640, WAIT, true);
     let mut memory = Vec::new();
     for _ in 0..3 {
@@ -162,7 +162,7 @@ fn memory_is_kept_and_used_again() {
 }
 
 #[test]
-fn memory_of_large_messages_is_given_back() {
+fn memory_of_large_messages_is_freed() {
     let mut core = Core::new(1000, 1000, 100_000, Full::Reject, true);
     while core.offer(&[0; 1900]).is_ok() {}
     while core.has_work() {
@@ -204,7 +204,7 @@ fn op(resizes: bool) -> BoxedStrategy<Op> {
     if resizes { prop_oneof![20 => common, 2 => sizes].boxed() } else { common.boxed() }
 }
 
-/// Messages are numbered in the order in which they are handed in.
+/// Messages are numbered in the order in which they are offered.
 struct Model {
     full: Full,
     page_bytes: usize,
@@ -215,8 +215,8 @@ struct Model {
     waiting: VecDeque<(u64, Vec<u8>)>,
     in_flight: Vec<u64>,
     sent: u64,
-    /// Lost, and not told of.
-    untold: BTreeSet<u64>,
+    /// Lost and not announced.
+    unannounced: BTreeSet<u64>,
     told: u64,
     refused: u64,
 }
@@ -239,9 +239,9 @@ impl Model {
         }
         while !self.has_room(message.len()) {
             match self.full {
-                Full::EvictOldest => drop(self.untold.insert(self.waiting.pop_front().unwrap().0)),
+                Full::EvictOldest => drop(self.unannounced.insert(self.waiting.pop_front().unwrap().0)),
                 Full::DropNewest => {
-                    self.untold.insert(number);
+                    self.unannounced.insert(number);
                     return Ok(());
                 }
                 Full::Reject | Full::Wait { .. } => {
@@ -254,14 +254,14 @@ impl Model {
         Ok(())
     }
 
-    /// A new sink may take less than what waits first.
+    /// A new sink may have a lower limit than the first waiting message.
     fn evict_too_large(&mut self) {
         while self.waiting.front().is_some_and(|(_, message)| message.len() > self.sink_bytes) {
-            self.untold.insert(self.waiting.pop_front().unwrap().0);
+            self.unannounced.insert(self.waiting.pop_front().unwrap().0);
         }
     }
 
-    /// What the core hands out must be the next messages in order.
+    /// The core must return the next messages in order.
     fn take(&mut self, page: &Page, is_exact: bool) {
         let mut bytes = Vec::new();
         while bytes.len() < page.as_bytes().len() {
@@ -275,12 +275,15 @@ impl Model {
         assert!(bytes.len() <= self.sink_bytes);
         if is_exact {
             let first = self.in_flight[0];
-            assert!(self.untold.first().is_none_or(|lost| *lost > first), "a page before the loss before it is told");
+            assert!(
+                self.unannounced.first().is_none_or(|lost| *lost > first),
+                "a page came before the announcement of an earlier loss"
+            );
         }
     }
 }
 
-/// Runs the operations on both, then lets everything out.
+/// Runs the operations on both, then writes everything.
 fn check(full: Full, page_bytes: usize, count_max: usize, bytes_max: usize, ops: Vec<Op>, resizes: bool) {
     let mut core = Core::new(page_bytes, count_max, bytes_max, full, true);
     let mut model = Model {
@@ -293,11 +296,11 @@ fn check(full: Full, page_bytes: usize, count_max: usize, bytes_max: usize, ops:
         waiting: VecDeque::new(),
         in_flight: Vec::new(),
         sent: 0,
-        untold: BTreeSet::new(),
+        unannounced: BTreeSet::new(),
         told: 0,
         refused: 0,
     };
-    // Where a page was split, or its first messages evicted, its loss still stands behind the whole of it.
+    // A loss after a page is announced after the whole page, even if the page is split or its first messages are evicted.
     let may_shift = resizes || (full == Full::EvictOldest && ops.iter().any(|op| matches!(op, Op::Lose)));
     let mut work = None;
     let mut marks = Vec::new();
@@ -314,7 +317,7 @@ fn check(full: Full, page_bytes: usize, count_max: usize, bytes_max: usize, ops:
             }
             Op::Lose => {
                 core.lose();
-                model.untold.insert(model.next);
+                model.unannounced.insert(model.next);
                 model.next += 1;
             }
             Op::Next if work.is_none() => {
@@ -335,7 +338,7 @@ fn check(full: Full, page_bytes: usize, count_max: usize, bytes_max: usize, ops:
                     core.announced(loss);
                     model.told += loss.count;
                     for _ in 0..loss.count {
-                        model.untold.pop_first().expect("told of more than was lost");
+                        model.unannounced.pop_first().expect("more was announced than lost");
                     }
                 }
                 None => {}
@@ -343,7 +346,7 @@ fn check(full: Full, page_bytes: usize, count_max: usize, bytes_max: usize, ops:
             Op::Fail => match work.take() {
                 Some(Work::Page(page)) => {
                     core.settle(page, Err(ErrorKind::BrokenPipe));
-                    model.untold.extend(model.in_flight.drain(..));
+                    model.unannounced.extend(model.in_flight.drain(..));
                 }
                 Some(Work::Announce(_)) => core.fail(ErrorKind::BrokenPipe),
                 None => {}
@@ -351,7 +354,7 @@ fn check(full: Full, page_bytes: usize, count_max: usize, bytes_max: usize, ops:
             Op::Abandon => {
                 work = None;
                 core.abandon();
-                model.untold.extend(model.in_flight.drain(..));
+                model.unannounced.extend(model.in_flight.drain(..));
             }
             Op::Mark => marks.push((core.mark(), model.next)),
             Op::PageBytes(bytes) => {
@@ -379,12 +382,15 @@ fn check(full: Full, page_bytes: usize, count_max: usize, bytes_max: usize, ops:
         for (mark, number) in &marks {
             let is_held =
                 model.waiting.iter().map(|(number, _)| number).chain(&model.in_flight).any(|held| held < number);
-            assert!(!(is_held && core.progress(*mark) == Progress::Done), "flushed, and still held");
+            assert!(
+                !(is_held && core.progress(*mark) == Progress::Done),
+                "a flush is done, but the message is still held"
+            );
         }
     }
-    assert_eq!((core.waiting_count(), core.in_flight_count()), (0, 0), "everything can leave");
+    assert_eq!((core.waiting_count(), core.in_flight_count()), (0, 0), "everything can be written");
     if core.failure().is_none() {
-        assert_eq!(core.tally().announced, core.tally().dropped, "every loss is told of");
+        assert_eq!(core.tally().announced, core.tally().dropped, "every loss is announced");
         assert!(marks.iter().all(|(mark, _)| core.progress(*mark) != Progress::Waiting));
     }
 }
@@ -405,14 +411,14 @@ proptest! {
     }
 
     #[test]
-    fn also_when_sizes_change(
+    fn every_message_is_sent_in_order_or_counted_when_sizes_change(
         full in full(), page_bytes in 1_usize..60, count_max in 1_usize..12, bytes_max in 1_usize..150,
         ops in vec(op(true), 0..120),
     ) {
         check(full, page_bytes, count_max, bytes_max, ops, true);
     }
 
-    /// As the header of the core says.
+    /// The bounds are those in the header of the core.
     #[test]
     fn memory_stays_within_bounds(
         sizes in vec(1_usize..200, 0..600), takes in vec(0_u8..8, 600), page_bytes in 64_usize..256, bytes_max in 64_usize..4096,
@@ -427,7 +433,7 @@ proptest! {
                     None => {}
                 }
             }
-            // Each page that is begun has room for a few ends: less than as much again.
+            // The list of ends of a page has some spare room, less than doubles it.
             let bound = 2 * bytes_max + 8 * 500 + (bytes_max / page_bytes + 2) * (page_bytes * 3 / 2) + 2 * page_bytes;
             prop_assert!(core.memory_bytes() <= bound, "{} of {bound}", core.memory_bytes());
         }

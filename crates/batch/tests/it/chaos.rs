@@ -1,4 +1,4 @@
-//! Sinks that fail, hang, crawl and panic; producers must not notice.
+//! Sinks that fail, hang, are slow or panic. Producers must not notice.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use crate::common::{Gate, check_law, config, start, until, write_all};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Fails the calls whose turn it is.
+/// Fails the chosen calls.
 #[derive(Clone, Default)]
 struct Failing {
     fail_from: usize,
@@ -39,7 +39,7 @@ impl Sink for Failing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_failing_sink_loses_is_told_when_it_works_again() {
+async fn losses_of_a_failing_sink_are_announced_when_it_works_again() {
     let sink = Failing { fail_from: 1, fail_until: 5, ..Failing::default() };
     let writer = BatchWriter::new(config(100, 3, Full::EvictOldest), sink.clone());
     let _running = start(&writer);
@@ -51,7 +51,7 @@ async fn what_a_failing_sink_loses_is_told_when_it_works_again() {
     write_all(&writer, &["c\n", "d\n", "e\n", "f\n"]);
     until(&writer, |counters| counters.sent == 4).await;
     let expected = ["a\n", "\n… 2 messages lost …\n", "d\ne\nf\n"];
-    assert_eq!(*sink.pages.lock().unwrap(), expected, "the newest were kept meanwhile");
+    assert_eq!(*sink.pages.lock().unwrap(), expected, "the newest messages were kept");
     let counters = writer.counters();
     assert_eq!((counters.dropped, counters.announced, counters.failures, counters.failure), (2, 2, 4, None));
     let pauses = Duration::from_millis(10 + 20 + 40 + 80);
@@ -59,7 +59,7 @@ async fn what_a_failing_sink_loses_is_told_when_it_works_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_is_broken_for_good_costs_no_flush_its_whole_time() {
+async fn a_flush_does_not_wait_for_its_timeout_if_the_sink_is_broken() {
     let sink = Failing { fail_until: usize::MAX, ..Failing::default() };
     let writer = BatchWriter::new(config(100, 3, Full::EvictOldest), sink.clone());
     let running = start(&writer);
@@ -91,7 +91,7 @@ async fn a_flush_does_not_wait_for_the_pause_after_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_sink_is_not_tried_without_need() {
+async fn a_broken_sink_is_called_rarely() {
     let sink = Failing { fail_until: usize::MAX, ..Failing::default() };
     let writer = BatchWriter::new(config(100, 3, Full::EvictOldest), sink.clone());
     let _running = start(&writer);
@@ -101,11 +101,11 @@ async fn a_broken_sink_is_not_tried_without_need() {
     write_all(&writer, &["b"]);
     tokio::time::sleep(SECOND * 60).await;
     let calls = sink.calls.load(Ordering::Relaxed);
-    assert!((60..75).contains(&calls), "once a second at last: {calls}");
+    assert!((60..75).contains(&calls), "in the end once per second: {calls}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_hangs_loses_a_page_at_its_timeout() {
+async fn a_sink_that_hangs_loses_a_page_after_the_timeout() {
     let gate = Gate::closed();
     let slow = BatchConfig { write_timeout: SECOND, ..config(2, 100, Full::EvictOldest) };
     let writer = BatchWriter::new(slow, gate.clone());
@@ -136,7 +136,7 @@ impl Drop for Bomb {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_sink_takes_nobody_down_and_can_be_replaced() {
+async fn a_panicking_sink_harms_no_producer_and_can_be_replaced() {
     let writer = BatchWriter::new(config(1, 100, Full::EvictOldest), Bomb(0));
     let _running = start(&writer);
     write_all(&writer, &["a", "b", "c"]);
@@ -151,7 +151,7 @@ async fn a_panicking_sink_takes_nobody_down_and_can_be_replaced() {
 }
 
 #[test]
-fn a_sink_that_panics_in_a_direct_write_takes_nobody_down() {
+fn a_sink_that_panics_in_a_direct_write_harms_no_producer() {
     let writer = BatchWriter::new(config(1, 100, Full::EvictOldest), Bomb(0));
     write_all(&writer, &["a", "b", "c"]);
     assert_eq!((writer.counters().sent, writer.counters().dropped, writer.counters().waiting), (1, 1, 1));
@@ -175,7 +175,7 @@ async fn an_announcement_that_panics_is_left_out() {
     assert!(writer.counters().dropped > 0);
 }
 
-/// Writes a few bytes a time, is sometimes not ready, and stops working at last.
+/// Writes a few bytes at a time, is sometimes not ready, and fails in the end.
 struct Crawling {
     steps: std::vec::IntoIter<u8>,
     written: Arc<Mutex<Vec<u8>>>,
@@ -236,7 +236,7 @@ proptest! {
             writer.counters()
         });
         check_law(&counters);
-        // Whole lines that were sent, in order; the rest is told of, but for what was lost last.
+        // Whole lines are sent in order. The losses are announced, except for the last one.
         let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
         let numbers: Vec<usize> = text
             .lines()

@@ -1,4 +1,4 @@
-//! Sinks to look into, and configurations.
+//! Sinks for inspection, and configurations.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidings_batch::{Announce, BatchConfig, BatchWriter, Counters, Full, Sink};
 use tokio::sync::Semaphore;
 
-/// Long enough for a loaded machine, short enough to fail a test.
+/// Long enough for a busy machine, short enough for a test that fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn config(page_bytes: usize, count_max: usize, full: Full) -> BatchConfig {
@@ -22,7 +22,7 @@ pub(crate) fn config(page_bytes: usize, count_max: usize, full: Full) -> BatchCo
     }
 }
 
-/// Remembers its pages, and takes one for each permit.
+/// Stores its pages, and accepts one for each permit.
 #[derive(Clone)]
 pub(crate) struct Gate {
     pages: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! Many producers, settings that change, failures at random: nothing is lost without being counted, nothing is reordered.
+//! Many producers, changing settings and random failures: every loss is counted, and messages keep their order.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,7 +13,7 @@ use crate::common::{PATIENCE, check_law, config};
 const PRODUCER_COUNT: usize = 4;
 const MESSAGE_COUNT: usize = 2000;
 
-/// Remembers everything, fails every so often.
+/// Stores everything, and fails sometimes.
 #[derive(Clone)]
 struct Recorder {
     written: Arc<Mutex<Vec<u8>>>,
@@ -36,7 +36,7 @@ impl io::Write for Recorder {
     }
 }
 
-/// What producers were told: accepted or lost unseen, and refused.
+/// What producers know: the number of accepted or silently lost messages, and of refused ones.
 fn produce(writer: &BatchWriter, producer: usize) -> u64 {
     let mut refused = 0;
     for number in 0..MESSAGE_COUNT {
@@ -132,7 +132,7 @@ fn waiting_producers_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiting_tasks_lose_nothing_and_starve_nobody() {
+async fn waiting_tasks_lose_nothing_and_none_starves() {
     let recorder = Recorder { written: Arc::default(), calls: 0, fail_every: usize::MAX };
     let written = Arc::clone(&recorder.written);
     let writer = BatchWriter::new(config(64, 2, Full::Reject), IoSink::new(recorder));

@@ -1,5 +1,5 @@
-//! When one takes over from another: who waits for room while the driver lingers or goes, a new sink for the old one, a loss
-//! that has no text.
+//! Changes while the writer runs: drivers that linger or end while producers wait for room, new sinks, and losses without a
+//! text.
 
 use std::io;
 use std::pin::pin;
@@ -16,7 +16,7 @@ use crate::common::{Gate, PATIENCE, check_law, config, start, until, write_all};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn whoever_still_waits_for_room_cuts_the_linger_short_again() {
+async fn each_producer_that_waits_for_room_ends_the_linger() {
     let lingering = BatchConfig { linger: SECOND, bytes_max: 10, ..config(100, 100, Full::Reject) };
     let writer = BatchWriter::new(lingering, Gate::open());
     let _running = start(&writer);
@@ -33,7 +33,7 @@ async fn whoever_still_waits_for_room_cuts_the_linger_short_again() {
 
 #[test]
 fn a_producer_that_blocks_for_room_does_not_wait_for_the_linger() {
-    // Who waited for the linger would be refused before it is over.
+    // A producer that waited for the linger would be refused before its end.
     let waiting = Full::Wait { at_most: PATIENCE };
     let lingering = BatchConfig { linger: PATIENCE * 100, bytes_max: 10, ..config(100, 100, waiting) };
     let writer = BatchWriter::new(lingering, Gate::open());
@@ -46,7 +46,7 @@ fn a_producer_that_blocks_for_room_does_not_wait_for_the_linger() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_room_when_the_driver_goes_writes_directly() {
+async fn a_producer_that_waits_for_room_when_the_driver_ends_writes_directly() {
     let gate = Gate::closed();
     let writer = BatchWriter::new(config(1, 1, Full::Reject), gate.clone());
     let running = start(&writer);
@@ -57,12 +57,12 @@ async fn who_waits_for_room_when_the_driver_goes_writes_directly() {
     assert!(timeout(Duration::ZERO, waiting.as_mut()).await.is_err(), "no room");
     gate.allow(9); // The driver is cut off before it sees that.
     running.aborted().await;
-    timeout(SECOND, waiting).await.expect("it is not forgotten").unwrap();
+    timeout(SECOND, waiting).await.expect("the waiting producer is woken").unwrap();
     assert_eq!(gate.pages(), ["\n… 1 message lost …\n", "b", "c"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_sink_gets_what_lingers_also_when_the_writer_is_closed() {
+async fn a_new_sink_gets_lingering_messages_even_if_the_writer_is_closed() {
     for closes in [false, true] {
         let (old, new) = (Gate::open(), Gate::open());
         let lingering = BatchConfig { linger: SECOND, ..config(100, 100, Full::Reject) };
@@ -87,7 +87,7 @@ impl Sink for Broken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_that_is_not_told_does_not_count_as_told_and_does_not_end_the_pause() {
+async fn a_loss_without_a_text_is_not_counted_as_announced_and_does_not_end_the_pause() {
     let silent = BatchConfig { announce: Some(Announce::new(|_, _| {})), ..config(1, 1000, Full::EvictOldest) };
     let calls = Arc::new(AtomicUsize::new(0));
     let writer = BatchWriter::new(silent, Broken(Arc::clone(&calls)));
@@ -95,15 +95,15 @@ async fn a_loss_that_is_not_told_does_not_count_as_told_and_does_not_end_the_pau
     (0..1000).for_each(|_| writer.write(b"a").unwrap());
     tokio::time::sleep(SECOND * 60).await;
     let calls = calls.load(Ordering::Relaxed);
-    assert!((50..75).contains(&calls), "once a second at last: {calls}");
+    assert!((50..75).contains(&calls), "in the end once per second: {calls}");
     assert_eq!(writer.counters().announced, 0);
     let gate = Gate::open();
     writer.set_sink(gate.clone());
     writer.flush(PATIENCE).await.unwrap();
-    assert_eq!(writer.counters().announced, 0, "nothing in the stream tells of it");
+    assert_eq!(writer.counters().announced, 0, "the stream does not report it");
 }
 
-/// Says goodbye through the writer it belongs to.
+/// Writes a message into its own writer when it is dropped.
 struct Polite(Option<BatchWriter>, Arc<AtomicBool>);
 
 impl Sink for Polite {
@@ -134,7 +134,7 @@ fn a_sink_that_is_dropped_may_still_write() {
         drop(driver);
         let _ = tx.send(());
     });
-    rx.recv_timeout(Duration::from_secs(5)).expect("not stuck");
+    rx.recv_timeout(Duration::from_secs(5)).expect("the drop does not deadlock");
     assert!(said.load(Ordering::Relaxed));
     writer.flush_blocking(PATIENCE).unwrap();
     assert_eq!(gate.pages(), ["goodbye"]);
@@ -160,9 +160,9 @@ impl Sink for Ordered {
     }
 }
 
-/// Drivers come and go, sinks change: nobody hangs, nobody is refused, and every message is sent or lost with a driver.
+/// Drivers start and end, and sinks change. No producer hangs or is refused, and every message is sent or lost with a driver.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn drivers_and_sinks_come_and_go_under_load() {
+async fn drivers_and_sinks_change_under_load() {
     let waiting = BatchConfig { announce: None, ..config(64, 16, Full::Wait { at_most: PATIENCE }) };
     let last = Arc::new(AtomicUsize::new(0));
     let sink = || Ordered { last: Arc::clone(&last), calls: 0 };

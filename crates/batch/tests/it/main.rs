@@ -1,4 +1,4 @@
-//! Writers with sinks, from outside.
+//! Writers with sinks, through the public interface.
 
 mod chaos;
 mod common;

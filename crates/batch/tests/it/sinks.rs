@@ -1,4 +1,4 @@
-//! Real pipes, files, sockets.
+//! Real pipes, files and sockets.
 
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -30,7 +30,7 @@ async fn a_stream_gets_the_bytes_and_its_end() {
 }
 
 #[tokio::test]
-async fn a_packet_is_a_page_and_what_fits_into_none_is_refused_by_name() {
+async fn a_packet_is_a_page_and_a_message_too_large_for_one_is_refused() {
     let receiver = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(receiver.local_addr().unwrap()).await.unwrap();
@@ -39,7 +39,7 @@ async fn a_packet_is_a_page_and_what_fits_into_none_is_refused_by_name() {
     writer.set_sink(DatagramSink::new(socket, 10));
     let refused = writer.write(b"eleven byte").unwrap_err();
     assert_eq!(refused, WriteError::TooLarge { bytes: 11, bytes_max: 10 });
-    assert_eq!(refused.to_string(), "a message of 11 bytes is larger than 10, the most this writer takes");
+    assert_eq!(refused.to_string(), "a message of 11 bytes is larger than the limit of 10");
     let driver = writer.driver().unwrap();
     write_all(&writer, &["aaaa", "bbbb", "cccc", "ten bytes.", "d"]);
     let (flushed, ()) = tokio::join!(writer.close(PATIENCE), driver.run());
@@ -52,7 +52,7 @@ async fn a_packet_is_a_page_and_what_fits_into_none_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn what_waited_for_another_sink_and_is_too_large_for_this_one_is_lost_and_told() {
+async fn a_waiting_message_too_large_for_a_new_sink_is_lost_and_announced() {
     let (socket, receiver) = UnixDatagram::pair().unwrap();
     let old = Gate::closed();
     let writer = BatchWriter::new(config(4096, 100, Full::EvictOldest), old.clone());
@@ -99,9 +99,9 @@ async fn a_thread_may_be_asked_for_twice_within_a_runtime() {
     assert!(writer.start_thread("batch-test").is_err());
 }
 
-/// A peer that reads nothing blocks the thread; producers go on, and neither flush nor close waits longer than told.
+/// A peer that reads nothing blocks the thread. Producers go on, and flush and close end at their timeout.
 #[test]
-fn a_blocked_peer_blocks_nobody_else() {
+fn a_blocked_peer_does_not_block_producers() {
     let (mut peer, sink) = UnixStream::pair().unwrap();
     let (socket, mut filling) = (sink.try_clone().unwrap(), vec![0; fill(&sink)]);
     let evicting = BatchConfig { bytes_max: 10_000, ..config(4096, 100_000, Full::EvictOldest) };
@@ -127,7 +127,7 @@ fn a_blocked_peer_blocks_nobody_else() {
     while !text.ends_with("000019999\n") {
         lines.read_line(&mut text).unwrap();
     }
-    assert!(text.contains(" messages lost …\n"), "told where it happened");
+    assert!(text.contains(" messages lost …\n"), "the loss is announced");
     writer.flush_blocking(PATIENCE).unwrap();
     assert_eq!(writer.counters().announced, writer.counters().dropped);
 
@@ -140,7 +140,7 @@ fn a_blocked_peer_blocks_nobody_else() {
     assert_eq!(counters.total, counters.sent + counters.dropped);
 }
 
-/// Writes until the socket takes no byte more, however the threads are scheduled; tells how many it took.
+/// Writes until the socket accepts no more bytes, and returns how many it accepted.
 fn fill(mut socket: &UnixStream) -> usize {
     socket.set_nonblocking(true).unwrap();
     let mut filled = 0;
@@ -155,7 +155,7 @@ fn fill(mut socket: &UnixStream) -> usize {
     filled
 }
 
-/// Waits for its turn and no longer than told.
+/// A producer waits for room at most as long as the policy says.
 #[test]
 fn a_producer_waits_as_long_as_the_policy_says() {
     let (_reader, mut pipe) = io::pipe().unwrap();

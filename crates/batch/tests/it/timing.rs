@@ -1,4 +1,4 @@
-//! What goes when: idle, busy, lingering, flushing, closing. In virtual time.
+//! When pages are written: idle, busy, lingering, flushing and closing. In virtual time.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::common::{Gate, PATIENCE, config, start, until, write_all};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn idle_a_message_goes_at_once_and_busy_what_gathered_goes_as_one_page() {
+async fn an_idle_sink_gets_a_message_at_once_and_a_busy_one_gets_full_pages() {
     let gate = Gate::closed();
     let writer = BatchWriter::new(config(8, 100, Full::Reject), gate.clone());
     let running = start(&writer);
@@ -28,7 +28,7 @@ async fn idle_a_message_goes_at_once_and_busy_what_gathered_goes_as_one_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lingering_page_goes_when_it_is_full_flushed_or_old() {
+async fn a_lingering_page_is_written_when_it_is_full_flushed_or_old() {
     let gate = Gate::open();
     let lingering = BatchConfig { linger: SECOND, ..config(4, 100, Full::Reject) };
     let writer = BatchWriter::new(lingering, gate.clone());
@@ -55,7 +55,7 @@ async fn a_lingering_page_goes_when_it_is_full_flushed_or_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_room_cuts_the_linger_short() {
+async fn a_producer_that_waits_for_room_ends_the_linger() {
     let lingering = BatchConfig { linger: SECOND, bytes_max: 10, ..config(100, 100, Full::Reject) };
     let writer = BatchWriter::new(lingering, Gate::open());
     let _running = start(&writer);
@@ -67,7 +67,7 @@ async fn who_waits_for_room_cuts_the_linger_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flush_waits_for_what_was_before_it_and_no_longer_than_told() {
+async fn a_flush_waits_for_earlier_messages_and_at_most_its_timeout() {
     let gate = Gate::closed();
     let writer = BatchWriter::new(config(1, 100, Full::Reject), gate.clone());
     let _running = start(&writer);
@@ -85,7 +85,7 @@ async fn a_flush_waits_for_what_was_before_it_and_no_longer_than_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_close_drops_at_its_deadline_what_the_sink_has_not_taken() {
+async fn a_close_drops_unwritten_messages_at_its_deadline() {
     let gate = Gate::closed();
     let writer = BatchWriter::new(config(1, 100, Full::Reject), gate.clone());
     let running = start(&writer);
@@ -99,7 +99,7 @@ async fn a_close_drops_at_its_deadline_what_the_sink_has_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_handle_that_goes_lets_the_driver_finish_and_end() {
+async fn after_the_last_handle_is_dropped_the_driver_finishes_and_ends() {
     let gate = Gate::closed();
     let writer = BatchWriter::new(config(2, 100, Full::Reject), gate.clone());
     let running = start(&writer);
@@ -114,7 +114,7 @@ async fn the_last_handle_that_goes_lets_the_driver_finish_and_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn not_started_whoever_writes_writes_into_the_sink() {
+async fn before_the_start_producers_write_into_the_sink() {
     let gate = Gate::open();
     let writer = BatchWriter::new(config(100, 100, Full::Reject), gate.clone());
     write_all(&writer, &["a", "b"]);
@@ -125,13 +125,13 @@ async fn not_started_whoever_writes_writes_into_the_sink() {
     writer.flush(SECOND).await.unwrap();
     running.aborted().await;
     write_all(&writer, &["d"]);
-    assert_eq!(gate.pages(), ["a", "b", "c", "d"], "without its driver it is as before the start");
+    assert_eq!(gate.pages(), ["a", "b", "c", "d"], "without a driver, producers write directly again");
     writer.close(SECOND).await.unwrap();
     assert!(gate.is_closed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn not_started_what_the_sink_does_not_take_at_once_is_lost_and_told() {
+async fn before_the_start_a_message_that_is_not_written_at_once_is_lost_and_announced() {
     let gate = Gate::closed();
     let writer = BatchWriter::new(config(100, 100, Full::Reject), gate.clone());
     write_all(&writer, &["a"]);
@@ -155,7 +155,7 @@ async fn page_size_capacity_and_sink_change_while_running() {
     write_all(&writer, &["ee"]);
     writer.set_page_bytes(4);
     writer.set_sink(new.clone());
-    assert!(new.pages().is_empty(), "the old one has a page");
+    assert!(new.pages().is_empty(), "the old sink still has a page");
     old.allow(1);
     writer.flush(PATIENCE).await.unwrap();
     assert_eq!(old.pages(), ["in flight"]);
@@ -176,5 +176,5 @@ async fn a_producer_waits_for_room_without_losing_anything() {
     writer.write_when_room(b"c").await.unwrap();
     writer.flush(SECOND).await.unwrap();
     assert_eq!(gate.pages(), ["a", "b", "c"]);
-    assert_eq!(writer.counters().total, 3, "who gave up is not counted");
+    assert_eq!(writer.counters().total, 3, "a dropped call is not counted");
 }

@@ -6,7 +6,7 @@ use tracing_subscriber::fmt;
 use crate::common::{Gate, PATIENCE, config, start};
 
 #[tokio::test]
-async fn a_log_line_is_a_message_and_one_that_is_refused_is_told_of() {
+async fn a_log_line_is_a_message_and_a_refused_line_is_announced() {
     let gate = Gate::open();
     let refusing = BatchConfig { bytes_max: 200, ..config(200, 100, Full::Reject) };
     let writer = BatchWriter::new(refusing, gate.clone());
