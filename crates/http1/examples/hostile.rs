@@ -1,4 +1,4 @@
-//! What the reader of answers makes of servers that mean no good. No network.
+//! Shows how the parser handles hostile answers. It uses no network.
 //!
 //! `cargo run -p tidings-http1 --example hostile`
 

@@ -1,4 +1,4 @@
-//! A hundred requests over one connection, to a server in the same process: how few writes that takes.
+//! Sends a hundred requests over one connection, to a server in the same process, and shows how few writes this takes.
 //!
 //! `cargo run -p tidings-http1 --example pipeline`
 
@@ -28,14 +28,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         right += u32::from(answer??.status().is_success());
     }
     let all_in_time = client.drain(Duration::from_secs(1)).await;
-    let read_count = server.join_next().await.expect("there is one")??;
+    let read_count = server.join_next().await.expect("the server task has started")??;
     let mut out = io::stdout();
     io::Write::write_all(&mut out, format!("{right} answers; the server read {read_count} times\n").as_bytes())?;
     assert!(right == 100 && all_in_time);
     Ok(())
 }
 
-/// Answers every request, and says how often it had to read for that.
+/// Answers every request, and returns how many reads that took.
 async fn serve(mut stream: TcpStream) -> io::Result<u32> {
     let (mut input, mut read_count) = (Vec::with_capacity(64 * 1024), 0);
     while stream.read_buf(&mut input).await? > 0 {

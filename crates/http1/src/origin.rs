@@ -1,4 +1,4 @@
-//! Where a client's requests go: scheme, host and port, and nothing else (RFC 9110, 4.3.1).
+//! The origin of a client's requests: scheme, host and port (RFC 9110, 4.3.1).
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -25,43 +25,43 @@ pub struct Origin {
     port: u16,
 }
 
-/// Why a text is no origin.
+/// Why a text is not an origin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OriginError {
-    /// The grammar of RFC 3986.
+    /// The text is not a URL (RFC 3986).
     #[error("not a URL")]
     Syntax,
-    /// Neither `http` nor `https`, or none.
+    /// The scheme is missing or is not `http` or `https`.
     #[error("the scheme must be http or https")]
     Scheme,
-    /// None, an empty one, what stands in brackets is no IPv6 address, something stands behind it, or with `https` no
-    /// certificate could be for it.
-    #[error("no host, or not one")]
+    /// The host is missing or empty, has something other than an IPv6 address in brackets, has text after the brackets, or
+    /// is a name for which no certificate can exist (`https`).
+    #[error("the host is missing or invalid")]
     Host,
     /// 0, or more than 65535.
     #[error("the port must be 1 to 65535")]
     Port,
-    /// `user:password@` (RFC 9110, 4.2.4).
-    #[error("user names and passwords do not belong into a URL")]
+    /// There is `user:password@` (RFC 9110, 4.2.4).
+    #[error("user names and passwords are not allowed in a URL")]
     UserInfo,
-    /// More than an origin.
+    /// There is a path or a query.
     #[error("an origin has no path, query or fragment")]
     Path,
-    /// Never sent to a server.
+    /// There is a fragment. It is never sent to a server.
     #[error("a fragment means nothing to a server")]
     Fragment,
 }
 
 impl Origin {
-    /// A URL as origin and target, which is `/` where it has no path.
+    /// Splits a URL into origin and target. Without a path, the target is `/`.
     ///
     /// # Errors
     ///
-    /// [`OriginError`], but for [`OriginError::Path`].
+    /// Any [`OriginError`] except [`OriginError::Path`].
     pub fn split(url: &str) -> Result<(Self, String), OriginError> {
         if url.contains('#') {
-            return Err(OriginError::Fragment); // `Uri` cuts it off without a word.
+            return Err(OriginError::Fragment); // `Uri` would remove it silently.
         }
         let uri: Uri = url.parse().map_err(|_| OriginError::Syntax)?;
         let is_tls = match uri.scheme_str() {
@@ -74,13 +74,13 @@ impl Origin {
             return Err(OriginError::UserInfo);
         }
         let host = authority.host();
-        // `Uri` passes over what stands between a bracket and the port.
+        // `Uri` ignores text between a bracket and the port.
         let is_whole =
             authority.as_str().strip_prefix(host).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
         let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host = literal.unwrap_or(host);
         let is_wrong = literal.is_some_and(|literal| literal.parse::<Ipv6Addr>().is_err());
-        // Over TLS nobody could prove to be such a host.
+        // Over TLS, a certificate must be possible for the host.
         if !is_whole || host.is_empty() || is_wrong || (is_tls && ServerName::try_from(host).is_err()) {
             return Err(OriginError::Host);
         }
@@ -102,7 +102,7 @@ impl Origin {
         &self.host
     }
 
-    /// The port, 80 or 443 where none was given.
+    /// The port; 80 or 443 if the URL has none.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -112,7 +112,7 @@ impl Origin {
         self.is_tls
     }
 
-    /// What `Host` says: without the port where it is the scheme's own (RFC 9110, 7.2).
+    /// The value of `Host`. It has no port if the port is the scheme's default (RFC 9110, 7.2).
     pub fn authority(&self) -> String {
         let Self { host, port, is_tls } = self;
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
@@ -124,7 +124,7 @@ fn default_port(is_tls: bool) -> u16 {
     if is_tls { 443 } else { 80 }
 }
 
-/// Whether something stands behind a colon outside of brackets.
+/// Whether there is a colon outside of brackets.
 fn has_port(authority: &str) -> bool {
     authority.rsplit(']').next().is_some_and(|rest| rest.contains(':'))
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_or_less_than_an_origin_is_refused() {
+    fn anything_other_than_an_origin_is_refused() {
         for (text, error) in [
             ("", OriginError::Syntax),
             ("localhost", OriginError::Scheme),

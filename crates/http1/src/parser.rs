@@ -1,4 +1,4 @@
-//! Reading answers: an incremental core over bytes as they come, without I/O or clock.
+//! Reads answers from bytes as they come. It does no I/O and has no clock.
 //!
 //! ```text
 //!            ┌──── 1xx ────┐
@@ -11,20 +11,20 @@
 //!                                               └────────────────────────────────┘
 //! ```
 //!
-//! Which of the bodies follows is decided by RFC 9112, 6.3. Strictness is the rule, since a client that reads a
-//! pipeline differently from the proxy before it hands answers to the wrong requests (RFC 9112, 11.1):
+//! RFC 9112, 6.3 decides about the body. The parser is strict: a client that reads a pipeline differently from the proxy
+//! before it gives answers to the wrong requests (RFC 9112, 11.1). The rules are:
 //!
-//! - lines end with CR LF, nothing else; no folded lines, no space before a colon (2.2, 5.1, 5.2);
-//! - `Content-Length` is digits, and the same wherever it is repeated; with `Transfer-Encoding` it is refused (6.3);
-//! - `Transfer-Encoding` is `chunked` and nothing else, since we ask for nothing else (6.1), and is HTTP/1.1's;
-//! - what has no body by its status says so: no 1xx or 204 with a length other than 0, none with an encoding (6.1, 6.2);
-//! - 101 was not asked for and is refused (RFC 9110, 15.2.2).
+//! - Lines end with CR LF only. There are no folded lines, and no space before a colon (2.2, 5.1, 5.2).
+//! - `Content-Length` has only digits. All repeated values are equal. With `Transfer-Encoding` it is refused (6.3).
+//! - `Transfer-Encoding` is `chunked`, because the client requests nothing else (6.1), and only in HTTP/1.1.
+//! - A status without a body has no body: 1xx and 204 have no length other than 0, and no encoding (6.1, 6.2).
+//! - 101 is refused, because the client never requests it (RFC 9110, 15.2.2).
 //!
-//! Each byte is looked for the end of a line once, however they come apart; and however they come apart, the same
-//! bytes give the same answers or the same violation. Tests hold it to both.
+//! The search for the end of a line reads each byte once. However the bytes are split, they give the same answers or the
+//! same violation. Tests check both.
 //!
-//! Bounds: [`Limits`] and the constants. What stays in the input is always less than a head; bodies are moved out of it as
-//! they come, into memory that grows by doubling. What a length promises is not reserved before it is there.
+//! Bounds: [`Limits`] and the constants. The input keeps less than a head. Bodies are moved out of it as they come, into
+//! memory that grows by doubling. At most 64 KiB are reserved before the bytes are there.
 
 mod chunk;
 mod head;
@@ -46,20 +46,20 @@ pub use self::violation::{
 };
 use crate::Response;
 
-/// Reserved for a body at once; from there on it grows by doubling, as its bytes come.
+/// The most that is reserved for a body in advance. Then it grows by doubling, as its bytes come.
 const BODY_RESERVE_BYTES_MAX: usize = 64 * 1024;
 
-/// A final answer, and what becomes of the connection.
+/// A final answer, and whether the connection ends with it.
 #[derive(Debug)]
 pub struct Answer {
-    /// What was answered.
+    /// The response.
     pub response: Response,
-    /// Whether nothing more may be expected on this connection (RFC 9112, 9.3): the server said `close`, speaks
-    /// HTTP/1.0, or ended the body by closing.
+    /// Whether the connection ends with this answer (RFC 9112, 9.3): the server has sent `close`, speaks HTTP/1.0, or has
+    /// ended the body by closing.
     pub close: bool,
 }
 
-/// What is being waited for.
+/// What the parser waits for.
 #[derive(Debug, Clone, Copy)]
 enum State {
     Head,
@@ -72,9 +72,9 @@ enum State {
 }
 
 enum Step {
-    /// The state has changed; go on.
+    /// The state has changed, and the next step can follow.
     Again,
-    /// Nothing can be done without more input.
+    /// More input is needed.
     Starved,
     Done(Answer),
 }
@@ -88,10 +88,10 @@ enum Step {
 ///
 /// let mut parser = Parser::new(Limits { head_bytes_max: 16 * 1024, body_bytes_max: 1024 * 1024 });
 /// let mut input = BytesMut::from("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 204");
-/// let answer = parser.parse(&Method::GET, &mut input)?.expect("it is all there");
+/// let answer = parser.parse(&Method::GET, &mut input)?.expect("the answer is complete");
 /// assert_eq!(answer.response.body(), "hi");
 /// assert!(!answer.close);
-/// assert!(parser.parse(&Method::GET, &mut input)?.is_none(), "the second is not");
+/// assert!(parser.parse(&Method::GET, &mut input)?.is_none(), "the second answer is not complete");
 /// # Ok::<(), tidings_http1::Violation>(())
 /// ```
 pub struct Parser {
@@ -101,13 +101,13 @@ pub struct Parser {
     lines: Lines,
     interim_count: u32,
     extensions: Extensions,
-    /// Of the answer whose body is being read.
+    /// The answer whose body is being read, and whether the connection closes after it.
     head: Option<(Response, bool)>,
     body: BytesMut,
 }
 
 impl Parser {
-    /// One for a fresh connection.
+    /// Makes the parser of a new connection.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -121,21 +121,21 @@ impl Parser {
         }
     }
 
-    /// From now on a body over [`Limits::body_bytes_max`] is no violation: the answer is handed out without its body as
-    /// soon as that is known, and with [`Answer::close`]. For who wants the status above all.
+    /// Makes a body over [`Limits::body_bytes_max`] no violation: the answer is returned without its body as soon as the
+    /// size is known, with [`Answer::close`]. For callers that need only the status.
     pub fn skip_large_bodies(mut self) -> Self {
         self.skips_large_bodies = true;
         self
     }
 
-    /// Takes an answer to a request with that method out of the input, or as much of one as is there.
+    /// Takes an answer, or a part of it, out of the input. `method` is the method of its request.
     ///
-    /// Interim answers are skipped. `method` must be the same until the answer is there. Whether bytes may come at all
-    /// is the caller's to know.
+    /// Interim answers are skipped. `method` must stay the same until the answer is complete. The caller must know whether a
+    /// request is waiting for an answer.
     ///
     /// # Errors
     ///
-    /// A [`Violation`]; the parser must not be used any more.
+    /// A [`Violation`]. The parser must not be used after it.
     pub fn parse(&mut self, method: &Method, input: &mut BytesMut) -> Result<Option<Answer>, Violation> {
         loop {
             match self.step(method, input) {
@@ -163,11 +163,11 @@ impl Parser {
         })
     }
 
-    /// The input has ended, in order, after everything was parsed: the answer that ends with it.
+    /// Returns the answer that ends with the input. Call it after an orderly end, when everything is parsed.
     ///
     /// # Errors
     ///
-    /// [`Violation::Truncated`] when an answer ends in the middle. None has begun: also that.
+    /// [`Violation::Truncated`] when an answer is incomplete, or none has begun.
     pub fn finish(&mut self) -> Result<Answer, Violation> {
         match self.state {
             State::UntilClose => Ok(self.complete(Bytes::new())),
@@ -175,7 +175,7 @@ impl Parser {
         }
     }
 
-    /// Whether an answer has begun, be it with an interim one.
+    /// Whether an answer has begun, even with an interim answer.
     pub fn has_begun(&self) -> bool {
         !matches!(self.state, State::Head) || self.interim_count > 0
     }
@@ -198,7 +198,7 @@ impl Parser {
             Body::None => return Ok(Step::Done(self.complete(Bytes::new()))),
             Body::Length(bytes) => {
                 let bytes = self.within_body_limit(bytes)?;
-                // The usual case takes one copy and no detour.
+                // Usually the whole body is there, and one copy is enough.
                 if let Some(body) = input.get(..bytes) {
                     let body = Bytes::copy_from_slice(body);
                     input.advance(bytes);
@@ -213,7 +213,7 @@ impl Parser {
         Ok(Step::Again)
     }
 
-    /// The length of the head, once all of it is there. What cannot become one is known by its first bytes.
+    /// The length of the head, once it is complete. The first bytes show whether it can be one.
     fn head_bytes(&mut self, input: &[u8]) -> Result<Option<usize>, Violation> {
         const BEGIN: &[u8] = b"HTTP/1.";
         let bytes = input.len().min(BEGIN.len());
@@ -289,14 +289,14 @@ impl Parser {
         Ok(Step::Starved)
     }
 
-    /// So many bytes more are no more than a body may have.
+    /// Checks that the body may have this many more bytes.
     fn within_body_limit(&self, more: u64) -> Result<usize, Violation> {
         let limit = self.limits.body_bytes_max;
         let fits = usize::try_from(more).ok().filter(|more| *more <= limit.saturating_sub(self.body.len()));
         fits.ok_or(Violation::BodyTooLarge { limit })
     }
 
-    /// Moves up to `wanted` bytes to the body and says how many.
+    /// Moves up to `wanted` bytes to the body, and returns how many.
     fn take_body(&mut self, wanted: usize, input: &mut BytesMut) -> usize {
         let bytes = wanted.min(input.len());
         self.body.extend_from_slice(&input[..bytes]);
@@ -309,7 +309,7 @@ impl Parser {
         self.complete_with(body, trailers)
     }
 
-    /// The answer is whole; the next begins.
+    /// Returns the complete answer, and prepares for the next one.
     fn complete_with(&mut self, body: Bytes, trailers: Bytes) -> Answer {
         let (response, close) = self.head.take().unwrap_or_default();
         self.state = State::Head;
@@ -319,7 +319,7 @@ impl Parser {
     }
 }
 
-/// Shows nothing of the body: it may be a secret.
+/// Shows no body: it may be a secret.
 impl fmt::Debug for Parser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parser")

@@ -1,8 +1,8 @@
-//! HTTP/1.1 as the pool speaks it: answers come in the order of the requests (RFC 9112, 9.3.2).
+//! HTTP/1.1 as a protocol of the pool. Answers come in the order of the requests (RFC 9112, 9.3.2).
 //!
-//! What is idempotent is pipelined, and repeated on another connection when its own was lost; a request can say
-//! otherwise of itself. An answer that comes while nothing is asked ends the connection: a server that says something
-//! unasked (a 408 before it closes an idle connection, say) must not be believed about the next request.
+//! An idempotent request is pipelined, and repeated on another connection if its own was lost. A request can override
+//! this. An answer without a request ends the connection, for example a 408 before the server closes an idle connection.
+//! Otherwise it could be taken for the answer to the next request.
 
 use bytes::BytesMut;
 use tidings_pool::{Codec, Decoded, Expect, Outgoing, Protocol, RequestId, To};
@@ -14,13 +14,13 @@ use crate::{Origin, Request, Response};
 /// The protocol, for one origin.
 #[derive(Debug, Clone)]
 pub struct Http1 {
-    /// The whole header line.
+    /// The complete header line.
     host: Vec<u8>,
     limits: Limits,
     skips_large_bodies: bool,
 }
 
-/// What can be wrong with a request or an answer.
+/// An error of a request or an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Http1Error {
     /// The request cannot be sent.
@@ -32,7 +32,7 @@ pub enum Http1Error {
 }
 
 impl Http1 {
-    /// Requests go to `origin`; answers keep within `limits`.
+    /// Makes a protocol for requests to `origin`, and answers within `limits`.
     pub fn new(origin: &Origin, limits: Limits) -> Self {
         Self { host: format!("host: {}\r\n", origin.authority()).into_bytes(), limits, skips_large_bodies: false }
     }
@@ -64,7 +64,7 @@ impl Protocol for Http1 {
     }
 }
 
-/// One connection's side of it.
+/// The codec of one connection.
 #[derive(Debug)]
 pub struct Http1Codec {
     host: Vec<u8>,
@@ -92,7 +92,7 @@ impl Codec<Http1> for Http1Codec {
         })
     }
 
-    /// Half an answer is none: what waits for it is lost, and may go elsewhere if it may be repeated.
+    /// Half an answer does not count: its request is lost, or repeated on another connection.
     fn end_of_input(&mut self, _: Option<&Request>, _: &mut BytesMut) -> Result<Option<Response>, Http1Error> {
         Ok(self.parser.finish().ok().map(|answer| answer.response))
     }

@@ -1,9 +1,8 @@
-//! A request, checked as it is made: what exists can be written, and says nothing but what was meant.
+//! A request. It is checked while it is made, so every request can be written, and nothing can be injected.
 //!
-//! Header lines are written once, when they are added; sending a request copies its head and hands its body on piece by
-//! piece, uncopied. A clone shares both, so a request that is sent often is made once. How the message is framed and
-//! where it goes is the client's to say, so the headers that say it cannot be set. Nothing with CR, LF or NUL in it
-//! ever becomes a part of a head (RFC 9112, 11.1).
+//! Header lines are encoded once, when they are added. Sending a request copies its head, but not the pieces of its body.
+//! A clone shares both, so a request that is sent often is made only once. The client decides about framing and routing,
+//! so these headers cannot be set. Text with CR, LF or NUL is never accepted into a head (RFC 9112, 11.1).
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +11,8 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, header};
 use tidings_pool::Outgoing;
 
-/// Set by the client, or not of its world: framing, routing and the connection (RFC 9110, 7.6.1; RFC 9112, 6), and
-/// `Expect`, since nobody would wait for the answer.
+/// Headers that the client sets itself or does not support: framing, routing and the connection (RFC 9110, 7.6.1;
+/// RFC 9112, 6), and `Expect`, because the client does not wait for the interim answer.
 const RESERVED: [HeaderName; 8] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -24,10 +23,10 @@ const RESERVED: [HeaderName; 8] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
-/// Of the same kind, without constants.
+/// Further reserved headers, which have no constants.
 const RESERVED_OLD: [&str; 2] = ["keep-alive", "proxy-connection"];
 
-/// What a server is asked.
+/// A request to a server.
 ///
 /// ```
 /// use tidings_http1::Request;
@@ -36,7 +35,7 @@ const RESERVED_OLD: [&str; 2] = ["keep-alive", "proxy-connection"];
 ///     .header("content-type", "application/json")?
 ///     .body("{\"type\":")
 ///     .body("\"event.done\"}")
-///     .pipeline(true); // It may stand in a pipeline though it is a POST.
+///     .pipeline(true); // This POST may be pipelined.
 /// assert!(Request::get("/a b").is_err());
 /// # Ok::<(), tidings_http1::RequestError>(())
 /// ```
@@ -46,7 +45,7 @@ pub struct Request(Arc<Parts>);
 #[derive(Clone)]
 struct Parts {
     method: Method,
-    /// Request line and the caller's header lines.
+    /// The request line and the caller's header lines.
     head: Vec<u8>,
     body: Vec<Bytes>,
     body_bytes: usize,
@@ -54,32 +53,32 @@ struct Parts {
     repeat: bool,
 }
 
-/// Why something is no request.
+/// Why a request is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// CONNECT: there are no tunnels here.
+    /// CONNECT: the client has no tunnels.
     #[error("method {0} cannot be sent")]
     Method(Method),
-    /// Not a path with its query (RFC 9112, 3.2.1), nor `*` with OPTIONS.
+    /// The target is not a path with its query (RFC 9112, 3.2.1), or `*` with OPTIONS.
     #[error("the target must be a path of visible ASCII characters that begins with a slash")]
     Target,
-    /// Not a token (RFC 9110, 5.1).
-    #[error("a header name is no token")]
+    /// The name is not a token (RFC 9110, 5.1).
+    #[error("a header name is not a token")]
     HeaderName,
-    /// Control characters, above all CR and LF (RFC 9110, 5.5).
+    /// The value has control characters, such as CR and LF (RFC 9110, 5.5).
     #[error("the value of header {0} has a control character")]
     HeaderValue(HeaderName),
-    /// The client's own.
-    #[error("header {0} is the client's to set")]
+    /// The client sets this header itself, or does not support it.
+    #[error("header {0} is reserved for the client")]
     Reserved(HeaderName),
-    /// TRACE has none (RFC 9110, 9.3.8).
+    /// TRACE has no body (RFC 9110, 9.3.8).
     #[error("method {0} has no body")]
     Body(Method),
 }
 
 impl Request {
-    /// A request with any method but CONNECT. The target is a path, with its query if it has one; for OPTIONS also `*`.
+    /// A request with any method except CONNECT. The target is a path and perhaps a query; for OPTIONS also `*`.
     ///
     /// # Errors
     ///
@@ -97,7 +96,7 @@ impl Request {
         for part in [method.as_str(), " ", target, " HTTP/1.1\r\n"] {
             head.extend_from_slice(part.as_bytes());
         }
-        let idempotent = method.is_idempotent(); // RFC 9110, 9.2.2. Of methods it does not know it says no.
+        let idempotent = method.is_idempotent(); // RFC 9110, 9.2.2. False for unknown methods.
         let parts = Parts { method, head, body: Vec::new(), body_bytes: 0, pipeline: idempotent, repeat: idempotent };
         Ok(Self(Arc::new(parts)))
     }
@@ -147,12 +146,12 @@ impl Request {
         Self::new(Method::DELETE, target)
     }
 
-    /// Adds a header; one of the same name stays. Bytes beyond ASCII are written as they are.
+    /// Adds a header. Earlier headers with the same name stay. Bytes beyond ASCII are written unchanged.
     ///
     /// # Errors
     ///
-    /// [`RequestError::HeaderName`], [`RequestError::HeaderValue`]; [`RequestError::Reserved`] for what says where the
-    /// message goes, how long it is, or what becomes of the connection.
+    /// [`RequestError::HeaderName`], [`RequestError::HeaderValue`]; [`RequestError::Reserved`] for headers about routing,
+    /// framing or the connection.
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Result<Self, RequestError> {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| RequestError::HeaderName)?;
         if RESERVED.contains(&name) || RESERVED_OLD.contains(&name.as_str()) {
@@ -169,13 +168,13 @@ impl Request {
         Ok(self)
     }
 
-    /// Says that trailers are welcome; many servers send none without (RFC 9110, 10.1.4).
+    /// Tells the server that trailers are accepted. Otherwise many servers send none (RFC 9110, 10.1.4).
     pub fn want_trailers(mut self) -> Self {
         self.parts_mut().head.extend_from_slice(b"te: trailers\r\nconnection: te\r\n");
         self
     }
 
-    /// Adds a piece to the body. All pieces are written one behind the other, none is copied.
+    /// Adds a piece to the body. The pieces are written in order.
     pub fn body(mut self, piece: impl Into<Bytes>) -> Self {
         let piece = piece.into();
         if !piece.is_empty() {
@@ -186,17 +185,17 @@ impl Request {
         self
     }
 
-    /// Whether it may be sent while others on the same connection wait for their answers, and others behind it.
+    /// Sets whether the request may be pipelined: sent on a connection together with other requests that wait for answers.
     ///
-    /// By default what is idempotent may (RFC 9112, 9.3.2; RFC 9110, 9.2.2: GET, HEAD, OPTIONS, TRACE, PUT, DELETE).
-    /// This says nothing of [`repeat`](Self::repeat).
+    /// By default, idempotent requests may (RFC 9112, 9.3.2; RFC 9110, 9.2.2: GET, HEAD, OPTIONS, TRACE, PUT, DELETE). This
+    /// does not change [`repeat`](Self::repeat).
     pub fn pipeline(mut self, yes: bool) -> Self {
         self.parts_mut().pipeline = yes;
         self
     }
 
-    /// Whether it may be sent again on another connection when its own was lost before the answer came. The server may
-    /// then do it twice. By default what is idempotent may.
+    /// Sets whether the request may be sent again if its connection was lost before the answer. The server may then handle
+    /// it twice. By default, idempotent requests may.
     pub fn repeat(mut self, yes: bool) -> Self {
         self.parts_mut().repeat = yes;
         self
@@ -207,7 +206,7 @@ impl Request {
         &self.0.method
     }
 
-    /// Whether it may stand in a pipeline.
+    /// Whether it may be pipelined.
     pub fn may_pipeline(&self) -> bool {
         self.0.pipeline
     }
@@ -227,14 +226,13 @@ impl Request {
         Arc::make_mut(&mut self.0)
     }
 
-    /// Whether it can be written.
     pub(crate) fn check(&self) -> Result<(), RequestError> {
         let Parts { method, body_bytes, .. } = &*self.0;
         let refused = *method == Method::TRACE && *body_bytes > 0;
         if refused { Err(RequestError::Body(method.clone())) } else { Ok(()) }
     }
 
-    /// Writes it. `host` is the whole header line.
+    /// Writes the request. `host` is the complete header line.
     pub(crate) fn write(&self, host: &[u8], out: &mut Outgoing) {
         let Parts { method, head, body, body_bytes, .. } = &*self.0;
         out.put_slice(head);
@@ -251,7 +249,7 @@ impl Request {
     }
 }
 
-/// Shows neither the target nor headers nor the body: they may be secrets.
+/// Shows no target, headers or body: they may be secrets.
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
@@ -263,7 +261,7 @@ impl fmt::Debug for Request {
     }
 }
 
-/// Whether a length is said even when it is 0 (RFC 9110, 8.6).
+/// Whether a length of 0 is written too (RFC 9110, 8.6).
 fn expects_body(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
@@ -284,7 +282,7 @@ mod tests {
             (Request::get("/"), "GET / HTTP/1.1\r\nhost: a\r\n\r\n"),
             (Request::head("/a?b=%20c"), "HEAD /a?b=%20c HTTP/1.1\r\nhost: a\r\n\r\n"),
             (Request::new(Method::OPTIONS, "*"), "OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n"),
-            // RFC 9110, 8.6: a length also when there is nothing.
+            // RFC 9110, 8.6: a length of 0 is written.
             (Request::post("/"), "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"),
             (Request::delete("/"), "DELETE / HTTP/1.1\r\nhost: a\r\n\r\n"),
             (
@@ -301,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_body_is_written_from_where_it_lies() {
+    fn a_large_body_is_not_copied() {
         let body = Bytes::from(vec![b'x'; 100_000]);
         let before = body.as_ptr();
         let request = Request::put("/").unwrap().body(body);
@@ -334,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_idempotent_is_pipelined_and_repeated_unless_it_says_otherwise() {
+    fn an_idempotent_request_is_pipelined_and_repeated_by_default() {
         for (method, expected) in
             [("GET", true), ("HEAD", true), ("OPTIONS", true), ("TRACE", true), ("PUT", true), ("DELETE", true)]
                 .into_iter()
@@ -350,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_that_is_changed_leaves_the_other_as_it_was() {
+    fn changing_a_clone_does_not_change_the_original() {
         let one = Request::get("/").unwrap();
         let other = one.clone().header("x-a", "b").unwrap().body("c").pipeline(false);
         assert_eq!(written(&one), "GET / HTTP/1.1\r\nhost: a\r\n\r\n");

@@ -1,9 +1,9 @@
-//! An answer, read whole.
+//! A complete answer.
 //!
-//! Most callers look at the status and perhaps at the body; so the header lines are kept as they came, in one piece, and
-//! become a map when somebody asks for it. They have been checked before: the map holds every line.
+//! Most callers look only at the status and perhaps at the body. So the header lines are kept as they came, and the map is
+//! made when it is first needed. The parser has checked the lines, so the map has all of them.
 //!
-//! An answer owns its bytes and holds on to nothing of the connection's buffers.
+//! An answer owns its bytes and keeps no buffer of the connection alive.
 
 use std::fmt;
 use std::sync::{LazyLock, OnceLock};
@@ -20,7 +20,7 @@ pub struct Response {
     status: StatusCode,
     fields: Fields,
     body: Bytes,
-    /// Rare; so an answer is short, which is moved from hand to hand.
+    /// Boxed because trailers are rare, and a small `Response` is cheaper to move.
     trailers: Option<Box<Fields>>,
 }
 
@@ -43,16 +43,16 @@ impl Response {
         self.status
     }
 
-    /// The headers; names are compared without regard to case, and several of one name keep their order.
+    /// The headers. Names are case-insensitive. Headers with the same name keep their order.
     ///
-    /// The map is made at the first call. At most [`HEADER_COUNT_MAX`] lines.
+    /// The map is made at the first call. It has at most [`HEADER_COUNT_MAX`] lines.
     pub fn headers(&self) -> &HeaderMap {
         self.fields.map()
     }
 
-    /// The body, without chunks; empty where there is none (HEAD, 204, 304). A content coding is left as it is.
+    /// The body, without the chunk framing; empty if there is none (HEAD, 204, 304). A content coding is not decoded.
     ///
-    /// Cloning it copies nothing.
+    /// A clone copies nothing.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
@@ -62,15 +62,15 @@ impl Response {
         self.body
     }
 
-    /// The fields behind a chunked body, empty where there were none. They are never taken for headers
-    /// (RFC 9110, 6.5.1): what one says of framing, routing or authentication means nothing.
+    /// The trailers after a chunked body, or an empty map. They are never treated as headers (RFC 9110, 6.5.1): trailers
+    /// about framing, routing or authentication have no effect.
     pub fn trailers(&self) -> &HeaderMap {
         static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
         self.trailers.as_ref().map_or(&NONE, |trailers| trailers.map())
     }
 }
 
-/// Shows no value of a header and nothing of the body: they may be secrets.
+/// Shows no header values and no body: they may be secrets.
 impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Response")
@@ -80,7 +80,7 @@ impl fmt::Debug for Response {
     }
 }
 
-/// Checked header lines up to and with the empty one (or none at all), and the map of them when somebody has asked.
+/// Checked header lines including the empty line (or no lines), and their map once it is needed.
 #[derive(Clone, Default)]
 struct Fields {
     lines: Bytes,
@@ -97,20 +97,20 @@ impl Fields {
     }
 }
 
-/// Values share `lines`.
+/// Makes a map whose values share `lines`.
 fn read_fields(lines: &Bytes) -> HeaderMap {
     let mut headers = [EMPTY_HEADER; HEADER_COUNT_MAX];
     let parsed = httparse::parse_headers(lines, &mut headers);
     let Ok(httparse::Status::Complete((_, headers))) = parsed else {
-        debug_assert!(lines.is_empty(), "lines are checked before they get here");
+        debug_assert!(lines.is_empty(), "the parser has checked the lines");
         return HeaderMap::new();
     };
     let mut map = HeaderMap::with_capacity(headers.len());
     for header in headers {
         let name = HeaderName::from_bytes(header.name.as_bytes());
         let value = HeaderValue::from_maybe_shared(lines.slice_ref(header.value));
-        // Both libraries know the same tokens and field content: RFC 9110, 5.1 and 5.5.
-        debug_assert!(name.is_ok() && value.is_ok(), "httparse lets through what http refuses");
+        // Both libraries accept the same tokens and field content: RFC 9110, 5.1 and 5.5.
+        debug_assert!(name.is_ok() && value.is_ok(), "httparse accepts a header that http refuses");
         if let (Ok(name), Ok(value)) = (name, value) {
             map.append(name, value);
         }

@@ -1,4 +1,4 @@
-//! TLS by rustls: the server must prove to be the origin's host, to certificates we trust.
+//! TLS by rustls: the server needs a certificate for the origin's host from a trusted authority.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore};
 use tidings_telemetry::unix_now;
 
-/// Whom we trust to say who a server is.
+/// The trusted certificate authorities.
 #[derive(Clone, Default)]
 pub enum Roots {
     /// The system's certificates, read when the client starts.
     #[default]
     Native,
-    /// These certificates and no others, in PEM.
+    /// Only these certificates, in PEM.
     Pem(String),
-    /// A whole configuration, for a certificate of our own, for example. ALPN is what it says.
+    /// A complete configuration, for example with a client certificate. Its ALPN is used.
     Config(Arc<ClientConfig>),
 }
 
-/// Why nobody can be trusted.
+/// Why there are no trusted certificates.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The system has no certificates we can read.
+    /// The system has no readable certificates.
     #[error("the system's certificates cannot be read, or there are none")]
     NoRoots,
-    /// The PEM text holds none, or something else.
+    /// The PEM text has no certificates, or something else.
     #[error("no usable certificates in the PEM text")]
     Certificates,
-    /// Rustls refuses its own defaults.
+    /// rustls refuses its own defaults.
     #[error("cannot set up TLS")]
     Setup(#[source] rustls::Error),
 }
 
 impl Roots {
-    /// What [`Client::start`](crate::Client::start) makes connections with: for a connector of one's own
-    /// ([`Client::start_over`](crate::Client::start_over)). Reads the system's certificates, or the text.
+    /// The TLS configuration that [`Client::start`](crate::Client::start) uses. Your own connector for
+    /// [`Client::start_over`](crate::Client::start_over) can use it too. Reads the system's certificates, or the text.
     ///
     /// # Errors
     ///
@@ -61,8 +61,8 @@ impl Roots {
     }
 }
 
-/// The clock that certificates are held against. Rustls' own panics where the system's clock is before 1970; here it is 1970
-/// then, when no certificate is valid yet.
+/// The clock that checks certificates. The clock of rustls panics if the system's time is before 1970. This one returns 1970
+/// then, when no certificate is valid.
 #[derive(Debug, Clone, Copy)]
 pub struct TlsClock;
 
@@ -84,7 +84,7 @@ impl fmt::Debug for Roots {
 
 fn native() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    // A store may hold certificates nobody can read; what counts is that some are usable.
+    // A store may have unreadable certificates. It is enough that some are usable.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() { Err(TlsError::NoRoots) } else { Ok(roots) }
 }

@@ -1,6 +1,6 @@
-//! One head: status, which body follows, whether the connection stays (RFC 9112, 4, 5, 6.3, 9.3).
+//! Reads a head: the status, the kind of body, and whether the connection closes (RFC 9112, 4, 5, 6.3, 9.3).
 //!
-//! The grammar is `httparse`'s, in its strict form; the lines are known to end with CR LF, and to be complete.
+//! `httparse` checks the grammar, in its strict form. The caller passes complete lines that end with CR LF.
 
 use std::mem::MaybeUninit;
 
@@ -8,10 +8,10 @@ use http::{Method, StatusCode};
 
 use super::violation::{HEADER_COUNT_MAX, Violation};
 
-/// What the map of headers can hold; only with a limit on heads that is higher does it count.
+/// The longest header name that the header map accepts. It matters only if the limit for heads is higher.
 const NAME_BYTES_MAX: usize = u16::MAX as usize;
 
-/// What follows a head.
+/// The body after a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Body {
     None,
@@ -26,12 +26,12 @@ pub(super) struct Head {
     pub(super) status: StatusCode,
     pub(super) body: Body,
     pub(super) close: bool,
-    /// Where the header lines begin.
+    /// The offset of the header lines.
     pub(super) fields_at: usize,
 }
 
 impl Head {
-    /// Reads the head of an answer to that method.
+    /// Reads the head of an answer to a request with this method.
     pub(super) fn read(block: &[u8], method: &Method) -> Result<Self, Violation> {
         let mut headers = [const { MaybeUninit::uninit() }; HEADER_COUNT_MAX];
         let mut response = httparse::Response::new(&mut []);
@@ -55,7 +55,7 @@ impl Head {
     }
 }
 
-/// What the headers say of the message's length and of the connection.
+/// The headers about the length of the message and the connection.
 #[derive(Debug, Default)]
 struct Framing {
     length: Option<u64>,
@@ -70,7 +70,7 @@ impl Framing {
             if header.name.eq_ignore_ascii_case("content-length") {
                 framing.add_lengths(header.value)?;
             } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
-                // A second one makes a list, and a list is more than `chunked`.
+                // A second header makes a list, and a list is not just `chunked`.
                 if framing.chunked || !header.value.eq_ignore_ascii_case(b"chunked") {
                     return Err(Violation::TransferEncoding);
                 }
@@ -85,7 +85,7 @@ impl Framing {
         Ok(framing)
     }
 
-    /// A length, or a list of the same length (RFC 9110, 8.6).
+    /// Adds a length, or a list of equal lengths (RFC 9110, 8.6).
     fn add_lengths(&mut self, value: &[u8]) -> Result<(), Violation> {
         for member in list(value) {
             let length = read_length(member).ok_or(Violation::ContentLength)?;
@@ -97,7 +97,7 @@ impl Framing {
         Ok(())
     }
 
-    /// RFC 9112, 6.3, in its order.
+    /// Decides about the body as RFC 9112, 6.3 does, in its order.
     fn body(&self, status: StatusCode, method: &Method, is_old: bool) -> Result<Body, Violation> {
         if self.chunked && is_old {
             return Err(Violation::TransferEncoding);
@@ -106,7 +106,7 @@ impl Framing {
             let promised = self.chunked || self.length.is_some_and(|length| length > 0);
             return if promised { Err(Violation::BodyNotAllowed(status)) } else { Ok(Body::None) };
         }
-        // Here the headers tell of the body that is not there.
+        // Here the headers describe a body that is not sent.
         if *method == Method::HEAD || status == StatusCode::NOT_MODIFIED {
             return Ok(Body::None);
         }
@@ -124,7 +124,7 @@ fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Digits, and nothing but digits: no sign, no other base, no white space.
+/// Reads a decimal number that has only digits: no sign and no white space.
 fn read_length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -135,7 +135,7 @@ fn read_length(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Trailers have the grammar of headers; what they say is nobody's command.
+/// Checks trailers against the grammar of headers. Their content has no effect.
 pub(super) fn check_trailers(block: &[u8]) -> Result<(), Violation> {
     let mut headers = [httparse::EMPTY_HEADER; HEADER_COUNT_MAX];
     match httparse::parse_headers(block, &mut headers).map_err(malformed)? {

@@ -1,14 +1,13 @@
-//! Where lines end, in bytes that come piece by piece: each byte is looked at once.
+//! Finds the ends of lines in bytes that come piece by piece. Each byte is read once.
 //!
-//! A line ends with CR LF. A lone LF is refused (RFC 9112, 2.2 lets a recipient accept it; two that disagree about it
-//! disagree about where a head ends). A lone CR is no end of a line; the grammar of what the line holds excludes it.
+//! A line ends with CR LF. A lone LF is refused. RFC 9112, 2.2 allows a recipient to accept it, but two recipients that
+//! differ about it would find different ends of a head. A lone CR does not end a line; the grammar of the line refuses it.
 
 use memchr::memchr;
 
-/// How far the search has come.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// Bytes of the input that hold no end yet.
+    /// Bytes of the input that were searched without success.
     scanned: usize,
 }
 
@@ -19,17 +18,17 @@ pub(super) enum LineError {
 }
 
 impl Lines {
-    /// The length of the line the input begins with, CR LF included; `None` until it is there.
+    /// The length of the first line, CR LF included. `None` until it is complete.
     pub(super) fn line(&mut self, input: &[u8], limit: usize) -> Result<Option<usize>, LineError> {
         self.find(input, limit, |_, _| true)
     }
 
-    /// The length of the lines up to and including the first empty one; `None` until they are there.
+    /// The length of the lines up to and including the first empty line. `None` until they are complete.
     pub(super) fn block(&mut self, input: &[u8], limit: usize) -> Result<Option<usize>, LineError> {
         self.find(input, limit, |input, at| at == 1 || input[at - 2] == b'\n')
     }
 
-    /// The first end of a line, at most `limit` bytes long all in all, whose line feed is one of those wanted.
+    /// Finds the first wanted line feed within `limit` bytes.
     fn find(
         &mut self,
         input: &[u8],
@@ -58,10 +57,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_byte_is_looked_at_twice() {
+    fn no_byte_is_read_twice() {
         let mut lines = Lines::default();
         assert_eq!(lines.line(b"abc", 99), Ok(None));
-        // Looked at again, the first byte would be a lone line feed.
+        // If the first byte were read again, it would be a lone line feed.
         assert_eq!(lines.line(b"\nbc\r\n", 99), Ok(Some(5)));
         assert_eq!(lines.block(b"a\r\nb\r\n\r", 99), Ok(None));
         assert_eq!(lines.block(b"a\n\nb\n\n\r\n", 99), Ok(Some(8)));

@@ -1,4 +1,4 @@
-//! The parser by the sections of RFC 9112, and that it does not matter how bytes come apart.
+//! The parser, by the sections of RFC 9112, and with bytes split in all ways.
 
 use bytes::BytesMut;
 use http::{Method, StatusCode};
@@ -8,7 +8,7 @@ use super::*;
 
 const LIMITS: Limits = Limits { head_bytes_max: 1024, body_bytes_max: 4096 };
 
-/// An answer, as far as tests look at it.
+/// The parts of an answer that the tests check.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     status: u16,
@@ -35,7 +35,7 @@ impl From<Answer> for Seen {
     }
 }
 
-/// All answers until the input ends, a violation, or the connection is closed; and how it ended.
+/// Parses until the input ends, a violation, or the close of the connection. Returns the answers and the end.
 fn read_pieces<'a>(method: &Method, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Seen>, Option<Violation>) {
     let mut parser = Parser::new(LIMITS);
     let mut input = BytesMut::new();
@@ -70,7 +70,7 @@ fn read(method: &Method, bytes: &[u8]) -> (Vec<Seen>, Option<Violation>) {
     read_pieces(method, [bytes])
 }
 
-/// One answer to GET, or what is wrong with it.
+/// Parses one answer to GET.
 fn one(bytes: impl AsRef<[u8]>) -> Result<Seen, Violation> {
     match read(&Method::GET, bytes.as_ref()) {
         (_, Some(violation)) => Err(violation),
@@ -85,7 +85,7 @@ fn body_of(bytes: impl AsRef<[u8]>) -> Result<String, Violation> {
     one(bytes).map(|seen| seen.body)
 }
 
-/// A head with these lines and a body behind it.
+/// A head with these lines, and a body.
 fn ok(lines: &str, body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\n{lines}\r\n{body}")
 }
@@ -244,11 +244,11 @@ fn section_6_2_a_length_is_digits() {
 #[test]
 fn section_6_3_the_length_of_a_message_is_one() {
     check(&[
-        // 5. Several lengths: the same, or refused.
+        // 5. Several lengths must be equal.
         ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nhi", Ok("hi")),
         ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi!", Err(Violation::SeveralLengths)),
         ("HTTP/1.1 200 OK\r\nContent-Length: 2, 3\r\n\r\nhi!", Err(Violation::SeveralLengths)),
-        // 3. Both, in either order.
+        // 3. Length and encoding, in either order.
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
             Err(Violation::LengthAndEncoding),
@@ -257,10 +257,10 @@ fn section_6_3_the_length_of_a_message_is_one() {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
             Err(Violation::LengthAndEncoding),
         ),
-        // 6. A length, and the input ends before.
+        // 6. A length, but the input ends before.
         ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi", Err(Violation::Truncated)),
         ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Ok("")),
-        // 8. Neither: until the connection is closed.
+        // 8. Without both, the body lasts until the close.
         ("HTTP/1.1 200 OK\r\n\r\nall that comes\r\n\r\n", Ok("all that comes\\r\\n\\r\\n")),
         ("HTTP/1.1 200 OK\r\n\r\n", Ok("")),
         // Half a head.
@@ -385,7 +385,7 @@ fn section_7_1_1_extensions_are_skipped_and_not_endless() {
     let lines = |count| chunked(&(line(127).repeat(count) + "0\r\n\r\n")).map(|body| body.len());
     assert_eq!(lines(CHUNK_EXTENSION_BYTES_MAX / 128), Ok(CHUNK_EXTENSION_BYTES_MAX / 128));
     assert_eq!(lines(CHUNK_EXTENSION_BYTES_MAX / 128 + 1), Err(Violation::ChunkExtensionsTooLong));
-    // Each body has the whole allowance.
+    // Each body may use the whole limit.
     let twice = ok("Transfer-Encoding: chunked\r\n", &(line(127).repeat(32) + "0\r\n\r\n")).repeat(2);
     assert_eq!(read(&Method::GET, twice.as_bytes()).1, None);
 }
@@ -466,12 +466,12 @@ fn rfc_9110_15_2_interim_answers_are_skipped_and_not_endless() {
         ),
         ("HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", Err(Violation::SwitchingProtocols)),
     ]);
-    // Each answer has the whole allowance.
+    // Each answer may use the whole limit.
     assert_eq!(read(&Method::GET, format!("{most}{next}").repeat(3).as_bytes()).1, None);
 }
 
 #[test]
-fn a_head_is_not_endless() {
+fn the_size_of_a_head_is_bounded() {
     let limit = LIMITS.head_bytes_max;
     let head = |bytes: usize| {
         let frame = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: \r\n\r\n".len();
@@ -493,7 +493,7 @@ fn a_head_is_not_endless() {
 }
 
 #[test]
-fn a_header_name_is_as_long_as_a_map_can_hold() {
+fn a_header_name_is_at_most_as_long_as_a_map_allows() {
     let limits = Limits { head_bytes_max: 1 << 20, ..LIMITS };
     for (bytes, expected) in [(65_535, Ok(())), (65_536, Err(Violation::Malformed("header name")))] {
         let name = "n".repeat(bytes);
@@ -512,7 +512,7 @@ fn a_header_name_is_as_long_as_a_map_can_hold() {
 }
 
 #[test]
-fn half_an_answer_is_not_shown() {
+fn half_an_answer_is_not_returned() {
     let mut parser = Parser::new(LIMITS);
     let stream = "HTTP/1.1 200 OK\r\nSet-Cookie: secret\r\nContent-Length: 60\r\n\r\nsecret";
     assert!(parser.parse(&Method::GET, &mut BytesMut::from(stream)).unwrap().is_none());
@@ -521,14 +521,14 @@ fn half_an_answer_is_not_shown() {
 }
 
 #[test]
-fn a_promised_length_reserves_little() {
+fn a_large_content_length_reserves_little() {
     let mut parser = Parser::new(Limits { body_bytes_max: usize::MAX, ..LIMITS });
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 1_u64 << 40);
     assert!(parser.parse(&Method::GET, &mut BytesMut::from(head.as_str())).unwrap().is_none());
     assert!(parser.body.capacity() <= 2 * BODY_RESERVE_BYTES_MAX, "{}", parser.body.capacity());
 }
 
-/// Long enough for every state, short enough for every place in it.
+/// Long enough for every state, short enough to split it everywhere.
 const STREAMS: [&str; 6] = [
     "HTTP/1.1 100 C\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 204 N\r\n\r\n",
     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\na\r\n\r\n1\r\nd\r\n0\r\nT: u\r\n\r\nHTTP/1.1 304 N\r\n\r\n",
@@ -539,7 +539,7 @@ const STREAMS: [&str; 6] = [
 ];
 
 #[test]
-fn every_chunking_into_up_to_three_pieces_gives_the_same() {
+fn every_split_into_up_to_three_pieces_gives_the_same_answers() {
     for stream in STREAMS.map(str::as_bytes) {
         let whole = read(&Method::GET, stream);
         assert_eq!(read_pieces(&Method::GET, stream.chunks(1)), whole, "{}", stream.escape_ascii());
@@ -552,7 +552,7 @@ fn every_chunking_into_up_to_three_pieces_gives_the_same() {
     }
 }
 
-/// What a parser that skips large bodies says of these bytes, which come in pieces of so many.
+/// Parses the bytes in pieces of `piece_bytes`, with large bodies skipped.
 fn skip(bytes: &str, piece_bytes: usize) -> Result<Option<Seen>, Violation> {
     let mut parser = Parser::new(LIMITS).skip_large_bodies();
     let mut input = BytesMut::new();
@@ -566,7 +566,7 @@ fn skip(bytes: &str, piece_bytes: usize) -> Result<Option<Seen>, Violation> {
 }
 
 #[test]
-fn a_large_body_can_be_skipped_and_ends_the_connection() {
+fn a_skipped_large_body_ends_the_connection() {
     let limit = LIMITS.body_bytes_max;
     let large = "x".repeat(limit + 1);
     for answer in [
@@ -576,7 +576,7 @@ fn a_large_body_can_be_skipped_and_ends_the_connection() {
         format!("HTTP/1.1 410 Gone\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n{limit:x}\r\n{large}"),
     ] {
         for piece_bytes in [1, 7, 100_000] {
-            let seen = skip(&answer, piece_bytes).unwrap().expect("the head is enough");
+            let seen = skip(&answer, piece_bytes).unwrap().expect("the head is complete");
             assert_eq!((seen.status, seen.body.as_str(), seen.close), (410, "", true), "{answer:.80}");
             assert!(seen.headers.contains(&("a".to_owned(), "b".to_owned())), "{seen:?}");
         }
@@ -588,9 +588,9 @@ fn a_large_body_can_be_skipped_and_ends_the_connection() {
 }
 
 proptest! {
-    /// Streams damaged anywhere, in any pieces.
+    /// The streams are damaged anywhere and split into any pieces.
     #[test]
-    fn damaged_streams_give_the_same_in_any_pieces(
+    fn damaged_streams_give_the_same_result_in_any_pieces(
         which in 0..STREAMS.len(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
@@ -609,9 +609,9 @@ proptest! {
         prop_assert_eq!(read_pieces(&method, pieces), read(&method, &stream));
     }
 
-    /// What an honest server writes is what is read.
+    /// The parser reads exactly what a correct server writes.
     #[test]
-    fn what_was_meant_is_what_is_read(
+    fn written_answers_are_read_unchanged(
         status in 205_u16..600,
         body in prop::collection::vec(any::<u8>(), 0..300),
         chunk in 0_usize..50,

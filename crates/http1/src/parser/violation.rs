@@ -1,4 +1,4 @@
-//! What a server may send at most, and what it must not send.
+//! The limits for answers, and the ways in which a server can break the protocol.
 
 use http::StatusCode;
 
@@ -14,69 +14,70 @@ pub const CHUNK_EXTENSION_BYTES_MAX: usize = 4096;
 /// How much a server may send for one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of status line and headers with their last empty line; as many again for trailers, and for each interim
-    /// answer.
+    /// Bytes of the status line and headers, including the empty line. The limit holds separately for trailers, and for
+    /// each interim answer.
     pub head_bytes_max: usize,
-    /// Bytes of a body, without the bytes of chunking.
+    /// Bytes of a body, without the chunk framing.
     pub body_bytes_max: usize,
 }
 
-/// What a server must not send. The connection it came on is of no more use: nobody knows where the next answer begins.
+/// How a server breaks the protocol or a limit. Its connection is then unusable, because it is unknown where the next
+/// answer begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Bytes while no request waits for an answer.
-    #[error("an answer that no request asked for")]
+    /// Bytes came while no request was waiting for an answer.
+    #[error("an answer without a request")]
     Unsolicited,
-    /// Something else than HTTP/1.
+    /// The answer is not HTTP/1.
     #[error("no HTTP/1.x status line")]
     NotHttp,
     /// A line feed without a carriage return before it (RFC 9112, 2.2).
     #[error("a line that does not end with CR LF")]
     BareLineFeed,
-    /// What the head or the trailers do not follow the grammar in (RFC 9112, 4 and 5).
+    /// The named part of the head or the trailers breaks the grammar (RFC 9112, 4 and 5).
     #[error("malformed {0}")]
     Malformed(&'static str),
     /// More than [`Limits::head_bytes_max`].
     #[error("a head of more than {limit} bytes")]
     HeadTooLarge {
-        /// Bytes.
+        /// The limit in bytes.
         limit: usize,
     },
     /// More than [`HEADER_COUNT_MAX`].
     #[error("more than {HEADER_COUNT_MAX} headers or trailers")]
     TooManyHeaders,
-    /// A number below 100.
+    /// A status below 100.
     #[error("status {0}")]
     Status(u16),
-    /// 101, though nobody asked.
-    #[error("a switch of protocols that was not asked for")]
+    /// A 101, which the client never requests.
+    #[error("a switch of protocols that was not requested")]
     SwitchingProtocols,
     /// More than [`INTERIM_COUNT_MAX`].
     #[error("more than {INTERIM_COUNT_MAX} interim answers")]
     TooManyInterim,
-    /// A body, or the promise of one, where the status excludes it.
+    /// The headers announce a body that the status does not allow.
     #[error("a body with status {0}")]
     BodyNotAllowed(StatusCode),
-    /// Not digits, or too many of them.
-    #[error("a Content-Length that is no number")]
+    /// Not a number, or too large a number.
+    #[error("a Content-Length that is not a number")]
     ContentLength,
-    /// Several, and not all the same.
-    #[error("several lengths")]
+    /// Several lengths that differ.
+    #[error("several different lengths")]
     SeveralLengths,
-    /// Both, which is how answers are smuggled.
+    /// Both headers, which allows response smuggling.
     #[error("both Content-Length and Transfer-Encoding")]
     LengthAndEncoding,
-    /// Not `chunked` alone, or in HTTP/1.0.
+    /// Anything other than `chunked`, or any value in HTTP/1.0.
     #[error("a Transfer-Encoding other than chunked")]
     TransferEncoding,
     /// More than [`Limits::body_bytes_max`], announced or sent.
     #[error("a body of more than {limit} bytes")]
     BodyTooLarge {
-        /// Bytes.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The line before a chunk.
+    /// The line before a chunk is malformed.
     #[error("a malformed chunk size")]
     ChunkSize,
     /// More than [`CHUNK_LINE_BYTES_MAX`].
@@ -85,13 +86,13 @@ pub enum Violation {
     /// More than [`CHUNK_EXTENSION_BYTES_MAX`].
     #[error("more than {CHUNK_EXTENSION_BYTES_MAX} bytes of chunk extensions")]
     ChunkExtensionsTooLong,
-    /// A chunk longer than it said.
-    #[error("a chunk that does not end where it should")]
+    /// A chunk is longer than its size.
+    #[error("a chunk that is longer than its size")]
     ChunkEnd,
     /// More than [`Limits::head_bytes_max`].
     #[error("trailers of more than {limit} bytes")]
     TrailersTooLarge {
-        /// Bytes.
+        /// The limit in bytes.
         limit: usize,
     },
     /// The connection ended before the answer did.

@@ -1,6 +1,6 @@
-//! Against a server that does whatever it likes.
+//! The client with a faulty server.
 //!
-//! It follows a script: what it does on its first connection, its second, and so on; the last goes for all later ones.
+//! The server follows a script with one entry per connection. The last entry is for all later connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::{SOON, client, config, until};
 /// What happens on one connection.
 #[derive(Clone)]
 enum Act {
-    /// For each request, in order: answers it with its own path.
+    /// Answers each request with its path, in order.
     Honest,
-    /// Waits for so many requests, answers some of them, writes this and goes away.
+    /// Waits for some requests, answers some of them, writes this and closes.
     Leave { requests: usize, answered: usize, last: Vec<u8> },
-    /// As `Leave`, but stays.
+    /// As `Leave`, but does not close.
     Stay { requests: usize, answered: usize, last: Vec<u8> },
-    /// Writes this for as long as somebody reads, after the first request.
+    /// After the first request, writes this as long as the client reads.
     Endless { first: &'static str, again: &'static str },
-    /// Answers a request before it reads on; notes how many came together.
+    /// Answers a request before it reads on, and notes how many came together.
     OneByOne(Arc<AtomicUsize>),
 }
 
-/// Dropped, it is gone.
+/// Stops when it is dropped.
 struct Chaos {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -110,7 +110,7 @@ async fn perform(act: Act, mut peer: Peer) -> std::io::Result<()> {
         Act::Leave { requests, answered, last } => {
             peer.answer_some(requests, answered, &last).await?;
             peer.stream.shutdown().await?;
-            // A close with requests unread would reset the connection, and its answers might be lost.
+            // Closing with unread requests would reset the connection, and answers might be lost.
             peer.stream.read_to_end(&mut Vec::new()).await.map(drop)
         }
         Act::Stay { requests, answered, last } => {
@@ -138,7 +138,7 @@ async fn get(client: &Client, path: &str) -> Result<Response, SendError> {
     client.send(Request::get(path).unwrap(), SOON).await
 }
 
-/// So many requests handed in together: `/0`, `/1`, and so on.
+/// Makes requests together: `/0`, `/1`, and so on.
 async fn together(client: &Client, count: usize, make: fn(&str) -> Request) -> Vec<Result<String, SendError>> {
     let mut callers = JoinSet::new();
     for number in 0..count {
@@ -185,7 +185,7 @@ async fn a_close_in_the_middle_of_a_pipeline_costs_idempotent_requests_nothing()
 }
 
 #[tokio::test]
-async fn a_close_in_the_middle_of_a_pipeline_is_told_to_those_that_must_not_be_repeated() {
+async fn a_close_in_the_middle_of_a_pipeline_fails_requests_that_must_not_be_repeated() {
     let server = Chaos::start(vec![leave(6, 2, ""), Act::Honest]).await;
     let client = client(server.address, config(1));
     let results = together(&client, 6, piped_post).await;
@@ -198,7 +198,7 @@ async fn a_close_in_the_middle_of_a_pipeline_is_told_to_those_that_must_not_be_r
 async fn connection_close_ends_a_pipeline_and_the_rest_goes_elsewhere() {
     let closing = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n/2";
     let until_close = "HTTP/1.1 200 OK\r\n\r\n/2";
-    // Whether the server then closes or leaves that to us.
+    // Either the server or the client closes.
     for act in [leave(6, 2, closing), stay(6, 2, closing), leave(6, 2, until_close)] {
         let server = Chaos::start(vec![act, Act::Honest]).await;
         let client = client(server.address, config(1));
@@ -208,7 +208,7 @@ async fn connection_close_ends_a_pipeline_and_the_rest_goes_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_after_each_answer_costs_connections_and_no_request() {
+async fn a_server_that_closes_after_each_answer_costs_connections_but_no_request() {
     for closing in ["HTTP/1.1 200 OK\r\nConnection: close\r\n", "HTTP/1.0 200 OK\r\n"] {
         let server = Chaos::start(vec![leave(1, 0, format!("{closing}Content-Length: 0\r\n\r\n"))]).await;
         let mut config = config(1);
@@ -223,7 +223,7 @@ async fn a_server_that_closes_after_each_answer_costs_connections_and_no_request
 }
 
 #[tokio::test]
-async fn smuggled_answers_reach_nobody() {
+async fn smuggled_answers_reach_no_caller() {
     for (bad, violation) in [
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
@@ -238,7 +238,7 @@ async fn smuggled_answers_reach_nobody() {
         let client = client(server.address, config(1));
         let results = together(&client, 4, plain_get).await;
         assert_own_paths(&results[..1]);
-        // All that waited on the connection have failed, repeatable or not; what comes after them has a new one.
+        // All requests on the connection have failed, repeatable or not. Later requests use a new connection.
         let expected = SendError::Violation(tidings_pool::Violation::Malformed(Http1Error::Answer(violation)));
         assert!(results[1..].iter().all(|result| *result == Err(expected.clone())), "{results:?}");
         until("a new connection", || client.counters().connected == 1).await;
@@ -248,7 +248,7 @@ async fn smuggled_answers_reach_nobody() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_asked_for_is_nobodys() {
+async fn an_answer_without_a_request_is_discarded() {
     let unasked = answer("poison") + "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n";
     let server = Chaos::start(vec![stay(1, 1, unasked), Act::Honest]).await;
     let client = client(server.address, config(1));
@@ -260,8 +260,8 @@ async fn an_answer_that_nobody_asked_for_is_nobodys() {
 }
 
 #[tokio::test]
-async fn a_late_answer_is_not_the_next_ones() {
-    // It answers the first request together with the second.
+async fn a_late_answer_does_not_go_to_the_next_request() {
+    // The server answers the first request together with the second.
     let server = Chaos::start(vec![stay(2, 2, ""), Act::Honest]).await;
     let client = client(server.address, config(1));
     let impatient = client.send(Request::get("/late").unwrap(), Duration::from_millis(30)).await;
@@ -271,7 +271,7 @@ async fn a_late_answer_is_not_the_next_ones() {
 }
 
 #[tokio::test]
-async fn nothing_is_endless() {
+async fn every_endless_answer_is_a_violation() {
     let limits = config(1).limits;
     let (head, body) = (limits.head_bytes_max, limits.body_bytes_max);
     for (first, again, violation) in [
@@ -312,7 +312,7 @@ async fn silence_ends_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn what_is_not_idempotent_travels_alone_unless_its_caller_says_otherwise() {
+async fn a_request_that_is_not_idempotent_travels_alone_by_default() {
     let most = async |make: fn(&str) -> Request| {
         let most = Arc::new(AtomicUsize::new(0));
         let server = Chaos::start(vec![Act::OneByOne(Arc::clone(&most))]).await;
@@ -325,13 +325,13 @@ async fn what_is_not_idempotent_travels_alone_unless_its_caller_says_otherwise()
     assert_eq!(most(|path| Request::get(path).unwrap().pipeline(false)).await, 1);
     assert!(most(plain_get).await > 1);
     assert!(most(piped_post).await > 1);
-    // One that travels alone among others has nobody before or behind it.
+    // A request that travels alone has no other request before or after it on the connection.
     let mixed = |path: &str| if path.ends_with('5') { Request::post(path).unwrap() } else { plain_get(path) };
     assert!(most(mixed).await > 1);
 }
 
 #[tokio::test]
-async fn more_than_the_backlog_is_told_at_once() {
+async fn a_request_beyond_the_backlog_fails_at_once() {
     let server = Chaos::start(vec![stay(1000, 0, "")]).await;
     let mut config = config(2);
     config.pool.backlog_max = 8;

@@ -1,5 +1,5 @@
-//! The reader of answers against hyper's client, which is fed the same bytes: where both accept, they find the same; and
-//! where one refuses what the other accepts, it is we, for a reason with a name.
+//! Compares the parser with hyper's client on the same bytes. If both accept them, they find the same answer. If only hyper
+//! accepts them, the difference has a name and a reason. It never happens that only the parser accepts them.
 //!
 //! The bytes are the corpus of the fuzz target, and seeded mutations of it.
 
@@ -25,7 +25,7 @@ struct Seen {
     trailers: HeaderMap,
 }
 
-/// Where we refuse and hyper accepts: the name of the difference, and why.
+/// The differences in which the parser refuses and hyper accepts: name and reason.
 fn stricter(violation: Violation) -> Option<&'static str> {
     Some(match violation {
         Violation::BareLineFeed => {
@@ -91,15 +91,15 @@ async fn by_hyper(method: &Method, bytes: &[u8]) -> Result<Seen, hyper::Error> {
         }
         let _ = peer.write_all(bytes).await; // Hyper may have hung up already.
         let _ = peer.shutdown().await;
-        // What is left to read is nothing; but the peer stays until hyper is done.
+        // There is nothing left to read, but the peer stays until hyper is done.
         let _ = peer.read_to_end(&mut request).await;
     };
-    // How the connection ended the answer tells.
+    // The answer shows how the connection ended.
     let (answer, (), _) = tokio::join!(answer, serve, connection);
     answer
 }
 
-/// The reason why they differ, if they do.
+/// The name of the difference, if there is one.
 async fn compare(method: &Method, bytes: &[u8]) -> Option<&'static str> {
     let (ours, theirs) = (by_us(method, bytes), by_hyper(method, bytes).await);
     let shown = || format!("{method} {}\nours: {ours:?}\nhyper: {theirs:?}", bytes.escape_ascii());
@@ -121,7 +121,7 @@ fn corpus() -> BTreeMap<String, Vec<u8>> {
     let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
     let mut corpus: BTreeMap<_, _> =
         files.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())).collect();
-    // Too large for a corpus.
+    // Too large for the corpus.
     let chunk = format!("1;{}\r\na\r\n", "e".repeat(200));
     let body = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", chunk.repeat(40));
     corpus.insert("chunk-extensions-over".to_owned(), body.into_bytes());
@@ -129,7 +129,7 @@ fn corpus() -> BTreeMap<String, Vec<u8>> {
 }
 
 #[tokio::test]
-async fn on_the_corpus_we_differ_from_hyper_by_being_stricter_and_in_every_way_that_is_named() {
+async fn on_the_corpus_the_parser_is_stricter_than_hyper_in_every_named_way() {
     let mut seen = BTreeSet::new();
     for bytes in corpus().values() {
         for method in [Method::GET, Method::HEAD] {
@@ -155,11 +155,11 @@ async fn on_the_corpus_we_differ_from_hyper_by_being_stricter_and_in_every_way_t
         Violation::ChunkExtensionsTooLong,
     ];
     let named: BTreeSet<_> = named.into_iter().filter_map(stricter).collect();
-    assert_eq!(seen, named, "a difference without an example in the corpus is none");
+    assert_eq!(seen, named, "each named difference needs an example in the corpus");
 }
 
 #[tokio::test]
-async fn on_mutations_we_differ_from_hyper_only_by_being_stricter() {
+async fn on_mutations_the_parser_differs_from_hyper_only_by_being_stricter() {
     let corpus: Vec<_> = corpus().into_values().collect();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut accepted = 0;
@@ -172,7 +172,7 @@ async fn on_mutations_we_differ_from_hyper_only_by_being_stricter() {
     assert!(accepted > MUTATION_COUNT / 20, "{accepted} accepted: the mutations only destroy");
 }
 
-/// What a server might put in.
+/// Text that a mutation inserts.
 const WORDS: [&str; 26] = [
     "\r\n",
     "\n",

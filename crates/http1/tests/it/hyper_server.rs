@@ -1,4 +1,4 @@
-//! Against hyper's server.
+//! The client with hyper's server.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::{SOON, client, config};
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// Dropped, it stops.
+/// Stops when it is dropped.
 struct Server {
     address: SocketAddr,
     _tasks: JoinSet<()>,
@@ -41,7 +41,7 @@ impl Server {
     }
 }
 
-/// Does what the path says.
+/// Answers as the path says.
 async fn reply(request: Incoming<hyper::body::Incoming>) -> Result<Reply<Body>, Infallible> {
     let (head, body) = request.into_parts();
     let full = |bytes: Bytes| Full::new(bytes).boxed();
@@ -67,7 +67,7 @@ async fn reply(request: Incoming<hyper::body::Incoming>) -> Result<Reply<Body>, 
 }
 
 #[tokio::test]
-async fn methods_bodies_and_headers_come_through() {
+async fn methods_bodies_and_headers_arrive() {
     let server = Server::start().await;
     let client = client(server.address, config(2));
     for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE"] {
@@ -110,7 +110,7 @@ async fn answers_of_every_shape_follow_each_other_on_one_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everybody_gets_their_own_answer() {
+async fn each_caller_gets_its_own_answer() {
     let server = Server::start().await;
     let client = client(server.address, config(3));
     let mut callers = JoinSet::new();

@@ -1,5 +1,4 @@
-//! The client against servers: a real one, one over TLS, one that does whatever it likes; and the reader of answers
-//! against another reader.
+//! The client with a correct server, a server over TLS and a faulty server, and the parser compared with another parser.
 
 mod chaos;
 mod differential;
@@ -14,7 +13,7 @@ use tidings_http1::{Client, ClientConfig, Limits, Origin};
 use tidings_pool::Reconnect;
 use tokio::time::{Instant, sleep};
 
-/// For what must happen; long before that a test has failed.
+/// A deadline for things that must happen soon.
 const SOON: Duration = Duration::from_secs(20);
 
 fn config(connection_count: usize) -> ClientConfig {

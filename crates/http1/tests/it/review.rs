@@ -1,4 +1,4 @@
-//! Requests that are half written, answers that come too early or too slowly, servers that speak HTTP/1.0.
+//! Half-written requests, answers that come too early or too slowly, and servers that speak HTTP/1.0.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::tls::certificates;
 use crate::{SOON, client, config, until};
 
-/// A server that does the same on every connection; `number` counts them from 0. Dropped, it is gone.
+/// A server that does the same on every connection. `number` counts them from 0. Stops when it is dropped.
 struct Server {
     address: SocketAddr,
     _task: JoinSet<()>,
@@ -49,7 +49,7 @@ impl Server {
     }
 }
 
-/// The path of the next request, and what was read behind its head.
+/// The path of the next request, and the bytes read after its head.
 async fn read_head(stream: &mut (impl AsyncRead + Unpin), input: &mut Vec<u8>) -> io::Result<String> {
     loop {
         if let Some(end) = input.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -71,9 +71,9 @@ async fn answer_all(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Each answer ends with its connection, and so takes those behind it along: none of them for its own fault.
+/// Each answer ends with its connection, so the requests behind it are lost without a fault of theirs.
 #[tokio::test]
-async fn answers_that_end_with_their_connection_cost_those_behind_no_repeats() {
+async fn answers_that_end_with_their_connection_cost_later_requests_no_repeats() {
     const CALLERS: usize = 8;
     let server = Server::start(|number, mut stream| async move {
         let mut input = Vec::new();
@@ -101,9 +101,9 @@ async fn answers_that_end_with_their_connection_cost_those_behind_no_repeats() {
     callers.join_all().await;
 }
 
-/// Nobody waits for the answer any more, and it does not end: whoever comes next must not wait for it either.
+/// The request has expired and its answer never ends. The next request must not wait for it.
 #[tokio::test]
-async fn an_expired_request_that_travels_alone_does_not_hold_the_road() {
+async fn an_expired_request_that_travels_alone_does_not_block_the_connection() {
     let server = Server::start(|number, mut stream| async move {
         if number > 0 {
             return answer_all(stream).await;
@@ -127,9 +127,9 @@ async fn an_expired_request_that_travels_alone_does_not_hold_the_road() {
 
 const LARGE: usize = 8 << 20;
 
-/// The rest of the body goes its way, and what comes behind it gets its own answer.
+/// The rest of the body is still written, and the next request gets its own answer.
 #[tokio::test]
-async fn an_answer_before_the_end_of_its_request_is_its_own() {
+async fn an_answer_before_the_end_of_its_request_is_accepted() {
     let server = Server::start(|_, mut stream| async move {
         let mut input = Vec::new();
         read_head(&mut stream, &mut input).await?;
@@ -150,9 +150,9 @@ async fn an_answer_before_the_end_of_its_request_is_its_own() {
     assert_eq!((next.body().as_ref(), client.counters().connects), (&b"/next"[..], 1));
 }
 
-/// It answers what stands in our queue behind a body that is not over: the server cannot have been asked that.
+/// The server sends a second answer before the second request is written, so it cannot be its answer.
 #[tokio::test]
-async fn an_answer_to_what_was_not_written_yet_is_nobodys() {
+async fn an_answer_to_an_unwritten_request_is_discarded() {
     let is_queued = Arc::new(Notify::new());
     let go_on = Arc::clone(&is_queued);
     let server = Server::start(move |number, mut stream| {
@@ -180,11 +180,11 @@ async fn an_answer_to_what_was_not_written_yet_is_nobodys() {
         is_queued.notify_one();
     };
     let (next, ()) = tokio::join!(client.send(Request::get("/next").unwrap(), SOON), queued);
-    // Unsent, it may be told that there is no connection at the moment, but nothing else.
+    // An unsent request may only end because there is no connection at the moment.
     assert!(matches!(&next, Err(SendError::Unavailable)) || next.as_ref().unwrap().body() == "/next", "{next:?}");
 }
 
-/// A socket that breaks after so many more bytes, once.
+/// A socket that breaks once, after a number of bytes.
 struct Fragile {
     tcp: TcpStream,
     rest: Arc<AtomicUsize>,
@@ -234,9 +234,9 @@ impl Connect for OverFragile {
     }
 }
 
-/// TLS takes more than the socket does, and then fails: what it took, the server may have.
+/// TLS accepts more bytes than the socket, and then fails. The server may have got the accepted bytes.
 #[tokio::test]
-async fn what_tls_has_half_sent_counts_as_sent() {
+async fn a_request_that_tls_has_partly_sent_counts_as_sent() {
     let (ca_pem, certificate, key) = certificates("localhost");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();

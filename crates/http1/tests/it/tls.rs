@@ -1,4 +1,4 @@
-//! Over TLS, against rustls.
+//! The client over TLS, with a rustls server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ struct Server {
 enum End {
     /// With `close_notify`.
     Orderly,
-    /// By closing the TCP connection, as somebody between the two could.
+    /// By closing the TCP connection, as an attacker on the path could.
     Cut,
 }
 
 impl Server {
-    /// One for that name. It answers each request with `Content-Length`, but `/until-close` without.
+    /// A server for this name. It answers with `Content-Length`, except `/until-close`.
     async fn start(name: &str, end: End) -> Self {
         let (ca_pem, certificate, key) = certificates(name);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -103,7 +103,7 @@ async fn get(client: &Client, path: &str) -> Result<String, SendError> {
 }
 
 #[tokio::test]
-async fn a_server_that_proves_its_name_is_talked_to() {
+async fn a_server_with_a_valid_certificate_gets_requests() {
     let server = Server::start("localhost", End::Orderly).await;
     let client = server.client("localhost", server.roots());
     for _ in 0..3 {
@@ -115,7 +115,7 @@ async fn a_server_that_proves_its_name_is_talked_to() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_is_sent_nothing() {
+async fn a_server_without_a_valid_certificate_gets_nothing() {
     let server = Server::start("example.com", End::Orderly).await;
     let wrong_name = server.client("localhost", server.roots());
     assert_eq!(get(&wrong_name, "/").await, Err(SendError::Unavailable));
@@ -125,16 +125,16 @@ async fn a_server_that_does_not_is_sent_nothing() {
 }
 
 #[tokio::test]
-async fn a_body_that_ends_with_the_connection_ends_in_order_or_not_at_all() {
+async fn a_body_until_close_needs_an_orderly_close() {
     let server = Server::start("localhost", End::Orderly).await;
     assert_eq!(get(&server.client("localhost", server.roots()), "/until-close").await.as_deref(), Ok("all"));
-    // RFC 9112, 9.8: without `close_notify` somebody may have cut it.
+    // RFC 9112, 9.8: without `close_notify` an attacker may have truncated it.
     let server = Server::start("localhost", End::Cut).await;
     assert_eq!(get(&server.client("localhost", server.roots()), "/until-close").await, Err(SendError::Lost));
 }
 
 #[tokio::test]
-async fn roots_that_are_none_are_refused() {
+async fn invalid_roots_are_refused() {
     let origin: Origin = "https://localhost".parse().unwrap();
     for pem in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "nonsense"] {
         let mut config = config(1);
