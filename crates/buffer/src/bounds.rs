@@ -2,30 +2,30 @@
 
 use std::fmt;
 
-/// How much a buffer may hold: so many values, and optionally so many bytes of them.
+/// How much a buffer may hold: a number of values, and optionally of bytes.
 ///
-/// What a value weighs is said by the function given to the buffer (`Ring::weighed`); without one it is the size of its
-/// type. A buffer is full when the next value would break either bound.
+/// A buffer can get a function that weighs a value in bytes (`Ring::weighed`). Without it, the weight is the size of the
+/// type. A buffer is full when the next value would exceed either bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Values that may be held, at least 1.
+    /// The most values, at least 1.
     pub count_max: usize,
-    /// Bytes that they may weigh together; `None` leaves them unbounded.
+    /// The most bytes of all values; `None` is unbounded.
     pub bytes_max: Option<usize>,
 }
 
 impl Bounds {
-    /// At most `count_max` values, whatever they weigh.
+    /// At most `count_max` values, of any weight.
     pub const fn count(count_max: usize) -> Self {
         Self { count_max, bytes_max: None }
     }
 
-    /// The same, and at most `bytes_max` bytes.
+    /// Adds a bound of `bytes_max` bytes.
     pub const fn and_bytes(self, bytes_max: usize) -> Self {
         Self { bytes_max: Some(bytes_max), ..self }
     }
 
-    /// Whether `count` values of together `bytes` bytes are within the bounds.
+    /// Whether `count` values with `bytes` bytes together are within the bounds.
     #[inline]
     pub fn allow(&self, count: usize, bytes: usize) -> bool {
         count <= self.count_max && self.bytes_max.is_none_or(|bytes_max| bytes <= bytes_max)
@@ -52,32 +52,32 @@ impl fmt::Display for Bounds {
     }
 }
 
-/// What a push does when there is no room. To wait is not here, it is a method of its own: [`crate::Lake::push_batch`].
+/// What a push does when there is no room. To wait for room, use [`crate::Lake::push_batch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// The oldest values go until the new ones fit: for what is worth less the older it is.
+    /// The oldest values are dropped until the new ones fit. For values that lose their worth with age.
     EvictOldest,
-    /// The new values go: for what is only worth something in one piece from the beginning.
+    /// The new values are dropped. For values that are useful only without a gap from the beginning.
     DropNewest,
-    /// The new values are handed back and not counted as accepted: for what must not be lost.
+    /// The new values are returned and not counted as accepted. For values that must not be lost.
     Reject,
 }
 
 /// What went through a buffer since its creation: `accepted == delivered + dropped + held`, always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Values handed in, also those that were dropped at once. Rejected ones are not among them.
+    /// Values put in, including those that were dropped at once, without rejected ones.
     pub accepted: u64,
-    /// Values handed out.
+    /// Values taken out.
     pub delivered: u64,
-    /// Values lost: evicted, dropped on arrival, or discarded.
+    /// Lost values: evicted, dropped on arrival, or discarded.
     pub dropped: u64,
-    /// Values waiting now.
+    /// Values in the buffer now.
     pub held: u64,
 }
 
 impl Counters {
-    /// Whether nothing was lost or made up.
+    /// Whether `accepted == delivered + dropped + held`.
     pub const fn is_conserved(&self) -> bool {
         self.accepted == self.delivered + self.dropped + self.held
     }
@@ -86,43 +86,43 @@ impl Counters {
 /// Why values could not be put into a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoom {
-    /// Not now: too much is held.
+    /// There is no room now.
     #[error("no room for {count} values of {bytes} bytes: {held} values of {held_bytes} bytes are held of {bounds}")]
     Full {
-        /// Values that were to go in together.
+        /// The number of values.
         count: usize,
-        /// What they weigh.
+        /// Their bytes.
         bytes: usize,
-        /// Values held.
+        /// The values in the buffer.
         held: usize,
-        /// What those weigh.
+        /// Their bytes.
         held_bytes: usize,
-        /// What may be held.
+        /// The bounds of the buffer.
         bounds: Bounds,
     },
-    /// Never: they would not even fit into an empty buffer, so no policy can help.
+    /// The values do not fit even into an empty buffer, so no policy can help.
     #[error("{count} values of {bytes} bytes never fit into a buffer of {bounds}")]
     TooLarge {
-        /// Values that were to go in together.
+        /// The number of values.
         count: usize,
-        /// What they weigh.
+        /// Their bytes.
         bytes: usize,
-        /// What may be held.
+        /// The bounds of the buffer.
         bounds: Bounds,
     },
 }
 
-/// A value that was not accepted comes back with the reason.
+/// A value that was not accepted, with the reason.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Rejected<T, R = NoRoom> {
-    /// The value, as it was handed in.
+    /// The value, unchanged.
     pub value: T,
-    /// Why it came back.
+    /// Why it was not accepted.
     pub reason: R,
 }
 
-/// Shows the reason, not the value: nobody knows what is in it.
+/// Shows the reason, but not the value, which may be secret.
 impl<T, R: fmt::Debug> fmt::Debug for Rejected<T, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rejected").field("reason", &self.reason).finish_non_exhaustive()

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! **Which tasks are woken.** As few consumers as can use the held values: the longest waiting first, until the demands
-//! of the woken ones cover the values. A woken consumer that is dropped, or withdraws by asking for 0, passes its
-//! wake-up on. Of the producers only the first in line hands in. It is woken when its rest fits or an eighth of the
-//! bounds is free, so that a large batch does not trickle in value by value. So a batch of many parts stays together.
+//! of the woken ones cover the values. If a woken consumer is dropped, or withdraws with a demand of 0, the next one is
+//! woken. Only the first producer in line puts values in. It is woken when its rest fits or an eighth of the bounds is
+//! free, so that a large batch does not go in value by value. So a batch of many parts stays together.
 //!
 //! Full: [`Lake::push_batch`] waits; [`Lake::try_push_batch`] is refused; [`Lake::push`] and [`Lake::push_all`] follow
 //! the ring's policy ([`crate::Full`]). None of them overtakes waiting producers, with one exception: a producer that
@@ -54,7 +54,7 @@ use crate::bounds::{Bounds, Counters, Full, Rejected};
 use crate::ring::Ring;
 use crate::sync::Mutex;
 
-/// A bounded first-in first-out queue with demand, shared by reference or [`Arc`]; see the module's text.
+/// A bounded first-in first-out queue with demand, shared by reference or [`Arc`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -89,15 +89,15 @@ pub struct Lake<T> {
 }
 
 impl<T> From<Ring<T>> for Lake<T> {
-    /// Shares a ring, with its bounds, policy, weigher, memory, and what it holds.
+    /// Shares a ring, with its bounds, policy, weigher, memory and values.
     fn from(ring: Ring<T>) -> Self {
         Self { state: Mutex::new(State::new(ring)) }
     }
 }
 
 impl<T> Lake<T> {
-    /// An empty lake for at most `capacity` values, with [`Full::Reject`] as policy of [`Lake::push`]. Memory is taken as
-    /// it fills, up to `capacity` × the size of `T`. For everything else make a [`Ring`], and a lake from it.
+    /// An empty lake for at most `capacity` values, with [`Full::Reject`] as policy of [`Lake::push`]. Memory grows as it
+    /// fills, up to `capacity` × the size of `T`. For other settings make a [`Ring`], and a lake from it.
     ///
     /// # Panics
     /// When `capacity` is 0.
@@ -105,17 +105,17 @@ impl<T> Lake<T> {
         Self::from(Ring::new(capacity, Full::Reject))
     }
 
-    /// How many values it can hold.
+    /// The most values it can hold.
     pub fn capacity(&self) -> usize {
         self.bounds().count_max
     }
 
-    /// How much it can hold.
+    /// The bounds.
     pub fn bounds(&self) -> Bounds {
         self.locked(|state, _| state.ring.bounds())
     }
 
-    /// Changes how many values it can hold; returns how many were evicted. See [`Ring::set_bounds`].
+    /// Changes the most values it can hold, and returns how many were evicted. See [`Ring::set_bounds`].
     ///
     /// # Panics
     /// When `count_max` is 0.
@@ -124,8 +124,8 @@ impl<T> Lake<T> {
         self.change_bounds(|bounds| Bounds { count_max, ..bounds })
     }
 
-    /// Changes how much it can hold; returns how many values were evicted because they no longer fit, which only happens
-    /// under [`Full::EvictOldest`]. See [`Ring::set_bounds`].
+    /// Changes the bounds, and returns how many values were evicted because they no longer fit. Only
+    /// [`Full::EvictOldest`] evicts. See [`Ring::set_bounds`].
     ///
     /// # Panics
     /// When no value may be held.
@@ -138,48 +138,48 @@ impl<T> Lake<T> {
         self.locked_losing(|state, lost, wakes| state.set_bounds(change(state.ring.bounds()), lost, wakes))
     }
 
-    /// Hands one value in without waiting and returns how many values were lost for it under the lake's policy: the
-    /// evicted ones, or 1 for itself.
+    /// Puts one value in without waiting. Returns how many values were lost under the lake's policy: the evicted ones, or 1
+    /// if the value itself was dropped.
     ///
     /// # Errors
-    /// The value comes back when the lake is closed, when it is heavier than the bounds allow, and under
-    /// [`Full::Reject`] when there is no room or producers wait in line.
+    /// The value is returned if the lake is closed, if the value is heavier than the bounds allow, and under
+    /// [`Full::Reject`] if there is no room or producers wait in line.
     #[inline]
     pub fn push(&self, value: T) -> Result<usize, Rejected<T, TryPushError>> {
         self.locked_losing(|state, lost, wakes| state.push(value, lost, wakes))
     }
 
-    /// Hands in all of `batch` without waiting and leaves it empty, or nothing; returns how many values were lost for it
+    /// Puts in all of `batch` without waiting and leaves it empty, or puts in nothing. Returns how many values were lost
     /// under the lake's policy: the evicted ones, or the whole batch.
     ///
     /// # Errors
-    /// The batch stays as it is when the lake is closed, when it would not fit whole into the empty lake, and under
-    /// [`Full::Reject`] when there is no room or producers wait in line.
+    /// The batch is unchanged if the lake is closed, if the batch does not fit into an empty lake, and under
+    /// [`Full::Reject`] if there is no room or producers wait in line.
     pub fn push_all(&self, batch: &mut Vec<T>) -> Result<usize, TryPushError> {
         self.locked_losing(|state, lost, wakes| state.push_all(batch, lost, wakes))
     }
 
-    /// Hands in all of `batch`, waiting for room; what fits goes in as room comes, from the front.
+    /// Puts in all of `batch` and waits for room. Values go in from the front as room becomes free.
     ///
-    /// Resolves when `batch` is empty. An empty batch resolves at once, also on a closed lake. Once it waits, it holds up
-    /// those behind it in line until it is polled to its end or dropped.
+    /// Resolves when `batch` is empty. An empty batch resolves at once, also on a closed lake. While the future waits, later
+    /// producers wait behind it until it ends or is dropped.
     ///
     /// # Errors
-    /// [`PushError::Closed`] when the lake is closed before, [`PushError::TooLarge`] when the next value is heavier than
-    /// the bounds allow. What was not handed in is still in `batch`.
+    /// [`PushError::Closed`] if the lake is closed before, [`PushError::TooLarge`] if the next value is heavier than the
+    /// bounds allow. The remaining values are still in `batch`.
     ///
     /// # Cancel safety
-    /// Cancel safe: what was handed in has left `batch`, what remains in it was not handed in. Calling it again goes on
-    /// with the rest, at the end of the line.
+    /// Cancel safe: `batch` has exactly the values that were not put in. Calling it again goes on with the rest, at the end
+    /// of the line.
     pub fn push_batch<'a>(&'a self, batch: &'a mut Vec<T>) -> PushBatch<'a, T> {
         PushBatch { lake: self, batch, ticket: None }
     }
 
-    /// Hands in all of `batch` and leaves it empty, or nothing, whatever the lake's policy.
+    /// Puts in all of `batch` and leaves it empty, or puts in nothing, under any policy.
     ///
     /// # Errors
-    /// [`TryPushError::NoRoom`] when the whole batch does not fit now, [`TryPushError::InLine`] when other producers
-    /// wait, so that they are not overtaken; [`TryPushError::Closed`] after [`Lake::close`].
+    /// [`TryPushError::NoRoom`] if the whole batch does not fit now, [`TryPushError::InLine`] if other producers wait,
+    /// [`TryPushError::Closed`] after [`Lake::close`].
     pub fn try_push_batch(&self, batch: &mut Vec<T>) -> Result<(), TryPushError> {
         self.locked(|state, wakes| state.try_push(batch, wakes))
     }
@@ -190,29 +190,29 @@ impl<T> Lake<T> {
         self.locked(|state, wakes| state.pop(wakes))
     }
 
-    /// Takes up to `demand` values into `out` without waiting; returns how many.
+    /// Takes up to `demand` values into `out` without waiting, and returns how many.
     pub fn try_take(&self, demand: usize, out: &mut Vec<T>) -> usize {
         self.locked(|state, wakes| state.take(demand, out, wakes))
     }
 
-    /// Takes no more values from now on. Waiting producers are refused; what is held can still be taken.
+    /// Accepts no more values. Waiting producers are refused. Held values can still be taken.
     pub fn close(&self) {
         self.locked(|state, wakes| state.close(wakes));
     }
 
-    /// Whether it was closed and everything was taken out.
+    /// Whether it is closed and empty.
     pub fn is_finished(&self) -> bool {
         self.locked(|state, _| state.is_finished())
     }
 
-    /// Throws away what is held and counts it as dropped; returns how many values that were.
+    /// Drops all held values, and returns their number.
     pub fn discard(&self) -> usize {
         // The values are dropped here, outside of the lock: their `Drop` is foreign code.
         self.locked(|state, wakes| state.discard(wakes)).len()
     }
 
-    /// A copy of what is held, oldest first. The values are cloned under the lock, so this is for values whose `Clone`
-    /// is cheap, or for somebody who looks rarely.
+    /// A copy of the held values, oldest first. The values are cloned under the lock. So use it for values with a cheap
+    /// `Clone`, or rarely.
     pub fn snapshot(&self) -> Vec<T>
     where
         T: Clone,
@@ -220,29 +220,29 @@ impl<T> Lake<T> {
         self.locked(|state, _| state.ring.snapshot())
     }
 
-    /// What went through so far, read at one moment.
+    /// The counters, read at one moment.
     pub fn counters(&self) -> Counters {
         self.locked(|state, _| state.ring.counters())
     }
 
-    /// What is held, in bytes.
+    /// The bytes of the held values.
     pub fn bytes(&self) -> usize {
         self.locked(|state, _| state.ring.bytes())
     }
 
-    /// How many values were handed back so far for lack of room, which the other counters do not contain. A producer
-    /// that waits is not counted, nor what a closed lake refuses.
+    /// How many values were rejected so far for lack of room. The other counters do not contain them. Waiting producers and
+    /// values that a closed lake refuses are not counted.
     pub fn rejected(&self) -> u64 {
         self.locked(|state, _| state.ring.rejected())
     }
 
-    /// Runs one critical section and calls the wakers it decided on after it.
+    /// Runs a critical section, and then calls the wakers that it has chosen.
     #[inline]
     fn locked<R>(&self, section: impl FnOnce(&mut State<T>, &mut Wakes) -> R) -> R {
         let mut wakes = Wakes::new();
         let result = {
-            // A value's `Clone`, which may panic inside, runs while nothing is changed, and a weigher must not, so poison
-            // means nothing.
+            // Only the `Clone` of a value may panic inside, and it runs while nothing changes. A weigher must not panic. So a
+            // poisoned lock is harmless.
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let result = section(&mut state, &mut wakes);
             debug_assert!(state.check().is_ok(), "{:?}", state.check());
@@ -252,7 +252,7 @@ impl<T> Lake<T> {
         result
     }
 
-    /// The same for a section that loses values; they are dropped after it, too.
+    /// As [`Self::locked`], for a section that loses values. They are dropped after it.
     #[inline]
     fn locked_losing<R>(&self, section: impl FnOnce(&mut State<T>, &mut Few<T>, &mut Wakes) -> R) -> R {
         let mut lost = Few::new();
@@ -267,14 +267,14 @@ impl<T> fmt::Debug for Lake<T> {
     }
 }
 
-/// One taker of values, with its own place among those who wait. Make one per task; dropping it gives up its place.
+/// A consumer of values, with its own place in the line. Make one per task. Dropping it leaves the line.
 pub struct Consumer<T> {
     lake: Arc<Lake<T>>,
     id: u64,
 }
 
 impl<T> Consumer<T> {
-    /// A consumer of `lake`; it does not wait for anything yet.
+    /// A consumer of `lake` that does not wait yet.
     pub fn new(lake: Arc<Lake<T>>) -> Self {
         let id = lake.locked(|state, _| state.next_id());
         Self { lake, id }
@@ -287,21 +287,20 @@ impl<T> Consumer<T> {
 
     /// Takes up to `demand` values into `out`, or waits for the first.
     ///
-    /// `Ready(n)` with n ≥ 1: that many were appended. `Ready(0)`: closed and empty, nothing will ever come.
-    /// `Pending`: the task is woken when there is something for it. With a `demand` of 0 nothing is taken and the
-    /// consumer leaves the line, which it must do when it cannot use anything for a while: a woken consumer that does
-    /// not come back holds up values that others could have had.
+    /// `Ready(n)` with n ≥ 1: n values were appended. `Ready(0)`: the lake is closed and empty. `Pending`: the task is woken
+    /// when there are values for it. With a `demand` of 0, the consumer takes nothing and leaves the line. It must do so if
+    /// it can use no values for a while: a woken consumer that does not come back delays values that others could use.
     pub fn poll_take(&mut self, cx: &mut Context<'_>, demand: usize, out: &mut Vec<T>) -> Poll<usize> {
         self.lake.locked(|state, wakes| state.poll_take(self.id, demand, cx.waker(), out, wakes))
     }
 
-    /// Takes up to `demand` values into `out`, waiting for the first; 0 means closed and empty.
+    /// Takes up to `demand` values into `out`, and waits for the first. Returns 0 if the lake is closed and empty.
     ///
     /// # Panics
-    /// When `demand` is 0: it would wait for ever.
+    /// When `demand` is 0, because it would wait for ever.
     ///
     /// # Cancel safety
-    /// Cancel safe: values are taken only when it resolves, and a dropped future leaves the line.
+    /// Cancel safe: values are taken only when the future resolves, and a dropped future leaves the line.
     pub fn take<'a>(&'a mut self, demand: usize, out: &'a mut Vec<T>) -> Take<'a, T> {
         assert!(demand > 0, "a demand of 0 is never met");
         Take { consumer: self, demand, out, waits: false }
@@ -326,7 +325,7 @@ pub struct Take<'a, T> {
     consumer: &'a mut Consumer<T>,
     demand: usize,
     out: &'a mut Vec<T>,
-    /// It is in line. Otherwise there is nothing to withdraw from, and no reason to take the lock again.
+    /// It is in line. Otherwise a drop need not take the lock.
     waits: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Whose turn it is among levels that wait: the highest, and none starves.
+//! Chooses one of several levels that wait: the highest, but no level starves.
 //!
 //! **The rule.** Level 0 is the highest. A turn goes to the highest level that waits. But of [`PERIOD`] (16) turns in a row,
 //! each lower level has one of its own: if the level waits then, the turn goes to this level.
@@ -16,7 +16,7 @@
 //! | jobs, `Slots` | priorities of the waiting jobs | a free slot |
 //! | store, `Queue` | its five queues | a drain, which begins with that queue |
 
-/// Of so many turns in a row, each lower level that waits gets one.
+/// Of this many turns in a row, each lower level that waits gets one.
 const PERIOD: usize = 16;
 
 /// Gives turns to levels, 0 being the highest.
@@ -27,18 +27,18 @@ pub struct Turns<const LEVELS: usize> {
 }
 
 impl<const LEVELS: usize> Turns<LEVELS> {
-    /// No turn was given yet.
+    /// Begins with the first turn of a period.
     pub const fn new() -> Self {
         Self { turn: 0 }
     }
 
-    /// Which turn of a period a lower level has of its own.
+    /// The turn of a period that belongs to a lower level.
     const fn own(level: usize) -> usize {
-        const { assert!(LEVELS <= PERIOD / 2, "or own turns would be next to each other") };
+        const { assert!(LEVELS <= PERIOD / 2, "own turns must not be next to each other") };
         level * PERIOD / LEVELS
     }
 
-    /// Gives a turn to one of the levels for which `waits` holds; `None` when there is none.
+    /// Gives a turn to one of the levels for which `waits` is true; `None` if there is none.
     pub fn next(&mut self, mut waits: impl FnMut(usize) -> bool) -> Option<usize> {
         let owner = (1..LEVELS).find(|&level| Self::own(level) == self.turn);
         let chosen = owner.into_iter().chain(0..LEVELS).find(|&level| waits(level))?;
@@ -46,9 +46,9 @@ impl<const LEVELS: usize> Turns<LEVELS> {
         Some(chosen)
     }
 
-    /// Gives `demand` turns at once, or fewer when no level waits any more; returns how many. `take` uses up to so many
-    /// turns of one level and returns how many; fewer means that the level waits no longer. Each level gets as many turns
-    /// as by [`Turns::next`] one after the other; their order is not that.
+    /// Gives `demand` turns at once, or fewer if no level waits any more, and returns how many. `take(level, count)` uses up
+    /// to `count` turns of a level and returns how many; fewer means that the level no longer waits. Each level gets as many
+    /// turns as with [`Turns::next`], but in another order.
     pub fn take(&mut self, demand: usize, take: &mut impl FnMut(usize, usize) -> usize) -> usize {
         let mut take = |level, wanted| if wanted == 0 { 0 } else { take(level, wanted) };
         let mut left = demand;

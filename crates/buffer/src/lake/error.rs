@@ -1,4 +1,4 @@
-//! Why a lake accepts no values, for good or for now.
+//! Why a lake accepts no values.
 
 use crate::bounds::NoRoom;
 
@@ -7,10 +7,10 @@ use crate::bounds::NoRoom;
 #[error("the lake is closed")]
 pub struct Closed;
 
-/// Why [`Lake::push_batch`](crate::Lake::push_batch) ended before everything was handed in.
+/// Why [`Lake::push_batch`](crate::Lake::push_batch) ended before the batch was empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
-    /// The first value that is left is heavier than the bounds allow, so no waiting would help.
+    /// The first remaining value is heavier than the bounds allow, so waiting would not help.
     #[error(transparent)]
     TooLarge(NoRoom),
     /// The lake takes no more values.
@@ -18,18 +18,18 @@ pub enum PushError {
     Closed(#[from] Closed),
 }
 
-/// Why [`Lake::try_push_batch`](crate::Lake::try_push_batch) or [`Lake::push`](crate::Lake::push) handed nothing in.
+/// Why [`Lake::try_push_batch`](crate::Lake::try_push_batch) or [`Lake::push`](crate::Lake::push) accepted nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TryPushError {
-    /// Not enough room for all of it.
+    /// There is not enough room for all values.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// Others were there first, and what room there is is theirs.
+    /// Other producers wait, and get the room first.
     #[error("{waiting} producers wait in line before these {count} values")]
     InLine {
-        /// Values that were to go in.
+        /// The number of values.
         count: usize,
-        /// Producers waiting in line.
+        /// The number of waiting producers.
         waiting: usize,
     },
     /// The lake takes no more values.

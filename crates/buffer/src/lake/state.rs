@@ -1,7 +1,7 @@
-//! What the lake's mutex guards: the ring, the two lines of those who wait, and the rule who is woken.
+//! The state under the lake's mutex: the ring, the lines of waiting producers and consumers, and the rule for wake-ups.
 //!
-//! Every method is one whole step. It ends in [`State::settle_wakes`], so that after each step the invariants of
-//! [`State::check`] hold; a lost wake-up would be a state that breaks them.
+//! Every method is one complete step. It ends in [`State::settle_wakes`], so the invariants of [`State::check`] hold after
+//! each step. A lost wake-up would break them.
 
 use std::collections::VecDeque;
 use std::slice;
@@ -11,10 +11,10 @@ use super::error::{Closed, PushError, TryPushError};
 use crate::bounds::{Bounds, Full, Rejected};
 use crate::ring::Ring;
 
-/// The producer at the head of the line is woken when this part of the bounds is free, or its whole rest fits.
+/// The first producer in line is woken when this part of the bounds is free, or its whole rest fits.
 const ROOM_DIVISOR: usize = 8;
 
-/// What is carried out of the lock. Mostly one or none, so that it is rarely worth an allocation.
+/// Items that are carried out of the lock. Mostly there is one or none, so an allocation is rarely needed.
 pub(super) struct Few<T> {
     first: Option<T>,
     rest: Vec<T>,
@@ -33,8 +33,8 @@ impl<T> Few<T> {
     }
 }
 
-/// Wakers that leave the lines. Calling and dropping one runs foreign code, which may come back to this lake, so both
-/// happen once the lock is released.
+/// Wakers that leave the lines. Calling or dropping a waker runs foreign code, which may call this lake. So both happen
+/// after the lock is released.
 pub(super) struct Wakes {
     due: Few<Waker>,
     spent: Few<Waker>,
@@ -51,30 +51,30 @@ impl Wakes {
     }
 }
 
-/// Somebody in a line: how many values it wants to take or hand in, and how to wake it.
+/// A producer or consumer in a line.
 struct Waiter {
     id: u64,
     wish: Wish,
-    /// `None` after it was woken, until it polls again or leaves.
+    /// `None` after a wake-up, until it polls again or leaves.
     waker: Option<Waker>,
 }
 
 #[derive(Clone, Copy)]
 struct Wish {
-    /// Values to take or to hand in.
+    /// Values to take or to put in.
     count: usize,
-    /// What those to hand in weigh.
+    /// The weight of the values to put in.
     bytes: usize,
-    /// What the first of them weighs.
+    /// The weight of the first of them.
     first_bytes: usize,
 }
 
 pub(super) struct State<T> {
     pub(super) ring: Ring<T>,
     closed: bool,
-    /// Longest waiting first. Woken ones stay, marked by their missing waker, until they poll or leave.
+    /// The longest waiting first. Woken consumers stay without a waker until they poll or leave.
     consumers: VecDeque<Waiter>,
-    /// In order of arrival; only the first hands in.
+    /// In order of arrival. Only the first puts values in.
     producers: VecDeque<Waiter>,
     id_next: u64,
 }
@@ -93,7 +93,7 @@ impl<T> State<T> {
         self.closed && self.ring.is_empty()
     }
 
-    /// One value, under the ring's policy.
+    /// Puts in one value, under the ring's policy.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -114,7 +114,7 @@ impl<T> State<T> {
         pushed.map_err(|Rejected { value, reason }| Rejected { value, reason: reason.into() })
     }
 
-    /// A batch, under the ring's policy.
+    /// Puts in a batch, under the ring's policy.
     pub(super) fn push_all(
         &mut self,
         batch: &mut Vec<T>,
@@ -131,8 +131,8 @@ impl<T> State<T> {
         Ok(pushed?)
     }
 
-    /// Whether the ring may be asked at all: who waits in line is not overtaken, except by those who evict. `false`:
-    /// counted as dropped.
+    /// Whether the values may go into the ring now. Waiting producers are not overtaken, except under `EvictOldest`. On
+    /// `false` the values are counted as dropped.
     #[inline]
     fn may_push(&mut self, values: &[T]) -> Result<bool, TryPushError> {
         if self.closed {
@@ -199,7 +199,7 @@ impl<T> State<T> {
         result.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Hands in what fits if it is this producer's turn; `None` when it has to wait.
+    /// Puts in the values that fit, if the producer is the first in line. `None` if it must wait.
     fn push_some(&mut self, ticket: Option<u64>, batch: &mut Vec<T>) -> Option<Result<(), PushError>> {
         if batch.is_empty() {
             return Some(Ok(()));
@@ -219,7 +219,7 @@ impl<T> State<T> {
         batch.is_empty().then_some(Ok(()))
     }
 
-    /// A producer's future was dropped.
+    /// Removes a producer whose future was dropped.
     pub(super) fn leave(&mut self, ticket: u64, wakes: &mut Wakes) {
         leave(&mut self.producers, ticket, wakes);
         self.settle_wakes(wakes);
@@ -255,7 +255,7 @@ impl<T> State<T> {
         value
     }
 
-    /// A consumer no longer waits; if it was woken, the next one is.
+    /// Removes a consumer. If it was woken, the next one is woken.
     pub(super) fn withdraw(&mut self, id: u64, wakes: &mut Wakes) {
         leave(&mut self.consumers, id, wakes);
         self.settle_wakes(wakes);
@@ -278,8 +278,8 @@ impl<T> State<T> {
         evicted
     }
 
-    /// Whether the first producer in line can go on: it can hand in its whole rest, or at least so much that the effort
-    /// is worth it, or it has to hear that its next value never fits. An empty ring is always one of these.
+    /// Whether the first producer in line must be woken: its whole rest fits, or an eighth of the bounds is free, or its
+    /// next value never fits. With an empty ring one of these is always true.
     fn is_first_producer_due(&self) -> bool {
         let Some(Wish { count, bytes, first_bytes }) = self.producers.front().map(|first| first.wish) else {
             return false;
@@ -292,7 +292,7 @@ impl<T> State<T> {
             || !self.ring.bounds().allow(1, first_bytes)
     }
 
-    /// Wakes who has to be woken for the invariants to hold.
+    /// Wakes the producers and consumers that the invariants require.
     #[inline]
     fn settle_wakes(&mut self, wakes: &mut Wakes) {
         if !self.producers.is_empty() {
@@ -313,7 +313,7 @@ impl<T> State<T> {
         }
     }
 
-    /// The end of the lake concerns everybody; else the woken ones' demand must cover what is held.
+    /// Wakes consumers until their demand covers the held values, or all of them if the lake is finished.
     fn settle_consumers(&mut self, wakes: &mut Wakes) {
         let everybody = self.is_finished();
         let mut covered = self.demand_woken();
@@ -328,13 +328,13 @@ impl<T> State<T> {
         }
     }
 
-    /// How many values those consumers will take who were woken and have not come yet.
+    /// The demand of consumers that were woken and have not polled yet.
     fn demand_woken(&self) -> usize {
         let woken = self.consumers.iter().filter(|consumer| consumer.waker.is_none());
         woken.map(|consumer| consumer.wish.count).fold(0, usize::saturating_add)
     }
 
-    /// The invariants; broken ones are a lost wake-up or a lost value.
+    /// Checks the invariants. A broken one means a lost wake-up or a lost value.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let asleep = |line: &VecDeque<Waiter>| line.iter().any(|waiter| waiter.waker.is_some());
         if !self.ring.counters().is_conserved() {
@@ -344,7 +344,7 @@ impl<T> State<T> {
             return Err("a consumer sleeps while there are values for it");
         }
         if self.closed && asleep(&self.producers) || self.is_finished() && asleep(&self.consumers) {
-            return Err("somebody sleeps although the lake is closed");
+            return Err("a task sleeps although the lake is closed");
         }
         if self.producers.front().is_some_and(|first| first.waker.is_some()) && self.is_first_producer_due() {
             return Err("the first producer sleeps while there is room for it");
@@ -353,7 +353,7 @@ impl<T> State<T> {
     }
 }
 
-/// Puts somebody in line, or renews its wish in its place.
+/// Adds a waiter at the end of the line, or renews its wish and waker at its place.
 fn wait(line: &mut VecDeque<Waiter>, id: u64, wish: Wish, waker: &Waker, wakes: &mut Wakes) {
     let Some(waiter) = line.iter_mut().find(|waiter| waiter.id == id) else {
         return line.push_back(Waiter { id, wish, waker: Some(waker.clone()) });
@@ -364,7 +364,7 @@ fn wait(line: &mut VecDeque<Waiter>, id: u64, wish: Wish, waker: &Waker, wakes: 
     }
 }
 
-/// Takes somebody out of the line, if it is there.
+/// Removes a waiter from the line, if it is there.
 fn leave(line: &mut VecDeque<Waiter>, id: u64, wakes: &mut Wakes) {
     if let Some(index) = line.iter().position(|waiter| waiter.id == id) {
         let waiter = line.remove(index);

@@ -1,16 +1,16 @@
-//! Readers that wait: who they are, and which of them an append wakes.
+//! The readers that wait, and which of them an append wakes.
 //!
-//! Each reader has a slot, in which its waker lies while it waits, and a waiting one has an entry in the line, which says
-//! the index that it wants. A reader waits only when it wants the next value there will be, so the line is sorted, and an
-//! append wakes a part of it from the front: no reader twice, none that is busy, none that came to wait after it.
+//! Each reader has a slot for its waker. A waiting reader has an entry in the line, with the index that it wants. A reader
+//! waits only at the end of the log, so the line is sorted. An append wakes readers from the front of the line. It wakes no
+//! reader twice, no busy reader, and no reader that waits for a later value.
 //!
-//! A reader that gives up waiting takes its waker out and leaves its entry, which then wakes nobody; it is used again
-//! if the reader waits again before. Bound: one slot and one entry per reader, as many as ever were at a time.
+//! A reader that stops waiting removes its waker and leaves its entry, which then wakes no reader. The entry is reused if
+//! the reader waits again. Bound: one slot and one entry per reader, for the most readers that ever existed at a time.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// Wakers taken out of the line in one go.
+/// The most wakers that are taken out of the line at once.
 const WAKE_COUNT_MAX: usize = 32;
 
 /// Wakers to call once the lock is released.
@@ -20,19 +20,19 @@ pub(super) type Wakes = [Option<Waker>; WAKE_COUNT_MAX];
 pub(super) struct Idle {
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// Index wanted, and slot. Invariant: sorted by index; a slot is in it at most once.
+    /// The wanted index and the slot. Invariant: sorted by index; each slot is there at most once.
     line: VecDeque<(u64, usize)>,
 }
 
 #[derive(Default)]
 struct Slot {
     waker: Option<Waker>,
-    /// It has an entry in the line.
+    /// The slot has an entry in the line.
     is_in_line: bool,
 }
 
 impl Idle {
-    /// A slot for a new reader.
+    /// Gives a slot to a new reader.
     pub(super) fn enter(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -40,14 +40,14 @@ impl Idle {
         })
     }
 
-    /// The reader goes away.
+    /// Frees the slot of a reader.
     #[must_use = "a waker is dropped outside of the lock"]
     pub(super) fn leave(&mut self, slot: usize) -> Option<Waker> {
         self.free.push(slot);
         self.withdraw(slot)
     }
 
-    /// The reader waits for the value at `wants`, the end of the log; returns the waker that is replaced, if it is
+    /// Makes the reader wait for the value at `wants`, the end of the log. Returns the waker that it replaces, if that is
     /// another task's.
     #[must_use = "a waker is dropped outside of the lock"]
     pub(super) fn wait(&mut self, slot: usize, wants: u64, waker: &Waker) -> Option<Waker> {
@@ -61,13 +61,13 @@ impl Idle {
         }
     }
 
-    /// The reader no longer waits.
+    /// Ends the wait of a reader.
     #[must_use = "a waker is dropped outside of the lock"]
     pub(super) fn withdraw(&mut self, slot: usize) -> Option<Waker> {
         self.slots[slot].waker.take()
     }
 
-    /// Whether somebody in line wants a value before `end`.
+    /// Whether a reader in line wants a value before `end`.
     #[inline]
     pub(super) fn is_owed(&self, end: u64) -> bool {
         self.line.front().is_some_and(|(wants, _)| *wants < end)
@@ -87,14 +87,15 @@ impl Idle {
         }
     }
 
-    /// How many readers there are, and how many of them wait.
+    /// The number of readers, and of those that wait.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         let waiting = self.slots.iter().filter(|slot| slot.waker.is_some()).count();
         (self.slots.len() - self.free.len(), waiting)
     }
 
-    /// The invariants, and that nobody sleeps who wants a value before `end`; `everybody`: that nobody sleeps at all.
+    /// Checks the invariants, and that no reader sleeps that wants a value before `end`; with `everybody`, that no reader
+    /// sleeps at all.
     #[cfg(test)]
     pub(super) fn check(&self, end: u64, everybody: bool) -> Result<(), &'static str> {
         let entries = |slot: usize| self.line.iter().filter(|(_, other)| *other == slot).count();
