@@ -1,9 +1,9 @@
-//! `cargo xtask bench`: runs benchmarks of the release binary, and keeps what they say in `docs/benchmarks/NAME.json`, with the
-//! commit and the machine. The tables of `docs/benchmarks.md` are made from these files; the step `tidy` checks that they are.
+//! `cargo xtask bench`: runs benchmarks of the release binary and keeps their results in `docs/benchmarks/NAME.json`, with
+//! the commit and the machine. The tables of `docs/benchmarks.md` are made from these files; the step `tidy` checks this.
 //!
-//! A table stands between the lines `<!-- benchmarks/NAME.json -->` and `<!-- end -->`; with `<!-- benchmarks/NAME.json goals -->`
-//! it has only the rows that have a goal. Timings are no proof and stop no
-//! landing, so this is no step of `cargo xtask test`.
+//! A table is between the lines `<!-- benchmarks/NAME.json -->` and `<!-- end -->`. With
+//! `<!-- benchmarks/NAME.json goals -->` it has only the rows with a goal. Timings prove nothing about correctness, so this
+//! is not a step of `cargo xtask test`.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ const STEP: &str = "bench";
 const PAGE: &str = "docs/benchmarks.md";
 const FOLDER: &str = "docs/benchmarks";
 const END: &str = "<!-- end -->";
-/// Behind a file's name: only rows that have a goal.
+/// Behind a file's name: only rows with a goal.
 const GOALS: &str = " goals";
 
 /// What is kept: the name, and the words after `tidings bench`.
@@ -38,10 +38,10 @@ const RECORDED: [(&str, &[&str]); 7] = [
 
 #[derive(Args)]
 pub(crate) struct BenchArguments {
-    /// Measure only these [default: all of them, about an hour].
+    /// Run only these benchmarks [default: all of them, about an hour].
     #[arg(value_name = "NAME", value_parser = RECORDED.map(|(name, _)| name))]
     names: Vec<String>,
-    /// Measure nothing; make the tables again from what is kept.
+    /// Run no benchmark; make the tables again from the kept results.
     #[arg(long)]
     tables: bool,
     /// More words for `tidings bench`, such as `--runs 5`.
@@ -49,11 +49,11 @@ pub(crate) struct BenchArguments {
     words: Vec<String>,
 }
 
-/// What is kept of one benchmark.
+/// The kept result of one benchmark.
 #[derive(Serialize, Deserialize)]
 struct Record {
     command: String,
-    /// Of the program; ends with `+` when its files were changed since.
+    /// The program's commit, with `+` if files have changed since.
     commit: String,
     date: String,
     machine: Machine,
@@ -66,11 +66,11 @@ struct Machine {
     cores: usize,
     memory_gib: u64,
     kernel: String,
-    /// Of the minute before.
+    /// The load of the minute before.
     load: String,
 }
 
-/// What the program says, of which the tables need this.
+/// The program's report. The tables need only these fields.
 #[derive(Serialize, Deserialize)]
 struct Report {
     measures: Vec<Measure>,
@@ -82,14 +82,14 @@ struct Report {
 struct Measure {
     name: String,
     unit: String,
-    /// Median, spread and goal as people read them.
+    /// Median, spread and goal, formatted.
     shown: [String; 3],
     met: Option<bool>,
     #[serde(flatten)]
     rest: Value,
 }
 
-/// Measures what is asked for, and makes the tables.
+/// Runs the chosen benchmarks, and makes the tables.
 pub(crate) fn bench(workshop: &Workshop, arguments: &BenchArguments) -> Result<()> {
     let is_asked = |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|asked| asked == name);
     if !arguments.tables {
@@ -108,12 +108,12 @@ pub(crate) fn bench(workshop: &Workshop, arguments: &BenchArguments) -> Result<(
     fs::write(workshop.root.join(PAGE), with_tables(&workshop.root, &page)?).context(PAGE)
 }
 
-/// What the page would say if its tables were made now; complaints for the step `tidy`.
+/// Complaints for the step `tidy`: tables that differ from their files.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let page = fs::read_to_string(root.join(PAGE)).context(PAGE)?;
     Ok(match with_tables(root, &page) {
         Ok(made) if made == page => Vec::new(),
-        Ok(_) => vec![format!("{PAGE}: a table is not what {FOLDER} says: cargo xtask bench --tables")],
+        Ok(_) => vec![format!("{PAGE}: a table differs from its file in {FOLDER}: run cargo xtask bench --tables")],
         Err(error) => vec![format!("{PAGE}: {error:#}")],
     })
 }
@@ -157,7 +157,7 @@ fn said(program: &str, words: &[&str], folder: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// `page` with each of its tables made from the file that it names.
+/// `page` with its tables made from the files that they name.
 fn with_tables(root: &Path, page: &str) -> Result<String> {
     let (mut made, mut rest) = (String::new(), page);
     while let Some((before, name, after)) = next_table(rest)? {
@@ -172,13 +172,13 @@ fn with_tables(root: &Path, page: &str) -> Result<String> {
     Ok(made + rest)
 }
 
-/// The text up to the table, what it is made from, and the text after it.
+/// Splits the text at the next table: the text before it, the name of its file, and the text after it.
 fn next_table(text: &str) -> Result<Option<(&str, &str, &str)>> {
     const START: (&str, &str) = ("<!-- benchmarks/", " -->");
     let Some(start) = text.find(START.0) else { return Ok(None) };
     let name = &text[start + START.0.len()..];
     let Some((name, _)) = name.split_once(START.1).filter(|(name, _)| !name.contains('\n')) else {
-        bail!("a line that begins a table does not end with {:?}", START.1);
+        bail!("the first line of a table does not end with {:?}", START.1);
     };
     let from = start + START.0.len() + name.len() + START.1.len();
     let end = text[from..].find(END).with_context(|| format!("the table of {name} has no line {END:?}"))?;
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_made_and_a_page_that_has_them_stays() {
+    fn tables_are_made_and_making_them_again_changes_nothing() {
         let folder = std::env::temp_dir().join(format!("xtask-bench-{}", std::process::id()));
         kept(&folder);
         let page = "Before.\n\n<!-- benchmarks/fanout.json -->\nold\n<!-- end -->\n\nAfter.\n";

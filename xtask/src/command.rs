@@ -1,9 +1,9 @@
-//! Running a foreign program as part of a step: its output into a log, signs of life on the terminal, its tail when it
-//! fails.
+//! Runs a program as part of a step: its output goes into a log, the terminal shows that it is alive, and its last lines if
+//! it fails.
 //!
-//! Bounds: 45 minutes a command, then it is killed (the program itself; what it started may linger) and the step fails;
-//! the last 120 lines are kept in memory, with up to 60 that say what failed, and all of them in `target/xtask/STEP.log`.
-//! Lines wait in a queue of 1024; when it is full the program's pipe fills and the program waits.
+//! Limits: a command may take 45 minutes. Then the program is killed and the step fails; programs that it started may go
+//! on. The last 120 lines are kept in memory, with up to 60 lines that say what failed. All lines are in
+//! `target/xtask/STEP.log`. Lines wait in a queue of 1024. When it is full, the program's pipe fills and the program waits.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -24,13 +24,13 @@ const FAILURE_LINES_MAX: usize = 60;
 const LINE_QUEUE_CAPACITY: usize = 1024;
 const SHOWN_CHARS_MAX: usize = 300;
 
-/// Starts measuring.
+/// Starts a stopwatch.
 #[expect(clippy::disallowed_methods, reason = "automation measures its own steps; there is no core to hand `now` to")]
 pub(crate) fn stopwatch() -> Instant {
     Instant::now()
 }
 
-/// The cargo that runs us, quiet about progress.
+/// The cargo that runs this program, without its progress bar.
 pub(crate) fn cargo(workshop: &Workshop, words: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(words).current_dir(&workshop.root);
@@ -38,14 +38,14 @@ pub(crate) fn cargo(workshop: &Workshop, words: &[&str]) -> Command {
     command
 }
 
-/// Whether a program of this name can be started.
+/// Whether a program can be started.
 pub(crate) fn is_there(program: &str) -> bool {
     let mut probe = Command::new(program);
     probe.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     probe.status().is_ok_and(|status| status.success())
 }
 
-/// A step's log begins empty.
+/// Empties a step's log.
 pub(crate) fn start_log(workshop: &Workshop, name: &str) -> Result<()> {
     let folder = workshop.built("xtask");
     fs::create_dir_all(&folder)?;
@@ -55,8 +55,8 @@ pub(crate) fn start_log(workshop: &Workshop, name: &str) -> Result<()> {
 /// Runs `command` for `step` to its end and hands each line of its output to `on_line`.
 ///
 /// # Errors
-/// If it cannot be started, ends with another status than 0 or takes longer than 45 minutes; its tail is printed then, and the
-/// error names the tests that failed.
+/// If the command cannot be started, ends with another status than 0, or takes longer than 45 minutes. Then its last lines
+/// are printed, and the error names the tests that failed.
 pub(crate) fn run(workshop: &Workshop, step: &str, command: Command, mut on_line: impl FnMut(&str)) -> Result<()> {
     let shown = shown(&command, &workshop.root);
     println!("    {step}: {shown}");
@@ -84,8 +84,8 @@ pub(crate) fn run(workshop: &Workshop, step: &str, command: Command, mut on_line
     Ok(())
 }
 
-/// What a test runner says of tests that failed, which may be far from its last lines: their names, where they panicked, and
-/// the line after, which says why.
+/// Lines of a test runner about failed tests, which may be far from its last lines: the names of the tests, where they
+/// panicked, and the next line, which says why.
 #[derive(Default)]
 struct Failures {
     lines: Vec<String>,
@@ -102,18 +102,18 @@ impl Failures {
         self.is_why_next = is_place;
     }
 
-    /// A line each, for the end of an error.
+    /// The lines for the end of an error.
     fn told(&self) -> String {
         self.lines.iter().map(|line| format!("\n    failed: {line}")).collect()
     }
 }
 
-/// Runs `command`; standard output and error come as one sequence of lines.
+/// Runs `command`. Standard output and standard error come as one sequence of lines.
 fn follow(step: &str, mut command: Command, mut on_line: impl FnMut(&str) -> Result<()>) -> Result<()> {
     let (reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().context("cannot be started")?;
-    drop(command); // Its ends of the pipe: the reader must see the end when the child closes its own.
+    drop(command); // Closes this process's end of the pipe, so that the reader sees the end when the child closes its own.
     let lines = lines_of(reader);
     let watch = stopwatch();
     let mut last = String::new();
@@ -143,7 +143,7 @@ fn follow(step: &str, mut command: Command, mut on_line: impl FnMut(&str) -> Res
 
 fn lines_of(reader: std::io::PipeReader) -> Receiver<String> {
     let (tx, rx) = sync_channel(LINE_QUEUE_CAPACITY);
-    // Not joined: a grandchild may hold the pipe open longer than we want to wait; it ends with this process.
+    // Not joined: a grandchild may keep the pipe open for longer than we want to wait. The thread ends with this process.
     std::thread::spawn(move || {
         let mut reader = BufReader::new(reader);
         let mut line = Vec::new();
@@ -158,7 +158,7 @@ fn lines_of(reader: std::io::PipeReader) -> Receiver<String> {
     rx
 }
 
-/// The command as one would type it at the repository's top, cut short when it is long.
+/// The command as typed in the repository's folder, shortened if it is long.
 fn shown(command: &Command, root: &Path) -> String {
     let program = Path::new(command.get_program());
     let program = program.strip_prefix(root).unwrap_or(program);
@@ -182,7 +182,7 @@ mod tests {
     use super::{FAILURE_LINES_MAX, Failures, follow};
 
     #[test]
-    fn of_a_long_run_it_is_told_what_failed_and_why() {
+    fn the_failures_of_a_long_run_are_listed_with_their_reason() {
         let mut failures = Failures::default();
         let said = ["test a ... ok", "thread 'b' (7) panicked at b.rs:1:2:", "left is not right", "stack backtrace:"];
         said.into_iter().chain(["test b ... FAILED", "error: 1 target failed"]).for_each(|line| failures.note(line));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn both_outputs_come_in_their_order_with_a_last_line_without_end() {
+    fn both_outputs_come_in_order_with_an_unfinished_last_line() {
         let (lines, ended) = lines("echo one; echo two >&2; printf three");
         assert_eq!(lines, ["one", "two", "three"]);
         ended.unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_an_error() {
+    fn a_missing_program_is_an_error() {
         let command = Command::new("tidings-no-such-program");
         assert_eq!(follow("step", command, |_| Ok(())).unwrap_err().to_string(), "cannot be started");
     }

@@ -1,10 +1,9 @@
-//! The step `conformance`: judges that are not ours, against the release binary. What they judge stands in
-//! `conformance/README.md`.
+//! The step `conformance`: programs of others judge the release binary. `conformance/README.md` says what they judge.
 //!
-//! They come from their registries with pinned versions: npm packages (`npm ci`), Maven packages (Pushy, Centrifugo's
-//! Java SDK) and Go modules (among them Centrifugo itself). What is downloaded and built of the latter two lies in `target/conformance`, so that a second
-//! run takes seconds. Databases are Debian's. The tests of all of them are Node's; those of other languages are small
-//! programs that tests start.
+//! They come from their registries with pinned versions: npm packages (`npm ci`), Maven packages (Pushy, Centrifugo's Java
+//! SDK) and Go modules (among them Centrifugo itself). Maven and Go download and build into `target/conformance`, so a
+//! second run takes seconds. The databases are Debian packages. All tests run in Node; programs in other languages are
+//! small and are started by tests.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -18,17 +17,17 @@ use crate::tools::{BINARY, build_for, counted, debian_tool};
 use crate::workshop::Workshop;
 
 const STEP: &str = "conformance";
-/// Files of tests that run at a time: they mostly wait.
+/// Test files that run at the same time. They mostly wait.
 const CONCURRENCY: &str = "--test-concurrency=4";
 
-/// A program without which a judge cannot be built or run.
+/// A program that is needed to build or run the judges.
 struct Tool {
     program: &'static str,
-    /// What makes it tell its version.
+    /// The argument that prints its version.
     word: &'static str,
-    /// The lowest that will do, such as `[1, 25]`.
+    /// The lowest sufficient version, such as `[1, 25]`.
     version_min: &'static [u32],
-    /// Debian's, which is installed where there is none; an old Debian has too old ones of some.
+    /// The Debian package, which is installed if the program is missing. An old Debian has a version that is too old of some.
     debian_package: &'static str,
 }
 
@@ -45,7 +44,7 @@ const TOOLS: [Tool; 7] = [
 /// The package of the reference server; `conformance/centrifugo` pins its version.
 const CENTRIFUGO: &str = "github.com/centrifugal/centrifugo/v5";
 
-/// Debian's does not tell its version, so there is nothing to compare: the program and its package.
+/// A program, and its package. It does not print a version that could be compared.
 const VICTORIA_METRICS: &str = "victoria-metrics";
 
 pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
@@ -54,7 +53,7 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
         return Err(Failure::Missing(format!("{VICTORIA_METRICS} is needed: apt-get install {VICTORIA_METRICS}")));
     }
     build_for(workshop, STEP)?;
-    // Encrypts what other programs decrypt; the step `test` has built it.
+    // Encrypts notifications that other programs decrypt. The step `test` has built it.
     let encrypt = cargo(workshop, &["build", "--workspace", "--example", "encrypt"]);
     run(workshop, STEP, encrypt, |_| ())?;
     npm(workshop)?;
@@ -93,7 +92,7 @@ fn dotted(version: &[u32]) -> String {
     version.iter().map(u32::to_string).collect::<Vec<_>>().join(".")
 }
 
-/// The first two numbers of a program's version: `v20.20.2`, `javac 17.0.15`, `go version go1.26.8 linux/amd64`.
+/// The first two numbers of a version: `v20.20.2`, `javac 17.0.15`, `go version go1.26.8 linux/amd64`.
 fn version(text: &str) -> Option<Vec<u32>> {
     let text: String = text.split('\u{1b}').map(without_colour).collect();
     let version = text.get(text.find(|c: char| c.is_ascii_digit())?..)?;
@@ -104,12 +103,12 @@ fn leading_number(text: &str) -> Option<u32> {
     text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// What follows an escape character, less the colour: Maven sets colours (`ESC[1m`) even where there is no terminal.
+/// The text behind an escape character, without the colour. Maven sets colours (`ESC[1m`) even without a terminal.
 fn without_colour(piece: &str) -> &str {
     piece.strip_prefix('[').and_then(|rest| rest.split_once('m')).map_or(piece, |(_, rest)| rest)
 }
 
-/// Installs npm's packages when what is pinned has changed.
+/// Installs the npm packages if the pinned versions have changed.
 fn npm(workshop: &Workshop) -> Result<()> {
     let folder = workshop.root.join("conformance/js");
     let (pinned, installed) = (folder.join("package-lock.json"), folder.join("node_modules/installed.json"));
@@ -119,7 +118,7 @@ fn npm(workshop: &Workshop) -> Result<()> {
     let mut command = Command::new("npm");
     command.arg("ci").current_dir(folder);
     run(workshop, STEP, command, |_| ())?;
-    fs::copy(&pinned, &installed).context("cannot note what is installed")?; // Last: a broken installation is made anew.
+    fs::copy(&pinned, &installed).context("cannot record what is installed")?; // Last, so that a failed installation is repeated.
     Ok(())
 }
 
@@ -136,7 +135,7 @@ fn maven(workshop: &Workshop) -> Command {
 fn go(workshop: &Workshop, folder: &str, programs: &str) -> Command {
     let built = workshop.built("conformance/go");
     let mut command = Command::new("go");
-    // Without its flag the downloaded modules are read-only, and `target` could not be removed.
+    // Without -modcacherw the downloaded modules are read-only, and `target` could not be removed.
     command.args(["build", "-modcacherw", "-buildvcs=false", "-trimpath", "-o"]).arg(built.join("bin/")).arg(programs);
     command.env("GOMODCACHE", built.join("modules")).env("GOCACHE", built.join("cache"));
     command.env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
@@ -144,7 +143,7 @@ fn go(workshop: &Workshop, folder: &str, programs: &str) -> Command {
     command
 }
 
-/// `ℹ pass 12` and `ℹ fail 0`, or with `#` in front.
+/// Reads `ℹ pass 12` and `ℹ fail 0`, also with `#` in front.
 fn node_result(line: &str) -> Option<(usize, usize)> {
     let counts = line.strip_prefix("ℹ ").or_else(|| line.strip_prefix("# "))?;
     let after = |word: &str| counts.strip_prefix(word)?.trim().parse().ok();
@@ -156,7 +155,7 @@ mod tests {
     use super::{node_result, version};
 
     #[test]
-    fn programs_tell_their_version() {
+    fn versions_are_read() {
         let maven = "\u{1b}[1mApache Maven 3.8.7\u{1b}[m\nMaven home: /opt";
         let told =
             ["v20.20.2\n", "javac 17.0.15", maven, "go version go1.26.8", "InfluxDB v1.6.7~rc0 (git: unknown)", ""];
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_result_is_understood() {
+    fn the_result_of_node_is_read() {
         assert_eq!((node_result("ℹ pass 12"), node_result("# fail 3")), (Some((12, 0)), Some((0, 3))));
         assert_eq!((node_result("ℹ duration_ms 12"), node_result("pass 12")), (None, None));
     }

@@ -1,9 +1,8 @@
-//! The step `features`: what is promised in plain words (`features/*.feature`) holds on the real program.
+//! The step `features`: the promises in plain words (`features/*.feature`) hold on the real program.
 //!
-//! They are run by `crates/tidings/tests/features.rs`, which leaves its results as JSON (its form is told in
-//! `tests/features/report.rs`). From these come the lines on the terminal, the coverage, which is the part of all
-//! scenarios that passes, and a page for people, `target/xtask/features.html`. A pending scenario is not covered and does
-//! not fail.
+//! `crates/tidings/tests/features.rs` runs them and writes its results as JSON; `tests/features/report.rs` describes the
+//! form. From the results this step makes the lines on the terminal, the coverage (the share of all scenarios that pass),
+//! and a page for people, `target/xtask/features.html`. A pending scenario is not covered, and does not fail.
 
 mod page;
 mod results;
@@ -21,15 +20,15 @@ use results::{Counts, Run, State};
 const RESULTS: &str = "xtask/features.json";
 const PAGE: &str = "xtask/features.html";
 
-/// Runs them, writes the page, and counts the scenarios that passed.
+/// Runs the features, writes the page, and counts the scenarios that passed.
 pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
     let results = workshop.built(RESULTS);
-    let _ = fs::remove_file(&results); // Those of an earlier run must not be taken for this one's.
-    let mut command = cargo(workshop, &["test", "--workspace", "--test", "features"]); // As the step `test` built it.
+    let _ = fs::remove_file(&results); // Results of an earlier run must not be read.
+    let mut command = cargo(workshop, &["test", "--workspace", "--test", "features"]); // Built as in the step `test`.
     command.env("TIDINGS_FEATURES_JSON", &results);
     let ended = run(workshop, "features", command, |_| ());
     let Ok(text) = fs::read_to_string(&results) else {
-        return Err(ended.err().unwrap_or_else(|| anyhow!("there are no results in {RESULTS}")).into());
+        return Err(ended.err().unwrap_or_else(|| anyhow!("the test wrote no results to {RESULTS}")).into());
     };
     let run: Run = serde_json::from_str(&text).context("the results cannot be read").map_err(Failure::from)?;
     fs::write(workshop.built(PAGE), page::page(&run)).context("cannot write the page").map_err(Failure::from)?;
@@ -41,7 +40,7 @@ pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
     }
 }
 
-/// A table of the features, what fails, and the coverage.
+/// Lines for the terminal: a table of the features, the failures, and the coverage.
 fn summary(run: &Run, page: &Path) -> Vec<String> {
     let width = run.features.iter().map(|feature| feature.name.chars().count()).max().unwrap_or_default().max(7);
     let mut lines = vec![format!("{:<width$}  passed  failed  pending", "feature")];
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_names_what_fails_and_what_is_covered() {
+    fn the_summary_has_the_failures_and_the_coverage() {
         assert_eq!(
             summary(&mixed(), Path::new("target/xtask/features.html")),
             [
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_that_cannot_be_read_is_named() {
+    fn an_unreadable_feature_is_named() {
         let run = Run { errors: vec!["push.feature: no Feature".to_owned()], ..mixed() };
         assert!(summary(&run, Path::new(PAGE)).contains(&"unreadable: push.feature: no Feature".to_owned()));
     }

@@ -1,14 +1,14 @@
-//! The step `fuzz`: libFuzzer looks for inputs that break a target of `fuzz/`.
+//! The step `fuzz`: libFuzzer searches inputs that break a target of `fuzz/`.
 //!
-//! One instrumented build serves all targets; as many run at a time as there are cores. libFuzzer begins with
-//! `fuzz/corpus/TARGET`. A run of the tests tries [`RUNS`] inputs per target ([`ROUTE_RUNS`] of `routes`), the step `fuzz-long`
-//! ten times as many. Their seed is fixed, so that a run goes nearly the same way over the same code (hash maps are seeded anew
-//! by each process, and what they do is seen as coverage). With `--seconds` a run explores, with a new seed, and keeps what
-//! reaches further in `target/fuzz-corpus/TARGET`, so that a later run on the same machine goes on from there. An input that
-//! breaks something is left under `target/xtask`, and the report says how to make a test of it. What is fuzzed, and why this
-//! way, is in `fuzz/src/lib.rs`.
+//! One instrumented build serves all targets. As many targets run at a time as there are cores. libFuzzer begins with
+//! `fuzz/corpus/TARGET`. The step tries [`RUNS`] inputs per target ([`ROUTE_RUNS`] for `routes`); the step `fuzz-long` tries
+//! ten times as many. The seed is fixed, so that runs take nearly the same way over the same code. (Each process seeds its
+//! hash maps anew, and their behaviour counts as coverage.) With `--seconds` a run explores with a new seed, and keeps
+//! inputs that reach further in `target/fuzz-corpus/TARGET`; a later run on the same machine continues from there. An input
+//! that breaks something is kept in `target/xtask`, and the report says how to make a test of it. `fuzz/src/lib.rs` says what
+//! is fuzzed, and why in this way.
 //!
-//! Bounds: an input has at most 4 KiB and 5 s, a target 1 GiB of memory and [`SECONDS_MAX`](crate::workshop::SECONDS_MAX).
+//! Limits: an input has at most 4 KiB and 5 s, a target 1 GiB of memory and [`SECONDS_MAX`](crate::workshop::SECONDS_MAX).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ use crate::report::{Failure, Tally};
 use crate::tools::{debian_tool, side_by_side};
 use crate::workshop::Workshop;
 
-/// Inputs per target in a run of the tests: about a minute in all on two cores.
+/// Inputs per target in the step `fuzz`: about a minute for all targets on two cores.
 const RUNS: u64 = 200_000;
-/// The same for `routes`, where an input is a request to a server that writes to the disk.
+/// The same for `routes`: each input is a request to a server that writes to the disk.
 const ROUTE_RUNS: u64 = 5_000;
-/// So many times as many in the step `fuzz-long`.
-const LONG_FACTOR: u64 = 10;
+/// The step `fuzz-long` tries so many times as many inputs.
+pub(crate) const LONG_FACTOR: u64 = 10;
 
-/// What the compiler puts into the program for libFuzzer to see where an input leads and what it is compared with.
+/// Compiler options that let libFuzzer see where an input leads, and what it is compared with.
 const INSTRUMENTATION: [&str; 5] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -38,17 +38,8 @@ const INSTRUMENTATION: [&str; 5] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
 
-/// Fuzzes every target and counts those that held.
-pub(crate) fn fuzz(workshop: &Workshop) -> Result<Tally, Failure> {
-    fuzz_all(workshop, 1)
-}
-
-/// The same, for longer.
-pub(crate) fn fuzz_long(workshop: &Workshop) -> Result<Tally, Failure> {
-    fuzz_all(workshop, LONG_FACTOR)
-}
-
-fn fuzz_all(workshop: &Workshop, factor: u64) -> Result<Tally, Failure> {
+/// Fuzzes every target, with `factor` times the usual inputs, and counts the targets that held.
+pub(crate) fn fuzz(workshop: &Workshop, factor: u64) -> Result<Tally, Failure> {
     if !debian_tool(workshop, "fuzz", "c++", "g++") {
         return Err(Failure::Missing("a C++ compiler is needed for libFuzzer: apt-get install g++".to_owned()));
     }
@@ -66,7 +57,7 @@ fn fuzz_all(workshop: &Workshop, factor: u64) -> Result<Tally, Failure> {
     Err(Failure::Failed { error: anyhow!("{}", broken.join("\n    ")), passed, failed })
 }
 
-/// All targets that there are, or those asked for.
+/// The chosen targets, by default all.
 fn targets(workshop: &Workshop) -> Result<Vec<String>> {
     let folders = fs::read_dir(workshop.root.join("fuzz/corpus")).context("cannot read fuzz/corpus")?;
     let names = folders.map(|folder| Ok(folder?.file_name().to_string_lossy().into_owned()));
@@ -74,15 +65,15 @@ fn targets(workshop: &Workshop) -> Result<Vec<String>> {
     names.sort();
     let asked = &workshop.fuzz.targets;
     if let Some(unknown) = asked.iter().find(|name| !names.contains(name)) {
-        return Err(anyhow!("no target is called {unknown:?}; there are {}", names.join(", ")));
+        return Err(anyhow!("no target is called {unknown:?}; the targets are {}", names.join(", ")));
     }
     Ok(if asked.is_empty() { names } else { asked.clone() })
 }
 
-/// The instrumented program. Naming the machine as target keeps build scripts and macros free of the instrumentation.
+/// Builds the instrumented program. Naming the machine as target keeps build scripts and macros uninstrumented.
 fn build(workshop: &Workshop) -> Result<PathBuf> {
     let output = Command::new("rustc").arg("-vV").current_dir(&workshop.root).output().context("cannot start rustc")?;
-    let host = host(&String::from_utf8_lossy(&output.stdout)).context("rustc does not tell its host")?.to_owned();
+    let host = host(&String::from_utf8_lossy(&output.stdout)).context("rustc does not print its host")?.to_owned();
     let words = ["build", "-p", "tidings-fuzz", "--features", "libfuzzer", "--profile", "fuzz", "--target", &host];
     let mut command = cargo(workshop, &words);
     command.env("RUSTFLAGS", INSTRUMENTATION.join(" "));
@@ -128,7 +119,7 @@ fn fuzz_target(workshop: &Workshop, program: &Path, target: &str, factor: u64) -
     Ok(())
 }
 
-/// The inputs of a target in one order on every machine; libFuzzer would take that of the file system.
+/// The inputs of a target, in the same order on every machine; libFuzzer would use the file system's order.
 fn corpus(workshop: &Workshop, target: &str) -> Result<Vec<String>> {
     let folder = format!("fuzz/corpus/{target}");
     let inputs = fs::read_dir(workshop.root.join(&folder)).with_context(|| format!("cannot read {folder}"))?;
@@ -138,7 +129,7 @@ fn corpus(workshop: &Workshop, target: &str) -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// How to repeat what was found.
+/// How to repeat a failure.
 fn advice(target: &str, path: &str) -> String {
     format!("broken by {path}; to see it again: cp {path} fuzz/corpus/{target}/ && cargo test -p tidings-fuzz")
 }
@@ -148,7 +139,7 @@ mod tests {
     use super::host;
 
     #[test]
-    fn the_compiler_tells_its_host() {
+    fn the_host_is_read_from_the_compiler() {
         assert_eq!(host("rustc 1.95.0\nbinary: rustc\nhost: a-b-c\nrelease: 1"), Some("a-b-c"));
         assert_eq!(host("rustc 1.95.0"), None);
     }

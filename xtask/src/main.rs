@@ -1,7 +1,8 @@
-//! All automation of this repository: `cargo xtask test` proves the project, `cargo xtask STEP` one part of it.
+//! All automation of this repository. `cargo xtask test` proves the project, `cargo xtask STEP` proves one part of it.
 //!
-//! A step is a row of [`steps::STEPS`]; what a command prints goes to `target/xtask/STEP.log` and is shown only when the
-//! step fails. Steps that mostly wait run side by side; the others one after the other, because cargo uses all cores.
+//! A step is a row of [`steps::STEPS`]. The output of a step's commands goes to `target/xtask/STEP.log`, and is shown only
+//! if the step fails. Steps that mostly wait run side by side. The others run one after the other, because cargo uses all
+//! cores.
 
 #![expect(clippy::print_stdout, reason = "a program that talks to the terminal")]
 
@@ -37,19 +38,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Prove the project: every step in order, then a table of what passed.
+    /// Prove the project: run every step in order, then print a table of the results.
     Test(TestArguments),
-    /// What to run while you work: formatting, rules, lints and tests, of one crate or (unit tests only) of all.
+    /// While you work: check formatting, rules, lints and tests of one crate, or (unit tests only) of all crates.
     Quick {
         /// The crate's folder, such as `store`.
         #[arg(value_name = "CRATE")]
         folder: Option<String>,
     },
-    /// Measure, keep what was measured under docs/benchmarks, and make the tables of docs/benchmarks.md.
+    /// Run benchmarks, keep the results in docs/benchmarks, and make the tables of docs/benchmarks.md.
     Bench(BenchArguments),
-    /// The step `fuzz` with a time and targets of one's own choice.
+    /// Run the step `fuzz` with your choice of time and targets.
     Fuzz(FuzzArguments),
-    /// One step alone, by its name (see `cargo xtask test --list`).
+    /// Run one step, by its name (see `cargo xtask test --list`).
     #[command(external_subcommand)]
     Step(Vec<String>),
 }
@@ -79,11 +80,11 @@ fn main() -> ExitCode {
     }
     let named = arguments.only.iter().chain(&arguments.skip);
     if let Some(unknown) = named.clone().find(|name| steps::STEPS.iter().all(|step| step.name != **name)) {
-        println!("no step is called {unknown:?}; there are:");
+        println!("no step is called {unknown:?}; the steps are:");
         report::list(steps::STEPS);
         return ExitCode::from(2);
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository").to_owned();
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
     let workshop = Workshop { root, target, strict, fuzz, scope };

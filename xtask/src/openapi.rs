@@ -1,8 +1,8 @@
-//! The step `openapi`: the API against its own description, by programs that are not ours, on the release binary.
+//! The step `openapi`: programs of others compare the release binary's API with its description.
 //!
-//! `conformance/openapi/judge.py` says what they judge. They come from their registry with pinned versions
-//! (`requirements.txt`, of everything that they need) into a virtual environment in `target/conformance/python`, which is
-//! kept until the versions change. Their requests are random from a fixed seed; `TIDINGS_SEED` takes another.
+//! `conformance/openapi/judge.py` says what they check. They come from their registry with pinned versions
+//! (`requirements.txt`, with all dependencies), into a virtual environment in `target/conformance/python`. It is kept until
+//! the versions change. Their requests are random, from a fixed seed; `TIDINGS_SEED` sets another seed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const STEP: &str = "openapi";
 const JUDGE: &str = "conformance/openapi";
 const BUILT: &str = "conformance/python";
 const SEED: &str = "1";
-/// What the judges need; older ones lack it.
+/// The oldest Python that the judges support.
 const PYTHON_MIN: &str = "3.10";
 
 pub(crate) fn openapi(workshop: &Workshop) -> Result<Tally, Failure> {
@@ -34,7 +34,7 @@ pub(crate) fn openapi(workshop: &Workshop) -> Result<Tally, Failure> {
     counted(workshop, STEP, command, judge_result)
 }
 
-/// Python itself, and that it can make virtual environments: Debian has that part in a package of its own.
+/// Checks for Python and for virtual environments, which Debian has in a separate package.
 fn need_python(workshop: &Workshop) -> Result<(), Failure> {
     const PACKAGES: [&str; 2] = ["python3", "python3-venv"];
     if !has_python() {
@@ -55,7 +55,7 @@ fn has_python() -> bool {
     probe.status().is_ok_and(|status| status.success())
 }
 
-/// A virtual environment with the pinned packages, made anew when they have changed; its Python.
+/// Makes a virtual environment with the pinned packages if they have changed. Returns its Python.
 fn environment(workshop: &Workshop) -> Result<PathBuf, Error> {
     let (folder, pinned) = (workshop.built(BUILT), workshop.root.join(JUDGE).join("requirements.txt"));
     let (python, installed) = (folder.join("bin/python"), folder.join("installed.txt"));
@@ -69,11 +69,11 @@ fn environment(workshop: &Workshop) -> Result<PathBuf, Error> {
     install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--requirement"]);
     install.arg(&pinned).current_dir(&workshop.root);
     run(workshop, STEP, install, |_| ())?;
-    fs::copy(&pinned, &installed).context("cannot note what is installed")?; // Last: a broken installation is made anew.
+    fs::copy(&pinned, &installed).context("cannot record what is installed")?; // Last: a broken installation is made anew.
     Ok(python)
 }
 
-/// Whether what is installed is what is pinned.
+/// Whether the installed versions are the pinned ones.
 pub(crate) fn is_same(installed: &Path, pinned: &Path) -> Result<bool, Error> {
     let pinned = fs::read(pinned).context("cannot read the pinned versions")?;
     Ok(fs::read(installed).is_ok_and(|installed| installed == pinned))
@@ -90,7 +90,7 @@ mod tests {
     use super::judge_result;
 
     #[test]
-    fn the_judges_result_is_understood() {
+    fn the_result_of_the_judges_is_read() {
         assert_eq!(judge_result("3 passed, 1 failed"), Some((3, 1)));
         assert_eq!((judge_result("the_document: ok (0.1 s)"), judge_result("x passed, 1 failed")), (None, None));
     }

@@ -1,8 +1,8 @@
-//! The step `test`: everything `cargo test` knows.
+//! The step `test`: all tests of `cargo test`.
 //!
-//! Cargo builds the test programs and would run them one after the other. They mostly wait, so [`AT_ONCE`] run side by side here,
-//! the slow ones (integration tests) first. Each has a log of its own, `target/xtask/test-CRATE-NAME.log`. Cargo runs the
-//! examples in the documentation after that.
+//! Cargo builds the test programs and would run them one after the other. They mostly wait, so here [`AT_ONCE`] of them run
+//! side by side, the slow ones (integration tests) first. Each has its own log, `target/xtask/test-CRATE-NAME.log`. After
+//! that, cargo runs the examples in the documentation.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,15 +20,15 @@ const STEP: &str = "test";
 /// Test programs that run at a time. Each runs as many tests at a time as there are cores.
 const AT_ONCE: usize = 3;
 
-/// Programs that tests compare with or talk to: the program, its Debian package, and whose tests need it.
+/// Programs that tests use: the program, its Debian package, and the crate whose tests need it.
 const TOOLS: [(&str, &str, &str); 2] =
     [("msgfmt", "gettext", "tidings-gettext"), ("redis-server", "redis-server", "tidings-pool")];
 
-/// The variable that seeds property tests. Each run of the tests draws the same cases, so that no landing is stopped by a bug it
-/// has not touched; whoever wants others sets it, and a plain `cargo test` draws new ones each time.
+/// The variable that seeds property tests. By default each run draws the same cases, so that no change fails because of a
+/// bug in code that it did not touch. Set the variable for other cases; a plain `cargo test` draws new cases each time.
 const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
 
-/// Runs them. Without one of [`TOOLS`] its crate's tests are left out and reported.
+/// Runs all tests. If one of [`TOOLS`] is missing, the tests of its crate are left out and reported.
 pub(crate) fn test(workshop: &Workshop) -> Result<Tally, Failure> {
     let (mut words, mut skipped) = (workshop.scope.words(), Vec::new());
     for (program, package, of) in TOOLS {
@@ -60,20 +60,20 @@ pub(crate) fn test(workshop: &Workshop) -> Result<Tally, Failure> {
     Err(Failure::Failed { error: anyhow!("{}", errors.join("\n    ")), passed: tally.passed, failed })
 }
 
-/// The examples in the documentation.
+/// Runs the examples in the documentation.
 fn examples(workshop: &Workshop, words: &[&str]) -> Result<Tally, Failure> {
     let mut command = cargo(workshop, &["test", "--doc"]);
     command.args(words);
     counted(workshop, STEP, command, cargo_result)
 }
 
-/// A program of tests.
+/// A test program.
 #[derive(Debug, PartialEq)]
 struct Program {
     executable: PathBuf,
-    /// The folder of its crate, where tests expect to be run.
+    /// The folder of its crate, in which tests run.
     folder: PathBuf,
-    /// Of its log: `gateway-it`, or `gateway` for the tests within the crate.
+    /// The name of its log: `gateway-it`, or `gateway` for the unit tests of a crate.
     name: String,
     is_integration: bool,
 }
@@ -93,7 +93,7 @@ impl Program {
     }
 }
 
-/// Builds the test programs; the slow ones first.
+/// Builds the test programs. The slow ones come first.
 fn programs(workshop: &Workshop, words: &[&str]) -> Result<Vec<Program>> {
     let build = |more: &[&str]| {
         let mut command = cargo(workshop, &["test", "--no-run"]);
@@ -106,12 +106,12 @@ fn programs(workshop: &Workshop, words: &[&str]) -> Result<Vec<Program>> {
     run(workshop, STEP, build(&[]), |_| ())?;
     let told = build(&["--message-format", "json", "--quiet"]).output().context("cannot start cargo")?;
     let mut programs: Vec<Program> = String::from_utf8_lossy(&told.stdout).lines().filter_map(program).collect();
-    ensure!(!programs.is_empty(), "cargo names no test program");
+    ensure!(!programs.is_empty(), "cargo named no test program");
     programs.sort_by_key(|program| !program.is_integration);
     Ok(programs)
 }
 
-/// A line of cargo's that tells what it has built.
+/// A line of cargo about something that it has built.
 #[derive(Deserialize)]
 struct Artifact {
     executable: Option<PathBuf>,
@@ -131,7 +131,7 @@ struct Target {
     kind: Vec<String>,
 }
 
-/// The test program that a line of cargo's is about, if it is about one.
+/// Reads a test program from a line of cargo; `None` if the line is about something else.
 fn program(line: &str) -> Option<Program> {
     let Artifact { executable, manifest_path, profile, target } = serde_json::from_str(line).ok()?;
     let (executable, folder) = (executable.filter(|_| profile.test)?, manifest_path.parent()?);
@@ -148,7 +148,7 @@ mod tests {
     use super::{Program, program};
 
     #[test]
-    fn what_cargo_has_built_is_understood() {
+    fn test_programs_are_read_from_cargo() {
         let line = |test: bool, kind: &str| {
             json!({
                 "reason": "compiler-artifact", "manifest_path": "/t/crates/store/Cargo.toml", "executable": "/t/target/it-1",

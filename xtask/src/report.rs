@@ -1,7 +1,7 @@
-//! Running the steps in order, some side by side, and telling what came of them.
+//! Runs the steps in order, some side by side, and reports the results.
 //!
-//! A failed step does not stop the later ones. The last line is always `N passed, N failed, N skipped`: a step that runs
-//! tests counts them one by one, any other step counts as one.
+//! After a failed step the later ones still run. The last line is always `N passed, N failed, N skipped`. A step that runs
+//! tests counts each test; any other step counts as one.
 
 use std::process::ExitCode;
 use std::thread;
@@ -14,13 +14,13 @@ use crate::workshop::Workshop;
 
 #[derive(Args, Default)]
 pub(crate) struct TestArguments {
-    /// Run only this step (may be given several times).
+    /// Run only this step (may be repeated).
     #[arg(long, value_name = "STEP")]
     pub(crate) only: Vec<String>,
-    /// Leave this step out (may be given several times).
+    /// Leave out this step (may be repeated).
     #[arg(long, value_name = "STEP")]
     pub(crate) skip: Vec<String>,
-    /// Run the steps too that must be asked for.
+    /// Also run the steps that otherwise run only by name.
     #[arg(long)]
     pub(crate) all: bool,
     /// Print the steps and stop.
@@ -30,33 +30,32 @@ pub(crate) struct TestArguments {
 
 /// One row of the table of steps.
 pub(crate) struct Step {
-    /// What `--only` and `--skip` call it.
+    /// The name for `--only` and `--skip`.
     pub(crate) name: &'static str,
     /// What it proves, in a few words.
     pub(crate) proves: &'static str,
-    /// Whether it runs only with `--all` or when named.
+    /// Whether it runs only with `--all` or by name.
     pub(crate) on_request: bool,
-    /// Whether it runs side by side with its neighbours that say so too.
+    /// Whether it runs side by side with neighbours that say so too.
     pub(crate) together: bool,
-    /// Does it.
     pub(crate) run: fn(&Workshop) -> Result<Tally, Failure>,
 }
 
-/// What a step that passed has counted.
+/// The result of a step that passed.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Tests that passed.
     pub(crate) passed: usize,
-    /// Parts left out because something is missing here, each with the reason.
+    /// Parts that were left out because something is missing, each with the reason.
     pub(crate) skipped: Vec<String>,
 }
 
 /// Why a step did not pass.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something is wrong; so many tests passed and failed (both 0 where none were counted).
+    /// Something is wrong. `passed` and `failed` count tests; both are 0 if none were counted.
     Failed { error: anyhow::Error, passed: usize, failed: usize },
-    /// A tool that the step needs is not here.
+    /// A tool that the step needs is missing.
     Missing(String),
 }
 
@@ -88,7 +87,7 @@ pub(crate) fn list(steps: &[Step]) {
     }
 }
 
-/// Runs the steps that `arguments` ask for and prints the table and the sums.
+/// Runs the steps that `arguments` select, and prints the table and the sums.
 pub(crate) fn run_all(workshop: &Workshop, steps: &[Step], arguments: &TestArguments) -> ExitCode {
     let named = |step: &&Step| arguments.only.is_empty() || arguments.only.iter().any(|name| name == step.name);
     let steps: Vec<&Step> = steps.iter().filter(named).collect();
@@ -127,23 +126,23 @@ fn run(workshop: &Workshop, step: &Step, arguments: &TestArguments) -> Row {
     let (result, counts) = judge(ended, workshop.strict);
     println!("<== {}: {result}", step.name);
     if counts.failed > 0 {
-        println!("    this step alone: cargo xtask {}", step.name);
+        println!("    to repeat this step: cargo xtask {}", step.name);
     }
     Row { step: step.name, result, took: Some(watch.elapsed()), counts }
 }
 
-/// Why a step that was not left out by `--only` is not run; none when it is.
+/// Why a step that `--only` admits does not run; `None` if it runs.
 fn left_out(step: &Step, arguments: &TestArguments) -> Option<&'static str> {
     if arguments.skip.iter().any(|name| name == step.name) {
         Some("left out by --skip")
     } else if step.on_request && arguments.only.is_empty() && !arguments.all {
-        Some("not asked for (--all runs it)")
+        Some("not run by default (--all runs it)")
     } else {
         None
     }
 }
 
-/// The line and the counts of a step's end. What is missing fails a strict run: there it would hide a hole.
+/// The result line and the counts of a step. A missing tool fails a strict run, because otherwise nobody would notice.
 fn judge(end: Result<Tally, Failure>, strict: bool) -> (String, Counts) {
     match end {
         Ok(Tally { passed, skipped }) => {
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_skipped_by_hand_and_fails_in_ci() {
+    fn a_missing_tool_is_skipped_locally_and_fails_in_ci() {
         let part = || Ok(Tally { passed: 7, skipped: vec!["msgfmt".to_owned()] });
         assert_eq!((counts(part(), false), counts(part(), true)), ((7, 0, 1), (7, 1, 0)));
         let all = || Err(Failure::Missing("node".to_owned()));
@@ -191,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_never_counts_as_none() {
+    fn a_failure_counts_as_at_least_one() {
         assert_eq!(counts(Err(anyhow!("no compiler").into()), false), (0, 1, 0));
         let failure = Failure::Failed { error: anyhow!("tests"), passed: 40, failed: 2 };
         assert_eq!(counts(Err(failure), false), (40, 2, 0));
     }
 
     #[test]
-    fn which_steps_run() {
+    fn steps_on_request_run_with_all_or_by_name() {
         let step = |name, on_request| {
             let run = |_: &Workshop| Ok(Tally::default());
             Step { name, proves: "", on_request, together: false, run }

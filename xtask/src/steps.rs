@@ -1,4 +1,4 @@
-//! The steps: what proves the project, cheapest first.
+//! The steps that prove the project, the cheapest first.
 
 use std::process::Command;
 
@@ -20,14 +20,18 @@ pub(crate) const STEPS: &[Step] = &[
     step("build", "the release binary builds", build),
     step("demo", "an event reaches a connected client and a simulated phone", demo),
     together("features", "what is promised in plain words holds on the real program", features::features),
-    together("conformance", "strangers' clients and servers find nothing wrong", conformance::conformance),
-    together("openapi", "the API is as it describes itself, say programs that are not ours", openapi::openapi),
-    step("fuzz", "no input breaks a parser of remote bytes or the session", fuzz::fuzz),
-    step("crash", "nothing acknowledged is lost when the server is killed", crash),
-    step("abuse", "what callers and clients do wrong costs nobody else", abuse),
-    on_request("fuzz-long", "nor does one of ten times as many inputs", fuzz::fuzz_long),
-    on_request("miri", "the buffers do nothing undefined, says an interpreter", miri),
-    on_request("deny", "licences, bans and sources of dependencies", deny),
+    together("conformance", "clients and servers of others find nothing wrong", conformance::conformance),
+    together("openapi", "programs of others find that the API matches its description", openapi::openapi),
+    step("fuzz", "no input breaks a parser of remote bytes, or the session", |workshop| fuzz::fuzz(workshop, 1)),
+    step("crash", "nothing acknowledged is lost when the server is killed", |workshop| campaign(workshop, "crash")),
+    step("abuse", "attacks and mistakes of callers and clients harm nobody else", |workshop| {
+        campaign(workshop, "abuse")
+    }),
+    on_request("fuzz-long", "the same with ten times as many inputs", |workshop| {
+        fuzz::fuzz(workshop, fuzz::LONG_FACTOR)
+    }),
+    on_request("miri", "an interpreter finds no undefined behaviour in the buffers", miri),
+    on_request("deny", "dependencies have allowed licences and sources", deny),
 ];
 
 const fn step(name: &'static str, proves: &'static str, run: fn(&Workshop) -> Outcome) -> Step {
@@ -60,10 +64,10 @@ fn tidy_up(workshop: &Workshop) -> Outcome {
     Err(anyhow!("{} complaints", complaints.len()).into())
 }
 
-/// Integration tests that are steps of their own.
+/// Integration tests that are separate steps.
 const CAMPAIGNS: [&str; 3] = ["features", "crash", "abuse"];
 
-/// With the peers of the benchmarks, which nothing else builds; and the program as a package for production has it.
+/// Also checks the peers of the benchmarks, which no other step builds, and the program as it is built for production.
 fn clippy(workshop: &Workshop) -> Outcome {
     if let Scope::Package(package) = &workshop.scope {
         let words = ["clippy", "-p", package, "--all-targets", "--", "-D", "warnings"];
@@ -71,7 +75,7 @@ fn clippy(workshop: &Workshop) -> Outcome {
     }
     let words = ["clippy", "-p", "tidings", "--bins", "--no-default-features", "--", "-D", "warnings"];
     plain(workshop, "clippy", cargo(workshop, &words))?;
-    // Targets that say `test = false` are no part of `--all-targets`.
+    // `--all-targets` leaves out targets with `test = false`.
     let mut command = cargo(workshop, &["clippy", "--workspace", "--all-targets", "--features", "tidings/bench-peers"]);
     command.args(CAMPAIGNS.iter().flat_map(|name| ["--test", name])).args(["--", "-D", "warnings"]);
     plain(workshop, "clippy", command)
@@ -95,20 +99,9 @@ fn demo(workshop: &Workshop) -> Outcome {
     plain(workshop, "demo", command)
 }
 
-/// The crash campaign is the integration test `crates/tidings/tests/crash.rs`. Its target says `test = false` in
-/// Cargo.toml, so that a plain `cargo test` does not run it too; how many rounds it does is its own matter.
-fn crash(workshop: &Workshop) -> Outcome {
-    campaign(workshop, "crash")
-}
-
-/// The abuse campaign, `crates/tidings/tests/abuse.rs`, likewise.
-fn abuse(workshop: &Workshop) -> Outcome {
-    campaign(workshop, "abuse")
-}
-
-/// An integration test of the binary's crate that judges the release binary. The test itself is built as the step `test`
-/// builds (all packages, development profile), so its dependencies are there already, and the features that only tests
-/// need stay out of what is judged.
+/// A campaign is an integration test of the binary's crate that judges the release binary. Its target says `test = false`
+/// in Cargo.toml, so that a plain `cargo test` does not run it. The test is built as in the step `test` (all packages,
+/// development profile): its dependencies are built already, and features for tests stay out of the release binary.
 fn campaign(workshop: &Workshop, name: &str) -> Outcome {
     build_for(workshop, name)?;
     let mut command = cargo(workshop, &["test", "--workspace", "--test", name, "--", "--nocapture"]);
@@ -116,7 +109,7 @@ fn campaign(workshop: &Workshop, name: &str) -> Outcome {
     counted(workshop, name, command, cargo_result)
 }
 
-/// Takes a nightly toolchain with Miri (`rustup +nightly component add miri`), which a fresh machine does not have, and minutes.
+/// Takes minutes and needs a nightly toolchain with Miri (`rustup +nightly component add miri`).
 fn miri(workshop: &Workshop) -> Outcome {
     let mut command = Command::new("cargo");
     command.args(["+nightly", "miri", "test", "-p", "tidings-buffer", "--lib", "--test", "lake_threads"]);
@@ -124,7 +117,7 @@ fn miri(workshop: &Workshop) -> Outcome {
     counted(workshop, "miri", command, cargo_result)
 }
 
-/// Advisories are not checked: their database is not in any package registry.
+/// Does not check advisories: their database is not in a package registry.
 fn deny(workshop: &Workshop) -> Outcome {
     let (tools, tool) = (workshop.built("tools"), workshop.built("tools/bin/cargo-deny"));
     if !tool.exists() {
@@ -139,7 +132,7 @@ fn deny(workshop: &Workshop) -> Outcome {
     Ok(Tally::default())
 }
 
-/// A command that passes or fails as a whole.
+/// Runs a command that passes or fails as a whole.
 fn plain(workshop: &Workshop, name: &str, command: Command) -> Outcome {
     run(workshop, name, command, |_| ())?;
     Ok(Tally::default())

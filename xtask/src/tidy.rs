@@ -1,8 +1,8 @@
-//! The repository's own rules, checked like tests: crate arrows, module circles, architecture page, decision records, tables of
+//! Checks the repository's own rules: crate arrows, module circles, the architecture page, decision records, tables of
 //! benchmarks, source text.
 //!
-//! Looks at every file git knows or would add (so a forgotten `git add` does not hide anything), reads no network and
-//! changes nothing. Each complaint names the file and what would satisfy the rule; a complaint about a line names the line.
+//! Looks at every file that git tracks or would add, so a forgotten `git add` hides nothing. Does not use the network and
+//! changes nothing. Each complaint names the file, the line if there is one, and what would satisfy the rule.
 
 mod crates;
 mod modules;

@@ -1,4 +1,4 @@
-//! What several steps need: the release binary, programs of Debian packages, the counts of a test runner.
+//! Used by several steps: the release binary, Debian packages, the results of test runners.
 
 use std::process::Command;
 use std::sync::Mutex;
@@ -10,15 +10,15 @@ use crate::command::{cargo, is_there, run};
 use crate::report::{Failure, Tally};
 use crate::workshop::Workshop;
 
-/// The release binary, below where cargo builds.
+/// The release binary in cargo's target folder.
 pub(crate) const BINARY: &str = "release/tidings";
 
-/// The release binary, for the steps that use it; takes a second when it is there.
+/// Builds the release binary for a step that uses it. Takes a second if it is built already.
 pub(crate) fn build_for(workshop: &Workshop, name: &str) -> Result<(), Error> {
     run(workshop, name, cargo(workshop, &["build", "--release", "-p", "tidings"]), |_| ())
 }
 
-/// A command that runs tests and says in some lines how many passed and failed.
+/// Runs a command that runs tests. `read` reads the numbers of passed and failed tests from its lines.
 pub(crate) fn counted(
     workshop: &Workshop,
     name: &str,
@@ -38,21 +38,21 @@ pub(crate) fn counted(
     }
 }
 
-/// Hands each of `items` to `work`, in their order, `at_once` at a time; what came of each, in no order.
+/// Calls `work` for each item, in order, `at_once` at a time. The results have no order.
 pub(crate) fn side_by_side<T: Send, E: Send>(at_once: usize, items: Vec<T>, work: impl Fn(T) -> E + Sync) -> Vec<E> {
     let (queue, ends) = (Mutex::new(items.into_iter()), Mutex::new(Vec::new()));
-    let next = || queue.lock().expect("no thread panics with it").next();
+    let next = || queue.lock().expect("no thread panics while it holds the lock").next();
     thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
                 while let Some(item) = next() {
                     let end = work(item);
-                    ends.lock().expect("no thread panics with it").push(end);
+                    ends.lock().expect("no thread panics while it holds the lock").push(end);
                 }
             });
         }
     });
-    ends.into_inner().expect("no thread panicked with it")
+    ends.into_inner().expect("no thread panicked while it held the lock")
 }
 
 /// `test result: ok. 23 passed; 0 failed; …`
@@ -62,7 +62,7 @@ pub(crate) fn cargo_result(line: &str) -> Option<(usize, usize)> {
     Some((before(" passed;")?, before(" failed;")?))
 }
 
-/// Whether `program` is there, installing its Debian package where we may.
+/// Whether `program` is installed, after an attempt to install its Debian package.
 pub(crate) fn debian_tool(workshop: &Workshop, step: &str, program: &str, package: &str) -> bool {
     if !is_there(program) {
         debian_install(workshop, step, &[package]);
@@ -70,7 +70,7 @@ pub(crate) fn debian_tool(workshop: &Workshop, step: &str, program: &str, packag
     is_there(program)
 }
 
-/// Installs packages where we may; the caller looks whether they are there then.
+/// Installs Debian packages if this user may. The caller checks whether they are installed then.
 pub(crate) fn debian_install(workshop: &Workshop, step: &str, packages: &[&str]) {
     if !is_root() || !is_there("apt-get") {
         return;
@@ -93,7 +93,7 @@ mod tests {
     use super::cargo_result;
 
     #[test]
-    fn the_test_runner_is_understood() {
+    fn the_result_of_cargo_is_read() {
         let line = "test result: FAILED. 23 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.16s";
         assert_eq!(cargo_result(line), Some((23, 2)));
         assert_eq!(cargo_result("test result_reads ... ok"), None);

@@ -1,44 +1,44 @@
-//! What every step is handed: where the repository is, where cargo builds, and how much is asked for.
+//! The context of every step: the repository, cargo's target folder, and what to do.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// What every step needs to know.
+/// The context of a step.
 pub(crate) struct Workshop {
     /// The repository's top folder.
     pub(crate) root: PathBuf,
-    /// Where cargo builds, from `root`: `CARGO_TARGET_DIR`, or `target`.
+    /// Cargo's target folder, relative to `root`: `CARGO_TARGET_DIR`, or `target`.
     pub(crate) target: PathBuf,
-    /// A run whose missing tools are failures (`CI=true`).
+    /// Whether a missing tool is a failure (`CI=true`).
     pub(crate) strict: bool,
-    /// What the step `fuzz` does.
+    /// Options of the step `fuzz`.
     pub(crate) fuzz: FuzzArguments,
-    /// What the steps `clippy` and `test` are about.
+    /// The packages for the steps `clippy` and `test`.
     pub(crate) scope: Scope,
 }
 
 impl Workshop {
-    /// A file that was built or written by a step.
+    /// A file in cargo's target folder.
     pub(crate) fn built(&self, path: &str) -> PathBuf {
         self.root.join(&self.target).join(path)
     }
 }
 
-/// How much of the project is looked at.
+/// How much of the project is checked.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// All of it.
+    /// Everything.
     #[default]
     All,
-    /// Of all crates what takes seconds.
+    /// The unit tests of all crates.
     Units,
     /// One package, whole.
     Package(String),
 }
 
 impl Scope {
-    /// Of the crate in `crates/FOLDER`, or of `fuzz` or `xtask`.
+    /// The package in `crates/FOLDER`, or `fuzz` or `xtask`.
     pub(crate) fn of_folder(folder: Option<String>) -> Self {
         let Some(folder) = folder else { return Self::Units };
         let name = folder.trim_start_matches("crates/").trim_end_matches('/').trim_start_matches("tidings-");
@@ -48,7 +48,7 @@ impl Scope {
         })
     }
 
-    /// What tells cargo which packages.
+    /// Cargo's arguments for these packages.
     pub(crate) fn words(&self) -> Vec<&str> {
         match self {
             Self::All | Self::Units => vec!["--workspace"],
@@ -57,16 +57,16 @@ impl Scope {
     }
 }
 
-/// Below what a command may take.
+/// Less than the time limit of a command.
 pub(crate) const SECONDS_MAX: u64 = 40 * 60;
 
-/// What a person may choose; `cargo xtask test` takes the defaults.
+/// Options of the step `fuzz`. `cargo xtask test` uses the defaults.
 #[derive(Args, Default)]
 pub(crate) struct FuzzArguments {
-    /// Explore for so many seconds per target, each time another way [default: 200 000 inputs from a fixed seed].
+    /// Explore for so many seconds per target, with a new seed [default: 200 000 inputs from a fixed seed].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     pub(crate) seconds: Option<u64>,
-    /// Run only these targets, named like the folders of fuzz/corpus.
+    /// Run only these targets; they are the folders of fuzz/corpus.
     #[arg(value_name = "TARGET")]
     pub(crate) targets: Vec<String>,
 }
@@ -76,7 +76,7 @@ mod tests {
     use super::Scope;
 
     #[test]
-    fn a_crate_is_named_by_its_folder_or_its_package() {
+    fn a_crate_can_be_named_by_folder_or_package() {
         let package = |folder: &str| Scope::of_folder(Some(folder.to_owned()));
         for name in ["store", "crates/store", "crates/store/", "tidings-store"] {
             assert_eq!(package(name), Scope::Package("tidings-store".to_owned()), "{name}");

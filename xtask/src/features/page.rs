@@ -1,7 +1,7 @@
-//! The page of a run: all of it at one glance on top, then feature by feature what was promised and what came of it.
+//! The HTML page of a run: an overview on top, then feature by feature the promises and their results.
 //!
-//! One file without anything from elsewhere: it can be kept, sent, and opened years later. Whatever comes from the run is
-//! text, never markup.
+//! The page is one file without external parts: it can be kept, sent, and opened years later. All text of the run is
+//! escaped, so none of it becomes markup.
 
 use std::fmt::Write as _;
 
@@ -74,7 +74,7 @@ fn write_overview(out: &mut String, run: &Run, counts: Counts) {
     writeln!(out, "{words}. <span class=\"dim\">Run in {:.1} s.</span></p>", run.seconds).expect(INFALLIBLE);
 }
 
-/// Where to look first.
+/// Links to the failed scenarios.
 fn write_failures(out: &mut String, run: &Run) {
     let all = run.features.iter().flat_map(|feature| feature.scenarios.iter().map(move |one| (feature, one)));
     for (feature, scenario) in all.filter(|(_, scenario)| scenario.state == State::Failed) {
@@ -141,7 +141,7 @@ fn write_step(out: &mut String, step: &Step) {
     .expect(INFALLIBLE);
 }
 
-/// Seconds, where they are worth mentioning.
+/// The time, unless it is very short.
 fn time(seconds: f64) -> String {
     if seconds < 0.01 { String::new() } else { format!("<span class=\"time\">{seconds:.2} s</span>") }
 }
@@ -150,7 +150,7 @@ fn anchor(feature: &Feature, scenario: &Scenario) -> String {
     format!("{}-{}", feature.file, scenario.line)
 }
 
-/// As text between tags or in a quoted attribute.
+/// Escapes text for HTML: between tags, or in a quoted attribute.
 fn text(raw: &str) -> String {
     raw.chars().fold(String::with_capacity(raw.len()), |mut out, letter| {
         match letter {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verdict_and_the_coverage_are_on_top() {
+    fn the_verdict_and_the_coverage_come_first() {
         let page = page(&mixed());
         let top = &page[page.find("<h1>").unwrap()..page.find("<h2>").unwrap()];
         assert!(top.contains("<p class=\"verdict failed\">1 scenario fails</p>"), "{top}");
@@ -185,14 +185,14 @@ mod tests {
         assert!(page.contains("verdict failed\">Features cannot be read") && page.contains("a &lt; b"), "{page}");
     }
 
-    /// What lies between the `details` of the scenario.
+    /// The `details` element of a scenario.
     fn scenario<'a>(page: &'a str, id: &str) -> &'a str {
-        let from = page.find(&format!("<details id=\"{id}\"")).expect("it is there");
+        let from = page.find(&format!("<details id=\"{id}\"")).expect("the page has the scenario");
         &page[from..from + page[from..].find("</details>").unwrap()]
     }
 
     #[test]
-    fn a_failing_scenario_is_open_with_its_error_and_log_at_the_step() {
+    fn a_failed_scenario_is_open_with_its_error_and_log() {
         let page = page(&mixed());
         let failed = scenario(&page, "push.feature-9");
         assert!(failed.starts_with("<details id=\"push.feature-9\" open>"), "{failed}");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_scenario_is_closed_and_says_what_is_missing() {
+    fn a_pending_scenario_is_closed_and_names_what_is_missing() {
         let page = page(&mixed());
         let pending = scenario(&page, "live.feature-3");
         assert!(pending.starts_with("<details id=\"live.feature-3\">"), "{pending}");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_run_becomes_markup_and_nothing_comes_from_elsewhere() {
+    fn text_is_escaped_and_the_page_has_no_external_parts() {
         let mut run = mixed();
         let evil = "<script>\"'&</script>";
         let feature = &mut run.features[0];

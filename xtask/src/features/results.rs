@@ -1,8 +1,8 @@
-//! What came of a run of the features, as the test leaves it in JSON, and how much of it that covers.
+//! The results of a run of the features, as the test writes them in JSON, and their coverage.
 
 use serde::Deserialize;
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Debug, Deserialize)]
 pub(super) struct Run {
     pub(super) seconds: f64,
@@ -15,7 +15,7 @@ pub(super) struct Run {
 pub(super) struct Feature {
     pub(super) file: String,
     pub(super) name: String,
-    /// What it is about, in a few lines.
+    /// The description.
     pub(super) about: String,
     pub(super) scenarios: Vec<Scenario>,
 }
@@ -26,7 +26,7 @@ pub(super) struct Scenario {
     pub(super) name: String,
     pub(super) state: State,
     pub(super) seconds: f64,
-    /// What is wrong or, of a pending one, missing.
+    /// What is wrong; for a pending scenario, what is missing.
     pub(super) problem: Option<String>,
     /// The end of the server's log.
     pub(super) log: Option<String>,
@@ -56,7 +56,7 @@ pub(super) enum StepState {
     Failed,
     /// Nobody has written it.
     Undefined,
-    /// It was not come to.
+    /// The step did not run.
     Left,
 }
 
@@ -83,7 +83,7 @@ impl Counts {
         self.passed + self.failed + self.pending
     }
 
-    /// Whole percents that passed: 100 only if all did.
+    /// The percentage that passed, rounded down: 100 only if all passed.
     pub(super) fn coverage(self) -> usize {
         100 * self.passed / self.total().max(1)
     }
@@ -127,7 +127,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_pending_scenario_is_neither_covered_nor_failed() {
+    fn a_pending_scenario_is_not_covered_and_does_not_fail() {
         let counts = mixed().counts();
         assert_eq!(counts, Counts { passed: 1, failed: 1, pending: 1 });
         assert_eq!((counts.total(), counts.coverage()), (3, 33));

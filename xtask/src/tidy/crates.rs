@@ -1,8 +1,7 @@
-//! Which crate may know which: the arrows of ARCHITECTURE.md, and that the page names every crate there is.
+//! Checks which crate depends on which (the arrows of ARCHITECTURE.md), and that the page names every crate.
 //!
-//! A crate stands in one row and may depend on crates in lower rows only. Cores also stay away from whatever does I/O.
-//! The simulator and the client are stand-ins for the outside world: tests of any row may use them, products only from
-//! the top.
+//! A crate is in one row and may depend only on crates in lower rows. Cores must also not depend on crates that do I/O. The
+//! simulator and the client represent the outside world: tests of any row may use them, products only from the top.
 
 use std::collections::BTreeSet;
 
@@ -17,15 +16,14 @@ const ROWS: [&[&str]; 8] = [
     &["demo", "bench"],
     &["server"],
     &["config"],
-    &["edge", "api", "sender", "gateway", "intake", "console", "client", "simulator"],
+    &["edge", "api", "sender", "gateway", "client", "simulator"],
     &["hub", "store", "jobs", "http1"],
     &[
         "protocol",
         "stream",
         "audience",
         "push",
-        "gettext",
-        "feed", // cores
+        "gettext", // cores
         "batch",
         "heap",
         "pool",
@@ -33,25 +31,25 @@ const ROWS: [&[&str]; 8] = [
     ],
     &["types", "buffer"],
 ];
-const CORES: [&str; 7] = ["protocol", "stream", "audience", "jobs", "push", "gettext", "feed"];
-/// What a core would need to do I/O, read a clock or start a task.
+const CORES: [&str; 6] = ["protocol", "stream", "audience", "jobs", "push", "gettext"];
+/// Crates that a core would need to do I/O, read a clock or start a task.
 const NOT_FOR_CORES: [&str; 9] =
     ["tokio", "tokio-rustls", "tokio-util", "hyper", "hyper-util", "axum", "h2", "fjall", "socket2"];
-/// For tests of any row.
+/// Crates that tests of any row may use.
 const FOR_TESTS: [&str; 2] = ["client", "simulator"];
 
 pub(super) fn check_arrows(sources: &[Source]) -> Result<Vec<String>> {
     let mut complaints = Vec::new();
     for source in sources {
         let Some(folder) = crate_of_manifest(&source.path) else { continue };
-        let manifest: Table = source.text.parse().with_context(|| format!("{} is no TOML", source.path))?;
+        let manifest: Table = source.text.parse().with_context(|| format!("{} is not TOML", source.path))?;
         let name = manifest.get("package").and_then(|package| package.get("name")).and_then(toml::Value::as_str);
         let expected = if folder == "tidings" { folder.to_owned() } else { format!("tidings-{folder}") };
         if name != Some(&expected) {
             complaints.push(format!("{}: the package in this folder is called {expected}", source.path));
         }
         let Some(row) = row_of(folder) else {
-            complaints.push(format!("{}: {folder} stands in no row of xtask's table", source.path));
+            complaints.push(format!("{}: {folder} is in no row of xtask's table", source.path));
             continue;
         };
         for (section, dependency) in dependencies(&manifest) {
@@ -64,7 +62,7 @@ pub(super) fn check_arrows(sources: &[Source]) -> Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// Why crate `folder` in `row` must not depend on `dependency`; none when it may.
+/// Why crate `folder` in `row` must not depend on `dependency`; `None` if it may.
 fn forbidden(folder: &str, row: usize, dependency: &str, for_tests: bool) -> Option<&'static str> {
     if !for_tests && CORES.contains(&folder) && NOT_FOR_CORES.contains(&dependency) {
         return Some("a core does no I/O");
@@ -75,8 +73,8 @@ fn forbidden(folder: &str, row: usize, dependency: &str, for_tests: bool) -> Opt
     }
     match row_of(theirs) {
         Some(below) if below > row => None,
-        Some(_) => Some("an arrow points to a lower row only"),
-        None => Some("it stands in no row of xtask's table"),
+        Some(_) => Some("an arrow only points to a lower row"),
+        None => Some("it is in no row of xtask's table"),
     }
 }
 
@@ -84,12 +82,12 @@ fn row_of(folder: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.contains(&folder))
 }
 
-/// The folder name when `path` is the manifest of a crate.
+/// The folder name, if `path` is the manifest of a crate.
 fn crate_of_manifest(path: &str) -> Option<&str> {
     path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml").filter(|folder| !folder.contains('/'))
 }
 
-/// Each dependency with the section it stands in, those for some platforms too, under the package's real name.
+/// Each dependency with its section, those for some platforms too, under the package's real name.
 fn dependencies(manifest: &Table) -> Vec<(&'static str, String)> {
     let targets = manifest.get("target").and_then(toml::Value::as_table).into_iter();
     let places = targets.flat_map(Table::values).filter_map(toml::Value::as_table).chain([manifest]);
@@ -105,7 +103,7 @@ fn dependencies(manifest: &Table) -> Vec<(&'static str, String)> {
     found
 }
 
-/// ARCHITECTURE.md names every crate as `crates/NAME` or `tidings-NAME`, and no crate that does not exist.
+/// Checks that ARCHITECTURE.md names every crate, as `crates/NAME` or `tidings-NAME`, and no other crate.
 pub(super) fn check_architecture(sources: &[Source]) -> Vec<String> {
     const PAGE: &str = "ARCHITECTURE.md";
     let folders: BTreeSet<&str> = sources.iter().filter_map(|source| crate_of_manifest(&source.path)).collect();
@@ -119,7 +117,7 @@ pub(super) fn check_architecture(sources: &[Source]) -> Vec<String> {
     missing.chain(invented).collect()
 }
 
-/// The names that follow each `mark` directly.
+/// The names directly behind each `mark`.
 fn names_after<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
     text.match_indices(mark).filter_map(move |(at, _)| {
         let rest = &text[at + mark.len()..];
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn no_way_around() {
+    fn forbidden_dependencies_are_found_in_every_section() {
         let hidden = [
             "[build-dependencies]\ntidings-edge.workspace = true",
             "[dev-dependencies]\ntidings-edge.workspace = true",
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_do_no_io_outside_their_tests() {
+    fn only_tests_of_cores_may_do_io() {
         for core in CORES {
             assert_eq!(arrows(core, "[dependencies]\ntokio.workspace = true").len(), 1, "{core}");
             assert_eq!(arrows(core, "[dev-dependencies]\ntokio.workspace = true"), [""; 0]);
@@ -178,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_stands_in_one_row_under_the_name_of_its_folder() {
+    fn a_crate_is_in_one_row_and_has_its_folder_s_name() {
         assert_eq!(arrows("newcomer", "").len(), 1);
         let misnamed = source("crates/hub/Cargo.toml", "[package]\nname = \"tidings-bub\"");
         assert_eq!(check_arrows(&[misnamed]).unwrap().len(), 1);
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_names_the_crates_there_are() {
+    fn the_page_names_exactly_the_existing_crates() {
         assert_eq!(architecture("`crates/hub/src` and `tidings-http1`, not tidings-wide."), [""; 0]);
         assert_eq!(architecture("crates/hub"), ["ARCHITECTURE.md: does not name crates/http1"]);
         let invented = architecture("crates/hub, crates/http1, `tidings-gone`");

@@ -1,22 +1,21 @@
-//! Which file of a crate knows which: no circles.
+//! Checks that the files of a crate do not use each other in a circle.
 //!
-//! A file knows another file if its code imports something from it (`use crate::a::B`, `use super::B`, `use child::B`) or
-//! spells out a path into it (`crate::a::b()`, `child::b()`). Whoever follows these arrows must never come back to a file. So
-//! the files of a crate can be read in one order, in which each file needs only files before it.
+//! A file uses another file if its code imports something from it (`use crate::a::B`, `use super::B`, `use child::B`) or
+//! contains a path into it (`crate::a::b()`, `child::b()`). Without circles, the files of a crate can be read in an order in
+//! which each file uses only files before it.
 //!
 //! There is no exception for a parent (`foo.rs`) and its children (`foo/bar.rs`). If a parent uses a child, the child uses
-//! nothing that the parent owns. What both need goes into a file below both, often another child, such as `foo/error.rs`.
-//! Nearly all crates were brought to this by small moves: of errors, settings, limits, and of data that one part makes and
-//! another part shows. In a few places a plain value or a closure is passed where the owner was imported. So no exception is
-//! needed.
+//! nothing that the parent defines. What both need goes into another file, often another child such as `foo/error.rs`:
+//! errors, settings, limits, or data that one part makes and another part shows. Sometimes passing a plain value or a
+//! closure replaces the import.
 //!
-//! What counts, and what does not:
-//! - A `mod` line is no arrow. Nor is a `pub use` by which a parent hands on something of a child, unless the parent's own
-//!   code uses the name too.
-//! - A name is looked up where it is defined, not where it is handed on: `crate::B` means `crate::a::B` if the root says
-//!   `pub use a::B`.
-//! - Code for tests (`#[cfg(test)]`) is left out, and so are modules with `#[path]`.
-//! - Calls of methods and paths in strings are not seen. So a type may have methods in several files above its own.
+//! Details:
+//! - A `mod` line does not count as use. A `pub use` of a child's item does not count either, unless the parent's own code
+//!   uses the name too.
+//! - A name counts for the file that defines it, not for a file that re-exports it: `crate::B` means `crate::a::B` if the
+//!   root says `pub use a::B`.
+//! - Code for tests (`#[cfg(test)]`) and modules with `#[path]` are ignored.
+//! - Calls of methods and paths in strings are not seen. So the methods of a type may be in several files above its own.
 
 mod tokens;
 
@@ -27,10 +26,10 @@ use anyhow::{Context as _, Result};
 use super::source::Source;
 use tokens::{Import, ModuleText, Names};
 
-/// Imports that are followed for one name. A name that is imported from a crate of the same name leads to itself.
+/// Imports that are followed for one name, at most. A name that is imported from a crate of the same name leads to itself.
 const HOP_COUNT_MAX: usize = 16;
 
-/// Complaints about circles in any crate that is among `sources`.
+/// Complaints about circles in all crates among `sources`.
 pub(super) fn check_circles(sources: &[Source]) -> Result<Vec<String>> {
     let texts: BTreeMap<&str, &str> =
         sources.iter().map(|source| (source.path.as_str(), source.text.as_str())).collect();
@@ -43,7 +42,7 @@ pub(super) fn check_circles(sources: &[Source]) -> Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// Whether a crate begins with this file: `crates/NAME/src/lib.rs`, `xtask/src/main.rs` and the like.
+/// Whether this file is the root of a crate: `crates/NAME/src/lib.rs`, `xtask/src/main.rs` and the like.
 fn is_root(path: &str) -> bool {
     let Some(folder) = path.strip_suffix("/src/lib.rs").or_else(|| path.strip_suffix("/src/main.rs")) else {
         return false;
@@ -57,16 +56,16 @@ struct Crate<'a> {
 }
 
 struct Module<'a> {
-    /// The file that it stands in, with others if they are written in line.
+    /// The file of the module. Inline modules share their parent's file.
     file: &'a str,
     text: ModuleText,
 }
 
-/// For each file the files it knows, each with a path that shows it.
+/// For each file the files that it uses, each with a path that shows it.
 type Arrows<'a> = BTreeMap<&'a str, BTreeMap<&'a str, String>>;
 
 impl<'a> Crate<'a> {
-    /// Reads a crate from its root on.
+    /// Reads all modules of a crate, from its root on.
     fn read(folder: &str, root: &'a str, texts: &BTreeMap<&'a str, &str>) -> Result<Self> {
         let mut this = Self { modules: BTreeMap::new() };
         this.read_file(Vec::new(), folder, root, texts)?;
@@ -121,7 +120,7 @@ impl<'a> Crate<'a> {
         arrows
     }
 
-    /// Whether the import hands on something of an own child that the module itself does not use.
+    /// Whether the import only re-exports an item of a child, so that the module itself does not use it.
     fn only_hands_on(&self, from: &Names, import: &Import) -> bool {
         let owner = self.owner(from, &import.path, HOP_COUNT_MAX).filter(|owner| owner.starts_with(from));
         let Some(owner) = owner.filter(|_| import.is_public) else { return false };
@@ -132,7 +131,7 @@ impl<'a> Crate<'a> {
         }
     }
 
-    /// The module that owns what `path` means in the module `from`; none if it is of another crate.
+    /// The module that defines what `path` means in the module `from`; `None` if it belongs to another crate.
     fn owner(&self, from: &Names, path: &[String], hops: usize) -> Option<Names> {
         let (first, behind) = path.split_first().filter(|_| hops > 0)?;
         let (mut at, mut rest) = match first.as_str() {
@@ -164,7 +163,7 @@ impl<'a> Crate<'a> {
         self.modules.contains_key(&child).then_some(child)
     }
 
-    /// The owner of a path that begins with a name of module `at` which is no child of it.
+    /// The module that defines a path that begins with a name of module `at`, if that name is not a child module.
     fn owner_of_name(&self, at: Names, path: &[String], hops: usize) -> Option<Names> {
         let (name, behind) = path.split_first()?;
         let ModuleText { items, imports, .. } = &self.modules[&at].text;
@@ -180,7 +179,7 @@ impl<'a> Crate<'a> {
     }
 }
 
-/// Each largest set of files that can all be reached from each other, in alphabetical order.
+/// The largest sets of files that can all reach each other, in alphabetical order.
 fn circles<'a>(arrows: &Arrows<'a>) -> Vec<Vec<&'a str>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         arrows.keys().map(|&file| (file, reached_from(file, arrows))).collect();
@@ -193,7 +192,7 @@ fn circles<'a>(arrows: &Arrows<'a>) -> Vec<Vec<&'a str>> {
     circles.into_iter().collect()
 }
 
-/// All files that are reached from this one; `file` itself if it stands in a circle.
+/// All files that can be reached from `file`; `file` itself too if it is in a circle.
 fn reached_from<'a>(file: &'a str, arrows: &Arrows<'a>) -> BTreeSet<&'a str> {
     let (mut reached, mut waiting) = (BTreeSet::new(), vec![file]);
     while let Some(next) = waiting.pop() {
@@ -202,7 +201,7 @@ fn reached_from<'a>(file: &'a str, arrows: &Arrows<'a>) -> BTreeSet<&'a str> {
     reached
 }
 
-/// The shortest way from `file` back to it; the file itself is the last of it.
+/// The shortest way from `file` back to `file`, which is its last element.
 fn way_round<'a>(file: &'a str, arrows: &Arrows<'a>) -> Vec<&'a str> {
     let (mut came_from, mut waiting) = (BTreeMap::new(), VecDeque::from([file]));
     while let Some(at) = waiting.pop_front() {
@@ -221,7 +220,7 @@ fn way_round<'a>(file: &'a str, arrows: &Arrows<'a>) -> Vec<&'a str> {
     way
 }
 
-/// A complaint about a circle: its shortest way round, with an import for each step.
+/// The complaint about a circle: its shortest way round, with an import for each step.
 fn describe(folder: &str, circle: &[&str], arrows: &Arrows<'_>) -> String {
     let name = |file: &str| file[folder.len() + 1..].to_owned();
     let ways = circle.iter().map(|file| way_round(file, arrows));
@@ -235,9 +234,9 @@ fn describe(folder: &str, circle: &[&str], arrows: &Arrows<'_>) -> String {
     }
     let more = match circle.len() - way.len() {
         0 => String::new(),
-        more => format!(" (files in circles with these: {more} more)"),
+        more => format!(" ({more} more files are in circles with these)"),
     };
-    format!("{first}: stands in a circle: {}{more}: move what both sides need into a file below", steps.join(", "))
+    format!("{first}: is in a circle: {}{more}: move what both sides need into another file", steps.join(", "))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The files that the rules are about: every text file that git knows or would add.
+//! The files that the rules apply to: every text file that git tracks or would add.
 
 use std::fs;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// One file of the repository: its path from the top, and its text.
+/// A file: its path in the repository, and its text.
 pub(super) struct Source {
     pub(super) path: String,
     pub(super) text: String,
 }
 
-/// Every text file that is tracked or neither tracked nor ignored; what is no UTF-8 is no text.
+/// Reads every text file that is tracked, or neither tracked nor ignored. A file that is not UTF-8 is not text.
 pub(super) fn sources(root: &Path) -> Result<Vec<Source>> {
     let words = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"];
     let listed = Command::new("git").args(words).current_dir(root).output().context("cannot start git")?;
@@ -23,7 +23,7 @@ pub(super) fn sources(root: &Path) -> Result<Vec<Source>> {
             Ok(bytes) => {
                 sources.extend(String::from_utf8(bytes).ok().map(|text| Source { path: path.to_owned(), text }))
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {} // Deleted, but not yet in git.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {} // Deleted, but still tracked.
             Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
         }
     }

@@ -1,11 +1,11 @@
-//! Rules about text: module headers, nothing left undone or ignored, no names of the machine it was written on, decision
-//! records numbered without gaps.
+//! Rules about text: module headers, no unfinished work, no ignored tests, no names of a machine, and decision records
+//! numbered without gaps.
 //!
-//! The words looked for are put together with `concat!`, so that this file does not complain about itself.
+//! The forbidden words are put together with `concat!`, so that this file has no complaint about itself.
 
 use super::source::Source;
 
-/// What must not be left in code, and what to do instead.
+/// Words that must not be in code, and what to do instead.
 const UNDONE: [(&str, &str); 4] = [
     (concat!("to", "do!("), "finish it or leave it out"),
     (concat!("unimple", "mented!("), "finish it or leave it out"),
@@ -13,14 +13,14 @@ const UNDONE: [(&str, &str); 4] = [
     (concat!("FIX", "ME"), "fix it, or open an issue"),
 ];
 
-/// An ignored test, unless it is the body of a process that another test starts and says so.
+/// An ignored test. Only the body of a process that another test starts may be ignored, with this reason.
 const IGNORED: &str = concat!("#[ig", "nore");
 const CHILD_PROCESS: &str = "\"child process: ";
 
-/// An error in a log line without its causes.
+/// An error that is logged without its causes.
 const BARE_ERRORS: [&str; 2] = [concat!("%er", "ror,"), concat!("%er", "ror)")];
 
-/// Hosts of package registries: a mirror may stand in for them anywhere, so nothing may name them.
+/// Hosts of package registries. Nothing may name them, because a mirror may replace them.
 const REGISTRY_HOSTS: [&str; 9] = [
     concat!("registry.", "npmjs.org"),
     concat!("index.", "crates.io"),
@@ -33,7 +33,7 @@ const REGISTRY_HOSTS: [&str; 9] = [
     concat!("deb.", "debian.org"),
 ];
 
-/// Beginnings of paths that exist on one machine only.
+/// Beginnings of paths that exist only on one machine.
 const MACHINE_PATHS: [&str; 4] =
     [concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/wo", "rk/"), concat!("/Us", "ers/")];
 
@@ -41,7 +41,7 @@ pub(super) fn check_source(source: &Source) -> Vec<String> {
     let mut complaints = Vec::new();
     let is_rust = source.path.ends_with(".rs");
     if is_rust && !source.text.trim_start().starts_with("//!") {
-        complaints.push(format!("{}:1: begins with no `//!` header that says what the module is", source.path));
+        complaints.push(format!("{}:1: has no `//!` header that says what the module is", source.path));
     }
     for (index, line) in source.text.lines().enumerate() {
         let mut complain = |what: String| complaints.push(format!("{}:{}: {what}", source.path, index + 1));
@@ -51,7 +51,7 @@ pub(super) fn check_source(source: &Source) -> Vec<String> {
             }
         }
         if is_rust && BARE_ERRORS.iter().any(|bare| line.contains(bare)) {
-            complain("logs an error without its causes: `error = chain(&error)` says all".to_owned());
+            complain("logs an error without its causes: use `error = chain(&error)`".to_owned());
         }
         if is_rust && line.contains(IGNORED) && !line.contains(CHILD_PROCESS) {
             complain(format!("{IGNORED}]: a slow suite is a step of `cargo xtask test`, not an ignored test"));
@@ -66,18 +66,18 @@ pub(super) fn check_source(source: &Source) -> Vec<String> {
     complaints
 }
 
-/// Whether `word` stands in `line` on its own and not as the end of a longer one.
+/// Whether `line` contains `word`, but not as the end of a longer word.
 fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
-/// Whether an absolute path that begins with `path` stands in `line`: what comes before is no part of a path or address.
+/// Whether `line` contains an absolute path that begins with `path`, and not within another path or address.
 fn has_path(line: &str, path: &str) -> bool {
     line.match_indices(path)
         .any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.~/}*".contains(c)))
 }
 
-/// Decision records are `docs/decisions/NNNN-title.md`, numbered from 0001 without gap or repeat.
+/// Checks decision records: `docs/decisions/NNNN-title.md`, numbered from 0001 without gap or repeat.
 pub(super) fn check_decisions(sources: &[Source]) -> Vec<String> {
     const FOLDER: &str = "docs/decisions/";
     let mut names: Vec<&str> = sources.iter().filter_map(|source| source.path.strip_prefix(FOLDER)).collect();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_found_in_code_and_only_on_its_own() {
+    fn forbidden_words_are_found_in_code_as_whole_words() {
         for (word, _) in UNDONE {
             assert_eq!(complaints("a.rs", &format!("//! A.\n    {word} x")), 1, "{word}");
             assert_eq!(complaints("a.md", word), 0, "{word}");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_logged_with_its_causes() {
+    fn an_error_must_be_logged_with_its_causes() {
         for bare in BARE_ERRORS {
             assert_eq!(complaints("a.rs", &format!("//! A.\nwarn!({bare} \"Cannot read\");")), 1);
         }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_machine_paths_are_found_in_any_text() {
+    fn hosts_and_machine_paths_are_found_in_every_file() {
         for host in REGISTRY_HOSTS {
             assert_eq!(complaints("a.json", &format!("\"https://{host}/x\"")), 1, "{host}");
         }

@@ -1,7 +1,7 @@
-//! What a Rust file says of other modules, read from its tokens: the modules it declares, its imports and its paths.
+//! Reads from the tokens of a Rust file which modules it declares, imports and names in paths.
 //!
-//! Paths are looked for everywhere, also in the arguments of macros and in `macro_rules!`. Code that only tests compile
-//! (`#[cfg(test)]`, `#[cfg(all(test, …))]`) is left out.
+//! Paths are found everywhere, also in the arguments of macros and in `macro_rules!`. Code that is compiled only for tests
+//! (`#[cfg(test)]`, `#[cfg(all(test, …))]`) is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -13,27 +13,27 @@ use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 /// A path of names, such as `["crate", "fanout", "Fanout"]`.
 pub(super) type Names = Vec<String>;
 
-/// One module, as its text shows it.
+/// What the text of a module shows.
 #[derive(Debug, Default)]
 pub(super) struct ModuleText {
-    /// The modules it declares: with their text, or in a file of their own.
+    /// The modules that it declares: inline with their text, or `None` for a separate file.
     pub(super) children: BTreeMap<String, Option<ModuleText>>,
-    /// What it defines: types, functions, constants and the like.
+    /// The names that it defines: types, functions, constants and the like.
     pub(super) items: BTreeSet<String>,
-    /// Every word of its code, without those of imports.
+    /// Every word of its code, except for imports.
     pub(super) words: BTreeSet<String>,
     pub(super) imports: Vec<Import>,
-    /// Paths of two names or more that stand in the code.
+    /// Paths of two names or more in the code.
     pub(super) paths: Vec<Names>,
 }
 
-/// One name that a `use` brings.
+/// A name that a `use` imports.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Import {
     pub(super) path: Names,
-    /// What it is called here; `None`: all that is in `path`.
+    /// The imported name; `None` for everything in `path`.
     pub(super) name: Option<String>,
-    /// It can be used from here by others.
+    /// Whether it is a re-export.
     pub(super) is_public: bool,
 }
 
@@ -45,7 +45,7 @@ impl Display for Import {
 
 /// Reads a file.
 pub(super) fn read(text: &str) -> Result<ModuleText> {
-    let tokens = TokenStream::from_str(text).map_err(|error| anyhow!("is no Rust: {error}"))?;
+    let tokens = TokenStream::from_str(text).map_err(|error| anyhow!("is not Rust: {error}"))?;
     let mut module = ModuleText::default();
     module.read(&tokens.into_iter().collect::<Vec<_>>());
     Ok(module)
@@ -69,7 +69,7 @@ impl ModuleText {
         }
     }
 
-    /// Reads what begins with a word; returns how many tokens that were.
+    /// Reads an item or a path that begins with a word. Returns the number of tokens read.
     fn read_word(&mut self, before: &[TokenTree], tokens: &[TokenTree]) -> usize {
         let word = tokens[0].to_string();
         let next = tokens.get(1).and_then(ident);
@@ -81,7 +81,7 @@ impl ModuleText {
                 });
                 1 + self.read_use(&tokens[1..], &[], is_public)
             }
-            // `pub(in a::b)` names a module and uses nothing of it.
+            // `pub(in a::b)` names a module, but does not use it.
             ("pub", None) if tokens.get(1).is_some_and(is_place) => 2,
             ("mod", Some(name)) => match tokens.get(2) {
                 Some(TokenTree::Group(text)) => {
@@ -112,7 +112,7 @@ impl ModuleText {
         }
     }
 
-    /// Reads the tree of a `use` below `prefix`; returns how many tokens that were.
+    /// Reads the tree of a `use` below `prefix`. Returns the number of tokens read.
     fn read_use(&mut self, tokens: &[TokenTree], prefix: &[String], is_public: bool) -> usize {
         let global = if is_path_mark(&tokens[..tokens.len().min(2)]) { 2 } else { 0 };
         let mut path = names(&tokens[global..]);
@@ -146,7 +146,7 @@ impl ModuleText {
     }
 }
 
-/// The names of the path that `tokens` begin with: three tokens for each but the last.
+/// The names of the path at the beginning of `tokens`. Each name but the last takes three tokens.
 fn names(tokens: &[TokenTree]) -> Names {
     let mut names = Names::new();
     let mut rest = tokens;
@@ -182,7 +182,7 @@ fn ident(token: &TokenTree) -> Option<String> {
     Some(text.strip_prefix("r#").map_or(text.clone(), str::to_owned))
 }
 
-/// Whether `tokens` begin with an attribute that only tests fulfil.
+/// Whether `tokens` begin with an attribute for test code.
 fn is_for_tests(tokens: &[TokenTree]) -> bool {
     let Some(TokenTree::Group(attribute)) = tokens.get(1) else { return false };
     let text: String = attribute.stream().to_string().split_whitespace().collect();
@@ -190,7 +190,7 @@ fn is_for_tests(tokens: &[TokenTree]) -> bool {
     parts.is_some_and(|parts| parts.split([',', ')']).any(|part| part == "test"))
 }
 
-/// How many tokens the item that begins with attributes has: up to its `;`, its body in braces, or the `,` of a field.
+/// The number of tokens of an item with attributes: up to its `;`, its body in braces, or the `,` of a field.
 fn item_len(tokens: &[TokenTree]) -> usize {
     const ITEMS: [&str; 11] =
         ["fn", "impl", "struct", "enum", "union", "trait", "type", "const", "static", "mod", "macro_rules"];
