@@ -30,7 +30,6 @@ Feature: Live
     When somebody connects with a token that is not ours
     Then the connection is refused
 
-  @unwritten
   Scenario: An app that cannot use WebSocket gets events as a stream over HTTP
     Given Ada's app is connected by server-sent events and follows "match:1"
     When the backend tells of a "goal" about "match:1"

@@ -1,5 +1,5 @@
 //! An app on somebody's screen: a client that speaks the Centrifugo protocol over a WebSocket of its own, in JSON or in
-//! Protobuf.
+//! Protobuf, or by server-sent events.
 //!
 //! A task per connection reads what comes, keeps it, and answers pings, unless the app hangs: then it reads nothing, as a
 //! stopped process would, while what the app says still goes out. An app that comes back subscribes to its channels where
@@ -8,10 +8,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use prost::Message as _;
 use serde_json::{Value, json};
 use tidings_client::{PONG, ServerUrl, Socket, SocketError, is_ping};
-use tidings_types::Format;
+use tidings_types::{Format, Transport, Variant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -33,8 +36,8 @@ pub(crate) struct Identity {
     pub(crate) device: Option<(String, Option<String>)>,
     /// Whether it is on the screen, if it says so.
     pub(crate) visible: Option<bool>,
-    /// What its SDK speaks.
-    pub(crate) format: Format,
+    /// How its SDK connects, and what it speaks.
+    pub(crate) variant: Variant,
 }
 
 /// An app, connected or not.
@@ -183,7 +186,7 @@ impl App {
     }
 
     async fn connect_again(&mut self, addr: SocketAddr) -> Result<(), End> {
-        let Identity { token, device, visible, format } = &self.identity;
+        let Identity { token, device, visible, variant } = &self.identity;
         let mut said = json!({});
         if let Some((device, credential)) = device {
             said["device"] = json!(device);
@@ -193,7 +196,7 @@ impl App {
             said["visible"] = json!(visible);
         }
         let command = json!({ "connect": { "token": token, "data": { "tidings": said } } });
-        let line = Line::open(addr, *format).await.unwrap_or_else(|error| panic!("no WebSocket: {error}"));
+        let line = Line::open(addr, *variant).await.unwrap_or_else(|error| panic!("no WebSocket: {error}"));
         self.task.shutdown().await;
         self.seen.send_modify(|seen| seen.end = None);
         let (orders, ordered) = mpsc::channel(ORDER_CAPACITY);
@@ -298,15 +301,49 @@ impl Seen {
     }
 }
 
-/// A connection. What an app says and hears is JSON here; in Protobuf it is translated by the schema of the protocol.
-struct Line {
+/// A connection. What an app says and hears is JSON here.
+enum Line {
+    Socket(SocketLine),
+    Stream(StreamLine),
+}
+
+impl Line {
+    async fn open(addr: SocketAddr, variant: Variant) -> Result<Self, SocketError> {
+        match variant.transport {
+            Transport::Sse => Ok(Self::Stream(StreamLine::new(addr))),
+            _ => SocketLine::open(addr, variant.format).await.map(Self::Socket),
+        }
+    }
+
+    async fn send(&mut self, command: &str) -> Result<(), End> {
+        match self {
+            Self::Socket(line) => line.send(command).await.map_err(|_| End::Broken),
+            Self::Stream(line) => line.send(command).await.ok_or(End::Broken),
+        }
+    }
+
+    /// The next message. If this is dropped, nothing that was read is lost.
+    async fn next(&mut self) -> Result<Value, End> {
+        match self {
+            Self::Socket(line) => line.next().await.map_err(|error| match error {
+                SocketError::Closed { code, .. } => End::Closed(code),
+                SocketError::Message(error) => panic!("the server speaks no JSON: {error}"),
+                _ => End::Broken,
+            }),
+            Self::Stream(line) => line.next().await.ok_or(End::Broken),
+        }
+    }
+}
+
+/// A WebSocket. In Protobuf what is said is translated by the schema of the protocol.
+struct SocketLine {
     socket: Socket,
     format: Format,
     /// Messages of the last frame that were not taken yet.
     waiting: VecDeque<Value>,
 }
 
-impl Line {
+impl SocketLine {
     async fn open(addr: SocketAddr, format: Format) -> Result<Self, SocketError> {
         let url = ServerUrl::of_listener(addr);
         let socket = match format {
@@ -343,6 +380,59 @@ impl Line {
     }
 }
 
+/// Server-sent events, and requests with what the app says. The first thing that it says opens the stream.
+struct StreamLine {
+    url: ServerUrl,
+    addr: SocketAddr,
+    stream: Option<TcpStream>,
+    /// What came and was not taken yet.
+    bytes: Vec<u8>,
+    /// The node and the session, by which the server knows whose request it is.
+    name: (Value, Value),
+}
+
+impl StreamLine {
+    fn new(addr: SocketAddr) -> Self {
+        let url = ServerUrl::of_listener(addr);
+        Self { url, addr, stream: None, bytes: Vec::new(), name: (Value::Null, Value::Null) }
+    }
+
+    /// `None`: the server is gone.
+    async fn send(&mut self, command: &str) -> Option<()> {
+        if self.stream.is_none() {
+            let query = utf8_percent_encode(command, NON_ALPHANUMERIC);
+            let mut stream = TcpStream::connect(self.addr).await.ok()?;
+            let request = format!("GET /connection/sse?cf_connect={query} HTTP/1.1\r\nHost: features\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.ok()?;
+            self.stream = Some(stream);
+            return Some(());
+        }
+        let body = json!({ "node": self.name.0, "session": self.name.1, "data": command }).to_string();
+        let (status, _) = self.url.post("/emulation", None, body.into()).await.ok()?;
+        (status == 204).then_some(())
+    }
+
+    /// The next message; `None`: the end.
+    async fn next(&mut self) -> Option<Value> {
+        let Some(stream) = &mut self.stream else { return std::future::pending().await };
+        loop {
+            // Before the first event is the head of the response.
+            while let Some(at) = self.bytes.windows(2).position(|window| window == b"\n\n") {
+                let event: Vec<u8> = self.bytes.drain(..at + 2).collect();
+                let Some(data) = event.windows(6).position(|window| window == b"data: ") else { continue };
+                let message: Value = serde_json::from_slice(&event[data + 6..]).expect("the server speaks JSON");
+                if let Some(connect) = message.get("connect") {
+                    self.name = (connect["node"].clone(), connect["session"].clone());
+                }
+                return Some(message);
+            }
+            if stream.read_buf(&mut self.bytes).await.ok()? == 0 {
+                return None;
+            }
+        }
+    }
+}
+
 /// Reads and answers until the connection ends.
 async fn drive(mut line: Line, mut orders: mpsc::Receiver<Order>, seen: watch::Sender<Seen>) {
     let mut reads = true;
@@ -362,9 +452,7 @@ async fn drive(mut line: Line, mut orders: mpsc::Receiver<Order>, seen: watch::S
                 // A connection that is gone is seen at the next read.
                 Ok(message) if is_ping(&message) => drop(line.send(PONG).await),
                 Ok(message) => seen.send_modify(|seen| seen.take_message(message)),
-                Err(SocketError::Closed { code, .. }) => break End::Closed(code),
-                Err(SocketError::Message(error)) => panic!("the server speaks no JSON: {error}"),
-                Err(_) => break End::Broken,
+                Err(end) => break end,
             },
         }
     };

@@ -216,6 +216,7 @@ key = "{SMALL_KEY}"
 audience_max = 10
 
 [client]
+sse = true
 token.hmac_secret = "{TOKEN_SECRET}"
 connection_count_max = 64
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tidings_simulator::{FcmConfig, FcmSimulator, WebPushSimulator};
 use tidings_telemetry::unix_now;
-use tidings_types::{Format, Timestamp};
+use tidings_types::{Format, Timestamp, Transport, Variant};
 use tokio::net::TcpStream;
 
 use crate::app::{App, End, Identity};
@@ -40,6 +40,8 @@ pub(crate) struct World {
     apps: BTreeMap<String, App>,
     /// The people whose app speaks Protobuf.
     pub(crate) protobuf: BTreeSet<String>,
+    /// Whose apps connect by server-sent events.
+    pub(crate) streaming: BTreeSet<String>,
     /// Events that were accepted, in order.
     pub(crate) told: Vec<Told>,
     /// Ids of events that were refused.
@@ -85,6 +87,7 @@ impl World {
             phones: BTreeMap::new(),
             apps: BTreeMap::new(),
             protobuf: BTreeSet::new(),
+            streaming: BTreeSet::new(),
             told: Vec::new(),
             refused: Vec::new(),
             refusal: None,
@@ -336,7 +339,9 @@ impl World {
         let token = connection_token(TOKEN_SECRET, &person.to_lowercase(), signed.as_deref());
         let addr = self.server().await.addr();
         let format = if self.protobuf.contains(person) { Format::Protobuf } else { Format::Json };
-        let app = App::connect(addr, Identity { token, device: said, visible, format }).await;
+        let transport = if self.streaming.contains(person) { Transport::Sse } else { Transport::WebSocket };
+        let variant = Variant { transport, format };
+        let app = App::connect(addr, Identity { token, device: said, visible, variant }).await;
         let app = app.unwrap_or_else(|end| panic!("{person}'s app is not let in: {end:?}"));
         self.apps.insert(person.to_owned(), app);
     }

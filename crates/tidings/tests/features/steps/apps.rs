@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cucumber::{given, then, when};
-use tidings_types::Format;
+use tidings_types::{Format, Variant};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Person, PhoneName};
@@ -29,6 +29,12 @@ async fn connected(world: &mut World, person: Person) {
 async fn following(world: &mut World, person: Person, channel: String) {
     world.connect(&person, Claim::Nothing, None).await;
     world.app(&person).follow(&channel).await;
+}
+
+#[given(expr = "{person}'s app is connected by server-sent events and follows {string}")]
+async fn following_a_stream(world: &mut World, person: Person, channel: String) {
+    world.streaming.insert((*person).to_owned());
+    following(world, person, channel).await;
 }
 
 #[given(expr = "{person}'s app is on the screen, connected and follows {string}")]
@@ -121,7 +127,7 @@ async fn pongs(world: &mut World, person: Person) {
 async fn stranger(world: &mut World) {
     let token = connection_token("a-secret-that-a-stranger-has-made-up", "ada", None);
     let addr = world.server().await.addr();
-    let identity = Identity { token, device: None, visible: None, format: Format::Json };
+    let identity = Identity { token, device: None, visible: None, variant: Variant::websocket(Format::Json) };
     world.refused_connection = App::connect(addr, identity).await.err();
 }
 
