@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::Serialize;
 use tidings_hub::RECEIPT_USER_COUNT_MAX;
+use tidings_protocol::{EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX};
 use tidings_sender::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 use tidings_types::EventPriority;
 
@@ -182,7 +183,7 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
     // A reply with a single publication may exceed the limit.
     let reply = client.reply_bytes_max.0.max(http.body_bytes_max.0);
     let subscriptions = connections.saturating_mul(client.channel_count_max);
-    vec![
+    let mut terms = vec![
         // A MessagePack body and its JSON are in memory at the same time.
         peak(
             "requests",
@@ -200,7 +201,13 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
             "edge.loops, edge.reply_budget_bytes, edge.control_bytes_max, client.reply_bytes_max, http.body_bytes_max",
         ),
         peak("turns", loops, edge.turn_bytes_max.0, "edge.loops, edge.turn_bytes_max"),
-    ]
+    ];
+    if client.sse || client.http_stream {
+        let each = EMULATED_FRAME_COUNT_MAX as u64 * client.frame_bytes_max.0;
+        terms.push(peak("commands by HTTP", connections, each, "client.frame_bytes_max"));
+        terms.push(peak("on their way", loops, EMULATED_BYTES_MAX as u64, "edge.loops"));
+    }
+    terms
 }
 
 fn channel_terms(config: &Config) -> Vec<Term> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use slab::Slab;
 use tidings_hub::{Channel, LoopId};
-use tidings_protocol::{Disconnect, Expired, SessionId};
+use tidings_protocol::{Disconnect, EMULATED_FRAME_COUNT_MAX, Expired, SessionId};
 use tidings_telemetry::{Counter, panics};
 use tidings_types::{DeviceNumber, Timestamp};
 use tokio::time::Instant;
@@ -32,8 +32,6 @@ use crate::subscribers::Key;
 
 /// How often deadlines (ping, pong, connect, token expiry, close) are checked.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
-/// Commands of one connection that came in requests of their own and wait, in messages of the largest size.
-const EMULATED_FRAME_COUNT_MAX: usize = 4;
 /// Bytes of one read.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 

@@ -26,7 +26,7 @@
 //! |---|---|---|
 //! | connections, together with WebSockets | `connection_count_max` | 503 |
 //! | requests with commands that wait for a loop | [`EMULATED_COUNT_MAX`], and [`EMULATED_BYTES_MAX`] of commands | 503 |
-//! | commands of one connection that wait while it handles others | 1024, and 4 × `message_bytes_max` | closed with 3013 |
+//! | commands of one connection that wait while it handles others | 1024, and [`EMULATED_FRAME_COUNT_MAX`](tidings_protocol::EMULATED_FRAME_COUNT_MAX) × `message_bytes_max` | closed with 3013 |
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ use http::header::{
     CONNECTION, CONTENT_TYPE, ORIGIN, PRAGMA, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use tidings_protocol::{EmulationRequest, SessionId};
+use tidings_protocol::{EMULATED_BYTES_MAX, EmulationRequest, SessionId};
 use tidings_types::{Format, Transport, Variant};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, error::TrySendError};
@@ -48,9 +48,7 @@ use crate::shared::{Emulated, HandedOver, Opening};
 use crate::takeover::Taker;
 
 /// Requests with commands that may wait for one loop.
-pub(crate) const EMULATED_COUNT_MAX: usize = 1024;
-/// Bytes of commands that may wait for one loop.
-pub(crate) const EMULATED_BYTES_MAX: usize = 4 << 20;
+const EMULATED_COUNT_MAX: usize = 1024;
 
 /// How long a browser may remember that a page may send a request.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("300");

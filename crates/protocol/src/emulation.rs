@@ -3,6 +3,8 @@
 //! Such a client learns from the answer to `connect` how to name its session: the node, and the session's id. Each
 //! request carries both, and commands. The id is the only proof that a request comes from the client of the session, so
 //! it holds [128 random bits](SessionId) and never shows in `Debug`.
+//!
+//! The driver bounds the commands that wait, by the constants here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,6 +13,11 @@ use serde::Deserialize;
 use tidings_types::Format;
 
 use crate::protobuf::{ProtobufError, Values};
+
+/// Commands of one connection that may wait, in frames of the largest size.
+pub const EMULATED_FRAME_COUNT_MAX: usize = 4;
+/// Bytes of commands that may wait for one loop of connections.
+pub const EMULATED_BYTES_MAX: usize = 4 << 20;
 
 /// Names one session of a node: the loop that owns it, and a secret.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -43,7 +43,9 @@ pub use code::{Disconnect, ErrorCode, Unsubscribe};
 pub use command::{
     ClientPosition, Command, ConnectRequest, HistoryRequest, PublishRequest, Request, RpcRequest, SubscribeRequest,
 };
-pub use emulation::{EmulationError, EmulationRequest, NoSessionIdError, SessionId};
+pub use emulation::{
+    EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, EmulationError, EmulationRequest, NoSessionIdError, SessionId,
+};
 pub use filter::{FILTER_BYTES_MAX, FILTER_COUNT_MAX, FILTER_DEPTH_MAX, FilterError, TagsFilter, UnreadFilter};
 pub use frame::{Commands, FRAME_COMMAND_COUNT_MAX, FrameError, parse_frame};
 pub use framing::frame;

@@ -12,8 +12,8 @@ use prost::Message as _;
 use tidings_protocol::token::Token;
 use tidings_protocol::{
     ClientId, ClientInfo, Command, ConnectResult, Disconnect, ErrorCode, ExpiryResult, FRAME_COMMAND_COUNT_MAX,
-    FrameError, ProtobufError, Publication, Push, Reply, Request, SessionId, SubscribeResult, UnreadFilter, Unsubscribe,
-    VisibleResult, encode_publication_push, encode_push, encode_reply, parse_frame, ping,
+    FrameError, ProtobufError, Publication, Push, Reply, Request, SessionId, SubscribeResult, UnreadFilter,
+    Unsubscribe, VisibleResult, encode_publication_push, encode_push, encode_reply, parse_frame, ping,
 };
 use tidings_types::{ChannelName, DeviceId, Epoch, Format, JSON_DEPTH_MAX, Json, Offset, StreamPosition, Variant};
 
