@@ -101,8 +101,8 @@ export const seconds = (from) => Math.floor(Date.now() / 1000) + from;
 
 /** The server, its older API and its clients. */
 export class Server extends base.Server {
-  static start() {
-    return super.start(configuration);
+  static start(configure = configuration) {
+    return super.start(configure);
   }
 
   /** One call of the server API: its answer as it is, `{result}` or `{error}`. `body` may be text. */

@@ -27,6 +27,7 @@ pub(crate) fn config(namespaces: Namespaces) -> SessionConfig {
         token_verifier: Some(TokenVerifier::new(&secret(), None)),
         allow_anonymous: true,
         insecure: false,
+        hooks: Default::default(),
         channel_count_max: 4,
         ping_interval: Duration::from_secs(25),
         version: "1".to_owned(),

@@ -310,6 +310,7 @@ impl Driver {
                 assert!(visible.is_none_or(|ttl| !ttl.is_zero() && ttl <= VISIBLE_TTL_MAX));
                 return Some(Outstanding::Visible(ticket, visible));
             }
+            Effect::Hook { .. } | Effect::Expired(_) => panic!("no hook is configured"),
             Effect::Pong => self.pings = self.pings.checked_sub(1).expect("no pong without a ping"),
             Effect::Disconnect { disconnect, .. } => {
                 assert!((3000..5000).contains(&disconnect.code));

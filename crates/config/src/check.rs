@@ -8,10 +8,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use axum::http::HeaderName;
+use axum::http::header::CONTENT_TYPE;
 use tidings_gateway::{Certificate, CertificateError, ClientCertificate};
 use tidings_gettext::{Plural, Template, TemplateError};
 use tidings_protocol::token::TokenKey;
-use tidings_protocol::{NamespaceOptions, RecoveryMode};
+use tidings_protocol::{HookId, NamespaceOptions, RecoveryMode, SessionHooks};
 use tidings_push::apns::check_app;
 use tidings_push::fcm::oauth::ServiceAccount;
 use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
@@ -23,10 +25,11 @@ use tracing_subscriber::EnvFilter;
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
-    Api, ApiKey, Apns, Apps, Client, Config, Fcm, Http, Influx, Namespace, Shadow, Tls, Token, Topic, WebPush, Webhook,
+    Api, ApiKey, Apns, Apps, Client, Config, Fcm, Hook, Http, Influx, Namespace, Shadow, Tls, Token, Topic, WebPush,
+    Webhook,
 };
 use super::tree::{Origin, Problem};
-use super::value::{Moment, Secret, Sha256};
+use super::value::{Leaf as _, Moment, Secret, Sha256, StaticHeader};
 use crate::WebhookKey;
 
 /// The least length of an API key: a key is a random string, not a password.
@@ -37,6 +40,9 @@ const TOKEN_SECRET_BYTES: usize = 32;
 
 /// The server's certificate causes a warning if it ends sooner. Automatic renewal replaces it 30 days before its end.
 const SERVER_CERTIFICATE_END_NEAR: Duration = Duration::from_secs(14 * DAY_SECS);
+
+/// Each hook has series of metrics of its own.
+const HOOK_COUNT_MAX: usize = 64;
 
 const DAY_SECS: u64 = 24 * 3600;
 
@@ -69,6 +75,7 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     if config.store.reopen_backoff_min > config.store.reopen_backoff_max {
         check.problem("store.reopen_backoff_min", "must not be longer than `store.reopen_backoff_max`");
     }
+    check.hooks(config);
     check.webhook(&mut config.webhook);
     check.influx(&config.influx);
     if let Err(error) = EnvFilter::try_new(&config.log.filter) {
@@ -417,6 +424,59 @@ impl Check<'_> {
         }
     }
 
+    fn hooks(&mut self, config: &mut Config) {
+        let names: BTreeSet<String> = config.hooks.keys().cloned().collect();
+        if names.len() > HOOK_COUNT_MAX {
+            self.problem("hooks", &format!("must be at most {HOOK_COUNT_MAX}, got {}", names.len()));
+        }
+        for (name, hook) in &mut config.hooks {
+            self.name("hooks", name);
+            self.hook(&format!("hooks.{}", bare_or_quoted(name)), hook, config.client.pong_timeout);
+        }
+        for (path, name) in config.hook_uses() {
+            if !names.contains(&name) {
+                self.problem(&path, &format!("names the hook {name:?}, which is not configured under [hooks]"));
+            }
+        }
+    }
+
+    fn hook(&mut self, path: &str, hook: &mut Hook, pong_timeout: Duration) {
+        if !hook.url.origin.is_tls() && !hook.allow_http {
+            self.problem(&format!("{path}.url"), "must be https, or set `allow_http`");
+        }
+        if hook.timeout >= pong_timeout {
+            self.problem(&format!("{path}.timeout"), "must be shorter than `client.pong_timeout`");
+        }
+        if let Some(file) = &hook.ca_file {
+            self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
+        }
+        if let Some(file) = &hook.static_headers_file {
+            let path = format!("{path}.static_headers_file");
+            let text = self.file(&path, file).unwrap_or_default();
+            let lines: Option<Vec<_>> = text.lines().filter(|line| !line.is_empty()).map(StaticHeader::parse).collect();
+            match lines {
+                Some(headers) => hook.static_headers.extend(headers),
+                None => self.problem(&path, &format!("{}: each line {}", file.display(), StaticHeader::EXPECTED)),
+            }
+        }
+        for name in &hook.client_headers {
+            let is_ours = *name == CONTENT_TYPE || StaticHeader::parse(&format!("{name}: x")).is_none();
+            if is_ours || hook.static_headers.iter().any(|header| header.name == *name) {
+                let message = format!("{name} is set by the server, so clients cannot set it");
+                self.problem(&format!("{path}.client_headers"), &message);
+            }
+        }
+        for (index, status) in hook.statuses.iter().enumerate() {
+            let path = format!("{path}.statuses[{index}]");
+            if status.error.is_some() == status.disconnect.is_some() {
+                self.problem(&format!("{path}.status"), "needs exactly one of `error` and `disconnect`");
+            }
+            if status.disconnect.is_some_and(|code| !(3000..=4999).contains(&code)) {
+                self.problem(&format!("{path}.disconnect"), "must be 3000 to 4999: SDKs understand no others");
+            }
+        }
+    }
+
     fn influx(&mut self, influx: &Influx) {
         let mut keys = BTreeSet::new();
         if let Some(twice) = influx.tags.iter().find(|tag| !keys.insert(&tag.key)) {
@@ -689,8 +749,17 @@ impl Topic {
 }
 
 impl Namespace {
+    /// Its hooks, by setting.
+    fn hooks(&self) -> [(&'static str, &Option<String>); 3] {
+        [
+            ("subscribe_hook", &self.subscribe_hook),
+            ("publish_hook", &self.publish_hook),
+            ("sub_refresh_hook", &self.sub_refresh_hook),
+        ]
+    }
+
     /// The namespace for the protocol. `half` is its maximum number of channels if it does not set one.
-    fn options(&self, half: u32) -> NamespaceOptions {
+    fn options(&self, half: u32, hook_id: impl Fn(&str) -> HookId) -> NamespaceOptions {
         NamespaceOptions {
             history_size: self.history_size,
             history_ttl: self.history_ttl,
@@ -715,11 +784,49 @@ impl Namespace {
             allow_presence_for_client: self.allow_presence_for_client,
             allow_presence_for_subscriber: self.allow_presence_for_subscriber,
             allow_presence_for_anonymous: self.allow_presence_for_anonymous,
+            subscribe_hook: self.subscribe_hook.as_deref().map(&hook_id),
+            publish_hook: self.publish_hook.as_deref().map(&hook_id),
+            sub_refresh_hook: self.sub_refresh_hook.as_deref().map(&hook_id),
         }
     }
 }
 
 impl Config {
+    /// Where hooks are used, and which.
+    fn hook_uses(&self) -> Vec<(String, String)> {
+        let rpc = self.rpc.hook.iter().map(|name| ("rpc.hook".to_owned(), name.clone()));
+        let named = self.channel.namespaces.iter();
+        let named = named.map(|(name, it)| (format!("channel.namespaces.{}", bare_or_quoted(name)), it));
+        let of_channels = named.chain([("channel.without_namespace".to_owned(), &self.channel.without_namespace)]);
+        let of_channels = of_channels.flat_map(|(path, it)| {
+            let set = it.hooks().into_iter().filter_map(|(setting, name)| Some((setting, name.clone()?)));
+            set.map(move |(setting, name)| (format!("{path}.{setting}"), name)).collect::<Vec<_>>()
+        });
+        let named = self.rpc.namespaces.iter();
+        let named = named.map(|(name, it)| (format!("rpc.namespaces.{}.hook", bare_or_quoted(name)), it.hook.clone()));
+        let refresh = self.client.refresh_hook.iter().map(|name| ("client.refresh_hook".to_owned(), name.clone()));
+        refresh.chain(rpc).chain(named).chain(of_channels).collect()
+    }
+
+    /// The hook of this name, which the check has found.
+    fn hook_id(&self, name: &str) -> HookId {
+        let place = self.hooks.keys().position(|known| known == name).expect("the check has found it");
+        HookId(u16::try_from(place).expect("there are few hooks"))
+    }
+
+    /// Which hook decides on what, as the protocol knows it. The number of a hook is its place in `hooks`.
+    pub fn session_hooks(&self) -> SessionHooks {
+        let headers: BTreeSet<&str> =
+            self.hooks.values().flat_map(|hook| &hook.client_headers).map(HeaderName::as_str).collect();
+        let named = self.rpc.namespaces.iter();
+        SessionHooks {
+            refresh: self.client.refresh_hook.as_deref().map(|name| self.hook_id(name)),
+            rpc: self.rpc.hook.as_deref().map(|name| self.hook_id(name)),
+            rpc_namespaces: named.map(|(name, it)| (name.clone(), self.hook_id(&it.hook))).collect(),
+            headers: headers.into_iter().map(Into::into).collect(),
+        }
+    }
+
     /// All namespaces for the protocol.
     pub fn namespaces(&self) -> tidings_protocol::Namespaces {
         let named = self.channel.namespaces.iter().map(|(name, namespace)| (name.clone(), self.options_of(namespace)));
@@ -729,6 +836,6 @@ impl Config {
     /// One namespace for the protocol.
     pub fn options_of(&self, namespace: &Namespace) -> NamespaceOptions {
         let all = if namespace.durable { self.store.channel_count_max } else { self.channels.count_max as u64 };
-        namespace.options(u32::try_from(all.div_ceil(2)).unwrap_or(u32::MAX))
+        namespace.options(u32::try_from(all.div_ceil(2)).unwrap_or(u32::MAX), |name| self.hook_id(name))
     }
 }

@@ -22,7 +22,8 @@ use super::tree::{
     Node, Origin, Problem, Table, VARIABLE_PREFIX, VARIABLE_SEPARATOR, Value, parse_value, variable_name,
 };
 use super::value::{
-    AppleId, ByteSize, HostPort, Leaf, LogFormat, Moment, Ramp, Scope, Secret, Sha256, Spelling, Tag, WebUrl,
+    AppleId, ByteSize, HostPort, Leaf, LogFormat, Moment, Ramp, Scope, Secret, Sha256, Spelling, StaticHeader, Tag,
+    WebUrl,
 };
 
 /// The declaration of one setting.
@@ -324,7 +325,7 @@ macro_rules! leaf {
 
 leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
 leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, EventChannels, HeaderName, HostPort, LogFormat, Ramp, Scope);
-leaf!(Moment, OriginPattern, RecoveryMode, Secret, Sha256, SubjectPattern, Tag, TextPattern, WebUrl);
+leaf!(Moment, OriginPattern, RecoveryMode, Secret, Sha256, StaticHeader, SubjectPattern, Tag, TextPattern, WebUrl);
 
 impl<T: Field> Field for Option<T> {
     const SHAPE: Shape = Shape::Optional(&T::SHAPE);

@@ -9,7 +9,10 @@ use std::fmt;
 
 use serde::Serialize;
 use tidings_hub::RECEIPT_USER_COUNT_MAX;
-use tidings_protocol::{EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX};
+<<<<<<< HEAD
+use tidings_protocol::{EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, HOOK_HEADER_BYTES_MAX};
+=======
+>>>>>>> 097c8ed (hooks: let the back end decide on commands, and on what expires)
 use tidings_sender::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 use tidings_types::EventPriority;
 
@@ -56,6 +59,8 @@ const JOB_BYTES: u64 = 192 << 10;
 const WAITING_JOB_BYTES: u64 = 1 << 10;
 /// A report that the webhook's receiver has not accepted: its due time, twice for the order, and its entry in the table.
 const TELLING_BYTES: u64 = 160;
+/// A call of a hook in flight, except question and body of the answer: what is read, and the answer's head.
+const HOOK_CALL_BYTES: u64 = 64 << 10;
 /// The counts of a finished job.
 const REPORT_BYTES: u64 = 1 << 10;
 
@@ -154,6 +159,7 @@ pub fn memory_sum(config: &Config, cores: usize) -> MemorySum {
         terms.push(standing("TLS sessions", connections, TLS_CONNECTION_BYTES, settings));
         terms.push(peak("TLS records", connections, TLS_RECORD_BYTES, settings));
     }
+    terms.extend(hook_terms(config));
     terms.extend(channel_terms(config));
     terms.extend(delivery_terms(config));
     if config.influx.address.is_some() {
@@ -208,6 +214,22 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
         terms.push(peak("on their way", loops, EMULATED_BYTES_MAX as u64, "edge.loops"));
     }
     terms
+}
+
+fn hook_terms(config: &Config) -> Vec<Term> {
+    let calls = config.hooks.values().map(|hook| {
+        let question = config.client.frame_bytes_max.0;
+        let in_flight = HOOK_CALL_BYTES + question + 2 * hook.answer_bytes_max.0;
+        hook.in_flight_max as u64 * in_flight + hook.waiting_max as u64 * question
+    });
+    let keeps_headers = config.hooks.values().any(|hook| !hook.client_headers.is_empty());
+    let (headers, connections) = (HOOK_HEADER_BYTES_MAX as u64, config.client.connection_count_max);
+    let calls = Some(calls.sum()).filter(|bytes| *bytes > 0);
+    let calls = calls.map(|bytes| peak("calls of hooks", 1, bytes, "hooks.*, client.frame_bytes_max"));
+    let headers = keeps_headers.then(|| {
+        peak("headers for hooks", connections, headers, "hooks.*.client_headers, client.connection_count_max")
+    });
+    calls.into_iter().chain(headers).collect()
 }
 
 fn channel_terms(config: &Config) -> Vec<Term> {

@@ -14,7 +14,9 @@ use tidings_protocol::{RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, TopicName};
 
 use super::field::section;
-use super::value::{AppleId, ByteSize, HostPort, LogFormat, Moment, Ramp, Scope, Secret, Sha256, Tag, WebUrl};
+use super::value::{
+    AppleId, ByteSize, HostPort, LogFormat, Moment, Ramp, Scope, Secret, Sha256, StaticHeader, Tag, WebUrl,
+};
 
 section! {
     /// The server.
@@ -37,6 +39,11 @@ section! {
         channels: Channels;
         /// Rules of channels, by namespace.
         channel: Channel;
+        /// Hooks: addresses of your back end that the server asks while it handles a client's command (docs/hooks.md); the
+        /// name is yours.
+        hooks: BTreeMap<String, Hook>, like "backend";
+        /// RPCs of clients.
+        rpc: Rpc;
         /// Events in live channels.
         events: Events;
         /// Texts of notifications, by the event's topic.
@@ -159,6 +166,8 @@ section! {
         insecure: bool = "false";
         /// Clients without a token may connect; they have no user.
         allow_anonymous: bool = "false";
+        /// The hook that says whether a connection whose time is over may go on. Without it clients refresh their tokens.
+        refresh_hook: Option<String>, like "backend";
         /// Web sites whose pages may connect: `https://example.com`, `https://*.example.com` for all hosts below
         /// example.com (not for example.com itself), or `*` for all. Scheme and port must be equal. Does not apply to
         /// apps outside browsers.
@@ -341,6 +350,72 @@ section! {
         allow_presence_for_subscriber: bool = "false";
         /// Clients without a user may list the subscribers, too.
         allow_presence_for_anonymous: bool = "false";
+        /// The hook that decides who may subscribe without a token, instead of `allow_subscribe_for_client`.
+        subscribe_hook: Option<String>, like "backend";
+        /// The hook that decides what clients may publish, instead of `allow_publish_for_client` and
+        /// `allow_publish_for_subscriber`.
+        publish_hook: Option<String>, like "backend";
+        /// The hook that says whether a subscription whose time is over may go on. Without it clients refresh their tokens.
+        sub_refresh_hook: Option<String>, like "backend";
+    }
+
+    /// A hook: an address of your back end that the server asks while it handles a client's command (docs/hooks.md).
+    Hook {
+        /// Where the questions are sent, as JSON with POST.
+        url: WebUrl, like "https://backend.example.com/centrifugo/rpc";
+        /// Allows an http address: anybody on the network path can read the questions and change the answers.
+        allow_http: bool = "false";
+        /// How long a call may take, from the client's command to the complete answer. Meanwhile the client's next
+        /// commands wait. Must be shorter than `client.pong_timeout`.
+        timeout: Duration = "1s", from "10ms" to "1m";
+        /// Calls in flight at a time, each on its own connection. This many connections, and one more, are kept open.
+        in_flight_max: usize = "32", from "1" to "1024";
+        /// Calls that may wait for another to end; with more, clients get error 111 and should try again later.
+        waiting_max: usize = "1024", from "0" to "65536";
+        /// The largest answer; a larger one counts as none.
+        answer_bytes_max: ByteSize = "64KiB", from "1KiB" to "16MiB";
+        /// Headers of the client's HTTP request that the hook gets. A client can also send them in its connect command
+        /// (`headers`), as browsers cannot set them.
+        client_headers: Vec<HeaderName>, like "[\"Cookie\", \"Authorization\"]";
+        /// Headers that every call has, such as a secret by which your back end knows this server.
+        static_headers: Vec<StaticHeader>, like "[\"X-Hook-Key: change-me\"]";
+        /// A file with more headers that every call has, one a line.
+        static_headers_file: Option<PathBuf>, like "/run/secrets/tidings-hook-headers";
+        /// Whether the hook gets what your back end said about the connection: `meta`, in the connection token or in an
+        /// earlier answer.
+        include_meta: bool = "false";
+        /// Certificates (PEM) to trust instead of those of the system.
+        ca_file: Option<PathBuf>, like "backend-ca.pem";
+        /// What statuses other than 200 mean; without a meaning the client gets error 100.
+        statuses: Vec<HookStatus>;
+    }
+
+    /// What a status of a hook's answer means for the client. Give exactly one of `error` and `disconnect`.
+    HookStatus {
+        /// The status.
+        status: u16, like "404", from "201" to "599";
+        /// The client gets this error.
+        error: Option<u32>, like "404";
+        /// The client is disconnected with this code, 3000 to 4999.
+        disconnect: Option<u16>, like "4500";
+        /// The text for the client.
+        text: Option<String>, like "forbidden";
+        /// Whether the client should try again later; for errors.
+        temporary: bool = "false";
+    }
+
+    /// RPCs of clients. Without a hook all methods are refused (108), except tidings.visible.
+    Rpc {
+        /// The hook that performs methods without `:` in their name.
+        hook: Option<String>, like "backend";
+        /// Methods NAME:anything. A method of a namespace that is not listed here does not exist (104).
+        namespaces: BTreeMap<String, RpcNamespace>, like "chat";
+    }
+
+    /// RPC methods of one namespace.
+    RpcNamespace {
+        /// The hook that performs them.
+        hook: String, like "backend";
     }
 
     /// Events in live channels.

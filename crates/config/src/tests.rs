@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidings_protocol::NamespaceOptions;
+use tidings_protocol::{HookId, NamespaceOptions};
 use tidings_telemetry::unix_now;
 use tidings_types::Timestamp;
 
@@ -779,6 +779,73 @@ fn a_webhook_is_checked() {
     check(&text, &["t.toml:3:15: `webhook.secret_file`: must hold 24 to 64 random bytes, got 7"]);
     fs::write(&file, "hunter2\n").unwrap();
     check(&text, &["t.toml:3:15: `webhook.secret_file`: must be `whsec_` and base64, got something else"]);
+}
+
+#[test]
+fn hooks_are_checked() {
+    let hook = |lines: &str| format!("[hooks.main]\nurl = \"https://a/h?k=hunter2\"\n{lines}");
+    let uses = "[rpc]\nhook = \"other\"\n[rpc.namespaces.chat]\nhook = \"main\"\n[channel.namespaces.chat]\n\
+                publish_hook = \"main\"\nsubscribe_hook = \"mian\"";
+    check(
+        &format!("{}\n{uses}", hook("")),
+        &[
+            "t.toml:5:8: `rpc.hook`: names the hook \"other\", which is not configured under [hooks]",
+            "t.toml:10:18: `channel.namespaces.chat.subscribe_hook`: names the hook \"mian\", which is not configured \
+             under [hooks]",
+        ],
+    );
+    let ours = |line: usize, column: usize, name: &str| {
+        format!(
+            "t.toml:{line}:{column}: `hooks.main.client_headers`: {name} is set by the server, so clients cannot set it"
+        )
+    };
+    for name in ["host", "content-length", "content-type", "connection"] {
+        check(&hook(&format!("client_headers = [\"{name}\"]")), &[&ours(3, 18, name)]);
+    }
+    check(&hook("client_headers = [\"X-Key\"]\nstatic_headers = [\"x-key: hunter2\"]"), &[&ours(3, 18, "x-key")]);
+    check(
+        "[hooks.main]\nurl = \"http://a/\"\ntimeout = \"8s\"\nstatuses = [{status = 404}]",
+        &[
+            "t.toml:2:7: `hooks.main.url`: must be https, or set `allow_http`",
+            "t.toml:3:11: `hooks.main.timeout`: must be shorter than `client.pong_timeout`",
+            "t.toml:4:23: `hooks.main.statuses[0].status`: needs exactly one of `error` and `disconnect`",
+        ],
+    );
+    check(
+        &hook("static_headers = [\"hunter2\"]"),
+        &[
+            "t.toml:3:19: `hooks.main.static_headers[0]` must be a header that does not belong to the connection, such as \
+           \"X-Hook-Key: secret\", got something else",
+        ],
+    );
+}
+
+#[test]
+fn the_hooks_of_a_session_are_numbered_by_name_and_secrets_are_not_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("headers");
+    fs::write(&file, "X-More: hunter3\n\nX-Last: hunter4\n").unwrap();
+    let text = format!(
+        "[hooks.b]\nurl = \"https://b/\"\nclient_headers = [\"Cookie\"]\n[hooks.a]\nurl = \"https://a/?k=hunter1\"\n\
+         static_headers = [\"X-Key: hunter2\"]\nstatic_headers_file = {file:?}\nclient_headers = [\"Cookie\", \
+         \"Authorization\"]\n[rpc]\nhook = \"b\"\n[rpc.namespaces.x]\nhook = \"a\"\n[channel.without_namespace]\n\
+         publish_hook = \"b\""
+    );
+    let loaded = loaded(&text);
+    let hooks = loaded.config.session_hooks();
+    assert_eq!((hooks.rpc, hooks.rpc_namespaces["x"]), (Some(HookId(1)), HookId(0)));
+    assert_eq!(hooks.headers, ["authorization".into(), "cookie".into()]);
+    let options = loaded.config.options_of(&loaded.config.channel.without_namespace);
+    assert_eq!((options.publish_hook, options.subscribe_hook), (Some(HookId(1)), None));
+    let values: Vec<&str> = loaded.config.hooks["a"].static_headers.iter().map(|header| &*header.value).collect();
+    assert_eq!(values, ["hunter2", "hunter3", "hunter4"]);
+    for shown in [format!("{loaded:?}"), effective(&loaded.effective)] {
+        assert!(!shown.contains("hunter"), "{shown}");
+    }
+    let sum = memory_sum(&loaded.config, 1);
+    let bytes = |name| sum.terms.iter().find(|term| term.name == name).unwrap().bytes();
+    assert_eq!(bytes("calls of hooks"), 2 * (32 * (64 + 64 + 2 * 64) + 1024 * 64) * 1024);
+    assert_eq!(bytes("headers for hooks"), 100_000 * 8192);
 }
 
 #[test]

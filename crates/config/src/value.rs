@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::http::HeaderName;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use tidings_api::{Rfc3339, SubjectPattern};
-use tidings_http1::Origin;
+use tidings_http1::{Origin, Request};
 use tidings_protocol::{RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, Timestamp};
 
@@ -253,6 +253,37 @@ impl Leaf for WebUrl {
             Some((path, _)) => format!("{}{path}?***", self.origin),
             None => format!("{}{}", self.origin, self.target),
         }
+    }
+}
+
+/// A header of requests. Its value may be a secret and is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StaticHeader {
+    /// Its name, in lower case.
+    pub name: HeaderName,
+    /// Its value.
+    pub value: String,
+}
+
+impl fmt::Debug for StaticHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+impl Leaf for StaticHeader {
+    const EXPECTED: &'static str = "a header that does not belong to the connection, such as \"X-Hook-Key: secret\"";
+    const SECRET: bool = true;
+
+    fn parse(text: &str) -> Option<Self> {
+        let (name, value) = text.split_once(':')?;
+        let (name, value) = (HeaderName::from_bytes(name.trim().as_bytes()).ok()?, value.trim());
+        let is_sendable = Request::post("/").ok()?.header(name.as_str(), value).is_ok();
+        is_sendable.then(|| Self { name, value: value.to_owned() })
+    }
+
+    fn show(&self) -> String {
+        format!("{}: ***", self.name)
     }
 }
 

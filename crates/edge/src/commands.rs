@@ -1,8 +1,9 @@
 //! Carries out what clients command. The session turns each command into an effect; this module performs the effect.
 //!
 //! The commands of a connection are handled in order, one at a time, for at most [`TURN_TIME`] before the other
-//! connections get their turn. Two effects must wait ([`Awaited`]): a publish into a durable channel waits for the
-//! journal, and `connect` waits for the proof of its device. Meanwhile the task of the connection waits.
+//! connections get their turn. Three effects must wait ([`Awaited`]): a publish into a durable channel waits for the
+//! journal, `connect` waits for the proof of its device, and what a hook decides waits for its answer. Meanwhile the
+//! task of the connection waits.
 //!
 //! Bounds:
 //! - Replies that the peer does not read: `control_bytes_max` and one reply. Above that no command is handled and
@@ -11,24 +12,23 @@
 //! - Channels that a user creates: `channel_creations_per_minute` on one loop.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tidings_hub::{self as hub, HubError, Member, NewPublication, Recovery, ResumeFrom, Wishes};
 use tidings_protocol::{
-    ClientInfo, ClientPosition, Effect, ErrorCode, HistoryFound, Introduction, Publication, SubscribeEffect,
-    Subscribed, Tags, Ticket,
+    Asked, ClientPosition, Effect, ErrorCode, HistoryFound, HookAnswer, Introduction, Publication, SubscribeEffect,
+    Subscribed, Ticket,
 };
 use tidings_stream::{Bounds, HistoryFilter};
 use tidings_telemetry::{chain, panics};
-use tidings_types::{ChannelName, DeviceNumber, Json, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceNumber, Offset, StreamPosition, Timestamp};
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::connection::Connection;
 use crate::edge_loop::{EdgeLoop, LoopState};
-use crate::shared::{ProveFuture, PublishFuture, Shared};
+use crate::shared::{HookFuture, ProveFuture, PublishFuture, Shared};
 use crate::subscribers::Key;
 
 /// How long a client whose `connect` was refused may stay connected.
@@ -53,6 +53,8 @@ pub(crate) enum Awaited {
     Publish { ticket: Ticket, future: PublishFuture },
     /// Which device the client is. Then the client gets `reply`.
     Proof { future: ProveFuture, visible: Option<Duration>, reply: Vec<u8> },
+    /// The answer of a hook.
+    Hook { asked: Box<Asked>, future: HookFuture },
 }
 
 /// One client of a loop, whose commands are handled.
@@ -68,12 +70,14 @@ impl Client {
         connection.output.len() > self.edge_loop.shared.config.control_bytes_max
     }
 
-    /// Handles the commands that have arrived, in order, until one must wait, the peer has to take replies, or the time
+    /// Asks the hook that may extend what has expired. Then handles the commands that have arrived, in order, until one must wait, the peer has to take replies, or the time
     /// is over.
     pub(crate) fn work_off(&self) -> Worked {
         let state = &mut *self.edge_loop.state();
         let (now, began) = (tidings_telemetry::unix_now(), Instant::now());
-        let mut worked = Worked::Done;
+        let refresh = state.connections[self.key].session.poll_refresh(now);
+        let refresh = refresh.and_then(|effect| self.perform(state, effect, now));
+        let mut worked = refresh.map_or(Worked::Done, Worked::Awaits);
         while matches!(worked, Worked::Done)
             && !self.flushed_is_over_bound(state)
             && let Some(command) = state.connections[self.key].next_command()
@@ -115,6 +119,16 @@ impl Client {
         self.edge_loop.flush_in(state, self.key);
     }
 
+    /// Goes on with the answer of a hook. Returns what to wait for next.
+    pub(crate) fn on_hook(&self, asked: Asked, answer: HookAnswer) -> Option<Awaited> {
+        let state = &mut *self.edge_loop.state();
+        let now = tidings_telemetry::unix_now();
+        let effect = state.connections[self.key].session.on_hook(asked, answer, now);
+        let awaited = self.perform(state, effect, now);
+        self.edge_loop.flush_in(state, self.key);
+        awaited
+    }
+
     /// Performs one effect, and answers unless the answer must wait.
     fn perform(&self, state: &mut LoopState, effect: Effect, now: Timestamp) -> Option<Awaited> {
         let hub = &self.edge_loop.shared.hub;
@@ -143,8 +157,10 @@ impl Client {
                 state.fanout.unsubscribe(&mut state.connections, self.key, &channel);
                 state.connections[self.key].session.on_unsubscribed(ticket)
             }
-            Effect::Publish { ticket, channel, options, data, info } => {
-                match self.publish(state, channel, options.durable, data, info, now) {
+            Effect::Publish { ticket, channel, options, data, info, tags, skip_history } => {
+                let publication = Publication { offset: Offset(0), data, info: Some(info), tags, receipt: None };
+                let new = NewPublication { publication, skip_history };
+                match self.publish(state, channel, options.durable, new, now) {
                     Ok(Some(future)) => return Some(Awaited::Publish { ticket, future }),
                     outcome => state.connections[self.key].session.on_published(ticket, outcome.map(|_| ())),
                 }
@@ -163,6 +179,10 @@ impl Client {
                 let stats = hub.presence_stats(&channel);
                 state.connections[self.key].session.on_presence_stats(ticket, Ok(stats))
             }
+            Effect::Hook { call, asked } => {
+                let future = self.edge_loop.shared.hooks.call(*call);
+                return Some(Awaited::Hook { asked, future });
+            }
             Effect::Pong => {
                 self.on_pong(state, now);
                 None
@@ -170,6 +190,10 @@ impl Client {
             Effect::Disconnect { disconnect, cause } => {
                 debug!(conn.id = %state.connections[self.key].client(), code = disconnect.code, cause, "Client disconnected");
                 self.edge_loop.close_in(state, self.key, &disconnect);
+                None
+            }
+            Effect::Expired(expired) => {
+                self.edge_loop.expire_in(state, self.key, expired);
                 None
             }
             Effect::Nothing => None,
@@ -184,18 +208,15 @@ impl Client {
         state: &mut LoopState,
         channel: ChannelName,
         durable: bool,
-        data: Json,
-        info: Arc<ClientInfo>,
+        new: NewPublication,
         now: Timestamp,
     ) -> Result<Option<PublishFuture>, ErrorCode> {
         self.admit_first(state, &channel)?;
         let Shared { hub, publisher, .. } = &*self.edge_loop.shared;
         if durable {
-            return Ok(Some(publisher.publish(channel, data, info.as_ref().clone())));
+            return Ok(Some(publisher.publish(channel, new.publication)));
         }
-        let (info, tags) = (Some(info), Tags::default());
-        let publication = Publication { offset: Offset(0), data, info, tags, receipt: None };
-        let published = hub.publish(&channel, NewPublication { publication, skip_history: false }, now);
+        let published = hub.publish(&channel, new, now);
         published.map(|_| None).map_err(|error| error_code(&error))
     }
 

@@ -376,6 +376,13 @@ impl Connection {
         self.pings.on_sent(timing, now);
     }
 
+    /// Wakes the connection's task if a hook has to be asked whether the connection may go on.
+    pub(crate) fn ask_if_due(&self, now: Timestamp) {
+        if self.session.is_refresh_due(now) {
+            self.wake.notify_one();
+        }
+    }
+
     /// A token that has expired, if any.
     pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<Expired> {
         if self.session.deadline().is_none_or(|deadline| deadline > now) {

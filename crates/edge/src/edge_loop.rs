@@ -211,12 +211,13 @@ impl EdgeLoop {
             while let Some(expired) = state.connections[key].poll_expired(unix_now) {
                 self.expire_in(state, key, expired);
             }
+            state.connections[key].ask_if_due(unix_now);
             self.flush_in(state, key);
         }
     }
 
     /// A token has expired and was not refreshed.
-    fn expire_in(&self, state: &mut LoopState, key: Key, expired: Expired) {
+    pub(crate) fn expire_in(&self, state: &mut LoopState, key: Key, expired: Expired) {
         match expired {
             Expired::Connection(disconnect) => self.close_in(state, key, &disconnect),
             Expired::Subscription { channel, push } => {

@@ -12,7 +12,7 @@ use http::header::{
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
-use tidings_protocol::{SessionId, websocket};
+use tidings_protocol::{HookHeaders, SessionHooks, SessionId, websocket};
 use tidings_types::{Format, Transport, Variant};
 use tokio::sync::mpsc::OwnedPermit;
 
@@ -74,8 +74,9 @@ impl Edge {
         let accept = websocket::accept_key(key);
         let subprotocol = subprotocol(headers);
         let format = format(subprotocol, request.uri());
+        let opening = Opening { headers: hook_headers(&self.shared.session.hooks, headers), ..Opening::default() };
         let entrance = self.enter(Variant::websocket(format))?;
-        entrance.hand_over(HandedOver::Upgrade(hyper::upgrade::on(request)), Opening::default());
+        entrance.hand_over(HandedOver::Upgrade(hyper::upgrade::on(request)), opening);
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         response.headers_mut().insert(CONNECTION, http::HeaderValue::from_static("Upgrade"));
@@ -143,6 +144,14 @@ fn format(subprotocol: Option<&str>, uri: &Uri) -> Format {
     let mut query = uri.query().unwrap_or_default().split('&');
     let asks = query.any(|pair| matches!(pair, "format=protobuf" | "cf_protocol=protobuf"));
     if asks || subprotocol == Some(PROTOBUF) { Format::Protobuf } else { Format::Json }
+}
+
+/// The headers that hooks may get. A value that is not text is left out.
+pub(crate) fn hook_headers(hooks: &SessionHooks, headers: &HeaderMap) -> Option<HookHeaders> {
+    let values = |name: &str| headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let pairs = hooks.headers.iter().flat_map(|name| values(name).map(|value| (name.clone(), value.into())));
+    let kept: Vec<_> = pairs.collect();
+    (!kept.is_empty()).then(|| kept.into())
 }
 
 fn check_headers(headers: &HeaderMap) -> Result<(), HandshakeError> {

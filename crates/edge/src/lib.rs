@@ -84,7 +84,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use config::EdgeConfig;
 pub use handshake::HandshakeError;
-pub use shared::{DeviceDirectory, DurablePublisher, ProveFuture, PublishFuture};
+pub use shared::{DeviceDirectory, DurablePublisher, HookFuture, Hooks, NoHooks, ProveFuture, PublishFuture};
 pub use takeover::{LentSocket, Socket, Taker};
 
 use metrics::EdgeMetrics;
@@ -130,6 +130,7 @@ impl Edge {
         hub: Arc<Hub>,
         publisher: Arc<dyn DurablePublisher>,
         devices: Arc<dyn DeviceDirectory>,
+        hooks: Arc<dyn Hooks>,
         registry: &Registry,
     ) -> std::io::Result<Self> {
         let metrics = EdgeMetrics::new(registry);
@@ -139,6 +140,7 @@ impl Edge {
             hub,
             publisher,
             devices,
+            hooks,
             metrics,
             connection_count: AtomicUsize::new(0),
             users: Users::default(),

@@ -2,8 +2,8 @@
 //! bytes again.
 //!
 //! The task runs on its loop's thread and owns its connection's entry in the loop: when the task ends or is aborted,
-//! the connection is removed. A publish into a durable channel waits for the journal. Until then the connection reads
-//! nothing more, so that a fast publisher is slowed down by its own socket.
+//! the connection is removed. A publish into a durable channel waits for the journal, and a command that a hook decides waits for
+//! the hook. Until then the connection reads nothing more, so that a fast client is slowed down by its own socket.
 //!
 //! Bounds: the HTTP server has [`UPGRADE_TIMEOUT`] to hand the socket over. The commands of one read (64 KiB) are
 //! handled before the next read.
@@ -101,6 +101,9 @@ impl Served {
     fn open(&self, opening: Opening) {
         let Client { edge_loop, key } = &self.client;
         let connection = &mut edge_loop.state().connections[*key];
+        if let Some(headers) = opening.headers {
+            connection.session.set_headers(headers);
+        }
         if !connection.is_websocket() {
             connection.output.push_control(&opening.head);
             connection.take_frame(&opening.first);
@@ -117,14 +120,7 @@ impl Served {
                 match self.client.work_off() {
                     Worked::Done => break,
                     Worked::TurnOver => self.while_writing(Box::pin(tokio::task::yield_now())).await,
-                    Worked::Awaits(Awaited::Publish { ticket, future }) => {
-                        let outcome = self.while_writing(future).await;
-                        self.client.answer_publish(ticket, outcome);
-                    }
-                    Worked::Awaits(Awaited::Proof { future, visible, reply }) => {
-                        let device = self.while_writing(Box::pin(timeout(PROOF_TIMEOUT, future))).await.ok().flatten();
-                        self.client.let_in(&mut self.client.edge_loop.state(), device, visible, reply);
-                    }
+                    Worked::Awaits(awaited) => self.wait_for(awaited).await,
                 }
             }
             self.of_connection(Connection::check);
@@ -143,6 +139,29 @@ impl Served {
                 }
                 tokio::task::yield_now().await; // A peer that always sends must not starve the others.
             }
+        }
+    }
+
+    /// Waits for what a command needs, and for what follows from it.
+    async fn wait_for(&self, awaited: Awaited) {
+        let mut next = Some(awaited);
+        while let Some(awaited) = next {
+            next = match awaited {
+                Awaited::Publish { ticket, future } => {
+                    let outcome = self.while_writing(future).await;
+                    self.client.answer_publish(ticket, outcome);
+                    None
+                }
+                Awaited::Proof { future, visible, reply } => {
+                    let device = self.while_writing(Box::pin(timeout(PROOF_TIMEOUT, future))).await.ok().flatten();
+                    self.client.let_in(&mut self.client.edge_loop.state(), device, visible, reply);
+                    None
+                }
+                Awaited::Hook { asked, future } => {
+                    let answer = self.while_writing(future).await;
+                    self.client.on_hook(*asked, answer)
+                }
+            };
         }
     }
 

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
 use tidings_hub::Hub;
-use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, SessionConfig, SessionId};
-use tidings_types::{ChannelName, DeviceNumber, Json, Variant};
+use tidings_protocol::{
+    DeviceClaim, ErrorCode, HookAnswer, HookCall, HookHeaders, Publication, SessionConfig, SessionId,
+};
+use tidings_types::{ChannelName, DeviceNumber, Variant};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::config::EdgeConfig;
@@ -23,8 +25,8 @@ use crate::users::Users;
 ///
 /// The client is told an error by its code; `Internal` and `TooManyRequests` invite the client to try again.
 pub trait DurablePublisher: Send + Sync + 'static {
-    /// Publishes and resolves when the publication is durable.
-    fn publish(&self, channel: ChannelName, data: Json, info: ClientInfo) -> PublishFuture;
+    /// Publishes and resolves when the publication is durable. The publication has no offset yet.
+    fn publish(&self, channel: ChannelName, publication: Publication) -> PublishFuture;
 }
 
 /// See [`DurablePublisher`].
@@ -39,6 +41,27 @@ pub trait DeviceDirectory: Send + Sync + 'static {
 
 /// See [`DeviceDirectory`]: the device's number. `None`: no such device, or a wrong credential.
 pub type ProveFuture = Pin<Box<dyn Future<Output = Option<DeviceNumber>> + Send>>;
+
+/// The hooks of the application's back end.
+pub trait Hooks: Send + Sync + 'static {
+    /// Asks a hook. Called on a connection's loop, so neither the call
+    /// nor the future may block. The connection handles no other command until the future ends, so the future must end
+    /// by itself, whatever the back end does.
+    fn call(&self, call: HookCall) -> HookFuture;
+}
+
+/// No hooks are configured.
+#[derive(Debug)]
+pub struct NoHooks;
+
+impl Hooks for NoHooks {
+    fn call(&self, _: HookCall) -> HookFuture {
+        Box::pin(std::future::ready(HookAnswer::Failed(ErrorCode::NotAvailable)))
+    }
+}
+
+/// See [`Hooks`].
+pub type HookFuture = Pin<Box<dyn Future<Output = HookAnswer> + Send>>;
 
 /// A client that a loop is about to serve.
 pub(crate) struct Handshake {
@@ -58,13 +81,15 @@ pub(crate) enum HandedOver {
     Socket(Socket),
 }
 
-/// How a connection begins that is no WebSocket; empty for a WebSocket.
+/// How a connection begins. Head and message are empty for a WebSocket.
 #[derive(Default)]
 pub(crate) struct Opening {
     /// The head of the response, to be written first.
     pub(crate) head: Vec<u8>,
     /// The client's first message.
     pub(crate) first: Bytes,
+    /// What the client sent of the headers that hooks may get.
+    pub(crate) headers: Option<HookHeaders>,
 }
 
 /// One of the connections that may be open at a time.
@@ -100,6 +125,7 @@ pub(crate) struct Shared {
     pub(crate) hub: Arc<Hub>,
     pub(crate) publisher: Arc<dyn DurablePublisher>,
     pub(crate) devices: Arc<dyn DeviceDirectory>,
+    pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) metrics: EdgeMetrics,
     pub(crate) connection_count: AtomicUsize,
     pub(crate) users: Users,

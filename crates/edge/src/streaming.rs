@@ -43,7 +43,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::Edge;
-use crate::handshake::HandshakeError;
+use crate::handshake::{HandshakeError, hook_headers};
 use crate::shared::{Emulated, HandedOver, Opening};
 use crate::takeover::Taker;
 
@@ -116,10 +116,11 @@ impl Edge {
         let variant = Variant { transport, format: if is_binary { Format::Protobuf } else { Format::Json } };
         let first = first_message(request).ok_or(HandshakeError::NoConnect)?;
         let taker = request.extensions().get::<Taker>().ok_or(HandshakeError::NotStreamable)?.clone();
+        let headers = hook_headers(&self.shared.session.hooks, request.headers());
         let entrance = self.enter(variant)?;
         let head = head_bytes(&self.with_cors(request.headers(), stream_head(variant)));
         let socket = taker.take().await.ok_or(HandshakeError::NotStreamable)?;
-        entrance.hand_over(HandedOver::Socket(socket), Opening { head, first });
+        entrance.hand_over(HandedOver::Socket(socket), Opening { head, first, headers });
         Ok(())
     }
 

@@ -3,6 +3,8 @@
 //! The types of this file are also the JSON form. Unknown fields are skipped. `null` means absent, except as the data of a
 //! publication. Tokens and payloads never show in `Debug`.
 
+use std::collections::BTreeMap;
+
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use tidings_types::{Json, Offset};
@@ -47,6 +49,9 @@ pub struct ConnectRequest {
     /// What the client says about itself; see [`Introduction`](crate::Introduction).
     #[serde(default)]
     pub data: Option<Json>,
+    /// Headers that the client could not send with its HTTP request, for hooks.
+    #[serde(default, deserialize_with = "or_default")]
+    pub headers: BTreeMap<String, String>,
 }
 
 /// Calls a method of the application, or one that the protocol has no command for.
@@ -69,6 +74,9 @@ pub struct SubscribeRequest {
     /// Allows the subscription; empty if the channel's rules are enough.
     #[serde(default, deserialize_with = "or_default")]
     pub token: Token,
+    /// What the client says to the hook that decides.
+    #[serde(default)]
+    pub data: Option<Json>,
     /// Whether to resume from `offset` and `epoch`.
     #[serde(default, deserialize_with = "or_default")]
     pub recover: bool,

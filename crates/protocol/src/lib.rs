@@ -17,7 +17,8 @@
 //! and for pushes, which are messages of their own on a unidirectional transport.
 //!
 //! These features are refused with the protocol's code for it: server-side subscriptions, map subscriptions, delta
-//! compression, and RPC to the application. The only RPC method, [`RPC_VISIBLE`], is for the server itself.
+//! compression. RPCs go to the application's back end ([`HookCall`]), except [`RPC_VISIBLE`], which is for the server
+//! itself.
 
 mod client;
 mod code;
@@ -28,6 +29,7 @@ mod filter;
 pub mod fossil;
 mod frame;
 mod framing;
+mod hook;
 mod introduction;
 mod namespace;
 mod pattern;
@@ -49,6 +51,9 @@ pub use emulation::{
 pub use filter::{FILTER_BYTES_MAX, FILTER_COUNT_MAX, FILTER_DEPTH_MAX, FilterError, TagsFilter, UnreadFilter};
 pub use frame::{Commands, FRAME_COMMAND_COUNT_MAX, FrameError, parse_frame};
 pub use framing::frame;
+pub use hook::{
+    AppError, HOOK_HEADER_BYTES_MAX, HookAnswer, HookCall, HookHeaders, HookId, HookResult, Question, SessionHooks,
+};
 pub use introduction::{
     CREDENTIAL_BYTES_MAX, DeviceClaim, DeviceCredential, Introduction, RPC_VISIBLE, VISIBLE_TTL_MAX,
 };
@@ -61,7 +66,7 @@ pub use reply::{
     encode_reply, ping,
 };
 pub use session::{
-    CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Effect, Expired, HISTORY_PUBLICATION_COUNT_MAX, HistoryFound, Session,
-    SessionConfig, SubscribeEffect, SubscribeTicket, Subscribed, Ticket,
+    Asked, CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Effect, Expired, HISTORY_PUBLICATION_COUNT_MAX, HistoryFound,
+    REFRESH_RETRY, Session, SessionConfig, SubscribeEffect, SubscribeTicket, Subscribed, Ticket,
 };
 pub use tidings_types::Tags;

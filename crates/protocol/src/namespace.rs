@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tidings_types::ChannelName;
 
+use crate::HookId;
+
 /// What a client gets that comes back to a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecoveryMode {
@@ -67,6 +69,12 @@ pub struct NamespaceOptions {
     pub allow_presence_for_subscriber: bool,
     /// Clients without a user may, too.
     pub allow_presence_for_anonymous: bool,
+    /// The hook that decides who may subscribe without a token, instead of the rules above.
+    pub subscribe_hook: Option<HookId>,
+    /// The hook that decides what clients may publish, instead of the rules above.
+    pub publish_hook: Option<HookId>,
+    /// The hook that says whether a subscription whose time is over may go on; `None`: clients refresh them.
+    pub sub_refresh_hook: Option<HookId>,
 }
 
 impl NamespaceOptions {
@@ -96,6 +104,9 @@ impl NamespaceOptions {
             allow_presence_for_client: false,
             allow_presence_for_subscriber: false,
             allow_presence_for_anonymous: false,
+            subscribe_hook: None,
+            publish_hook: None,
+            sub_refresh_hook: None,
         }
     }
 

@@ -10,7 +10,7 @@ use tidings_types::{ChannelName, DeviceId, Format, StreamPosition, Timestamp, Va
 
 use crate::code::{Disconnect, ErrorCode, Unsubscribe};
 use crate::fields::{Fields, message};
-use crate::{ClientId, ClientInfo, Publication, SessionId};
+use crate::{AppError, ClientId, ClientInfo, Publication, SessionId};
 
 /// The server's ping: an empty reply. The client answers with an empty command.
 pub fn ping(format: Format) -> &'static [u8] {
@@ -35,6 +35,8 @@ pub enum Reply<'a> {
     Refresh(ExpiryResult),
     SubRefresh(ExpiryResult),
     Visible(&'a VisibleResult<'a>),
+    Rpc(Option<&'a tidings_types::Json>),
+    AppError(&'a AppError),
 }
 
 /// The answer to `connect`.
@@ -111,7 +113,12 @@ pub fn encode_reply(format: Format, id: u32, reply: &Reply<'_>, out: &mut Vec<u8
     message(format, out, |fields| {
         fields.number(("id", 1), id.into());
         match *reply {
-            Reply::Error(code) => fields.message(("error", 2), |error| encode_error(code, error)),
+            Reply::Error(code) => fields.message(("error", 2), |error| {
+                encode_error(code.code().into(), code.message(), code.temporary(), error);
+            }),
+            Reply::AppError(AppError { code, message, temporary }) => {
+                fields.message(("error", 2), |error| encode_error((*code).into(), message, *temporary, error));
+            }
             Reply::Connect(result) => fields.message(("connect", 5), |fields| encode_connect(result, fields)),
             Reply::Subscribe(result) => fields.message(("subscribe", 6), |fields| encode_subscribe(result, fields)),
             Reply::Unsubscribe => fields.message(("unsubscribe", 7), |_| {}),
@@ -134,6 +141,7 @@ pub fn encode_reply(format: Format, id: u32, reply: &Reply<'_>, out: &mut Vec<u8
             Reply::Visible(result) => {
                 fields.message(("rpc", 13), |rpc| rpc.json_object(("data", 1), |data| encode_visible(result, data)));
             }
+            Reply::Rpc(data) => fields.message(("rpc", 13), |rpc| rpc.json(("data", 1), data)),
             Reply::Refresh(expiry) => fields.message(("refresh", 14), |fields| encode_expiry(expiry, (3, 4), fields)),
             Reply::SubRefresh(expiry) => {
                 fields.message(("sub_refresh", 15), |fields| encode_expiry(expiry, (1, 2), fields));
@@ -189,10 +197,10 @@ impl Disconnect {
     }
 }
 
-fn encode_error(code: ErrorCode, error: &mut Fields<'_>) {
-    error.number(("code", 1), code.code().into());
-    error.text(("message", 2), code.message());
-    error.flag(("temporary", 3), code.temporary());
+fn encode_error(code: u64, text: &str, is_temporary: bool, error: &mut Fields<'_>) {
+    error.number(("code", 1), code);
+    error.text(("message", 2), text);
+    error.flag(("temporary", 3), is_temporary);
 }
 
 /// Writes `expires` and `ttl`, whose numbers depend on the message.

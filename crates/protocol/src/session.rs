@@ -29,14 +29,20 @@ use crate::command::{Command, ConnectRequest, PublishRequest, Request, RpcReques
 use crate::introduction::{Introduction, RPC_VISIBLE, read_visible};
 use crate::reply::{ConnectResult, ExpiryResult, Reply, VisibleResult, encode_reply};
 use crate::token::{Token, TokenError, TokenVerifier};
-use crate::{ClientId, ClientInfo, Disconnect, ErrorCode, HistoryRequest, NamespaceOptions, Namespaces, SessionId};
+use crate::{
+    AppError, ClientId, ClientInfo, Disconnect, ErrorCode, HistoryRequest, NamespaceOptions, Namespaces, SessionHooks,
+    SessionId, Tags,
+};
 
 mod effect;
+mod hook;
 mod permission;
 mod subscribe;
 mod subscription;
 
 pub use effect::{Effect, Expired, HistoryFound, SubscribeEffect, SubscribeTicket, Subscribed, Ticket};
+use hook::Background;
+pub use hook::{Asked, REFRESH_RETRY};
 use permission::Allowed;
 use subscription::Subscription;
 
@@ -58,6 +64,8 @@ pub struct SessionConfig {
     pub allow_anonymous: bool,
     /// Every client may do everything, except in `$` channels, which always need a token. For development only.
     pub insecure: bool,
+    /// Which hook decides on what.
+    pub hooks: SessionHooks,
     /// The most subscriptions of one connection.
     pub channel_count_max: usize,
     /// The interval of our pings as clients are told, in whole seconds; zero: there are none.
@@ -84,6 +92,7 @@ pub struct Session {
     state: State,
     has_token: bool,
     pongs_awaited: u8,
+    background: Option<Box<Background>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +106,7 @@ enum State {
 /// Why a command was not performed.
 enum Refusal {
     Error(ErrorCode),
+    App(AppError),
     Disconnect(Disconnect, &'static str),
 }
 
@@ -108,14 +118,6 @@ impl From<ErrorCode> for Refusal {
 
 fn bad_request(cause: &'static str) -> Refusal {
     Refusal::Disconnect(Disconnect::BAD_REQUEST, cause)
-}
-
-fn rpc(ticket: Ticket, request: &RpcRequest) -> Result<Effect, Refusal> {
-    if request.method != RPC_VISIBLE {
-        return Err(ErrorCode::NotAvailable.into()); // Like Centrifugo without a handler for RPCs.
-    }
-    let visible = read_visible(request.data.as_ref()).ok_or(ErrorCode::BadRequest)?;
-    Ok(Effect::Visible { ticket, visible })
 }
 
 impl Session {
@@ -134,6 +136,7 @@ impl Session {
             state: State::AwaitingConnect,
             has_token: false,
             pongs_awaited: 0,
+            background: None,
         }
     }
 
@@ -199,21 +202,26 @@ impl Session {
             return Effect::Nothing;
         }
         let id = command.id;
-        match self.decide(command, now) {
-            Ok(effect) => effect,
-            Err(Refusal::Error(code)) => {
-                let reply = self.reply(id, &Reply::Error(code));
-                if self.state == State::AwaitingConnect {
-                    self.state = State::Refused;
-                    return Effect::Refused(reply);
-                }
-                Effect::Reply(reply)
-            }
+        let decided = self.decide(command, now);
+        self.conclude(id, decided)
+    }
+
+    /// The effect of a decision on command `id`.
+    fn conclude(&mut self, id: u32, decided: Result<Effect, Refusal>) -> Effect {
+        let reply = match decided {
+            Ok(effect) => return effect,
+            Err(Refusal::Error(code)) => self.reply(id, &Reply::Error(code)),
+            Err(Refusal::App(error)) => self.reply(id, &Reply::AppError(&error)),
             Err(Refusal::Disconnect(disconnect, cause)) => {
                 self.state = State::Closed;
-                Effect::Disconnect { disconnect, cause }
+                return Effect::Disconnect { disconnect, cause };
             }
+        };
+        if self.state == State::AwaitingConnect {
+            self.state = State::Refused;
+            return Effect::Refused(reply);
         }
+        Effect::Reply(reply)
     }
 
     /// Reports that a ping was written: one more pong is expected.
@@ -264,7 +272,7 @@ impl Session {
             Request::History(request) => self.history(ticket, request),
             Request::Refresh { token } => self.refresh(ticket, &token, now),
             Request::SubRefresh { channel, token } => self.sub_refresh(ticket, &channel, &token, now),
-            Request::Rpc(request) => rpc(ticket, &request),
+            Request::Rpc(request) => self.rpc(ticket, request),
             Request::Send => {
                 Err(Refusal::Disconnect(Disconnect::NOT_AVAILABLE, "asynchronous messages are not available"))
             }
@@ -280,13 +288,16 @@ impl Session {
         } else if !self.config.allow_anonymous && !self.config.insecure {
             return Err(bad_request("connect without a token"));
         }
+        if !request.headers.is_empty() || self.background.is_some() {
+            self.keep_headers(&request.headers)?;
+        }
         let introduction = Introduction::read(signed, request.data.as_ref());
         self.device = introduction.device.as_ref().map(|claim| claim.device().clone());
         self.state = State::Connected;
         let result = ConnectResult {
             client: self.client,
             version: &self.config.version,
-            expiry: ExpiryResult::until(self.expires_at, now),
+            expiry: ExpiryResult::until(self.expires_at.filter(|_| self.config.hooks.refresh.is_none()), now),
             ping_interval: self.config.ping_interval,
             name: self.name.as_ref().map(|name| (&*name.0, name.1)),
         };
@@ -312,12 +323,16 @@ impl Session {
         self.conn_info = claims.info;
         self.expires_at = claims.expires_at;
         self.has_token = true;
+        self.set_meta(claims.meta);
         Ok(claims.device)
     }
 
     fn refresh(&mut self, ticket: Ticket, token: &Token, now: Timestamp) -> Result<Effect, Refusal> {
         if token.is_empty() {
             return Err(bad_request("refresh without a token"));
+        }
+        if self.config.hooks.refresh.is_some() {
+            return Err(bad_request("refresh of a connection that a hook refreshes"));
         }
         let verifier = self.config.token_verifier.as_ref().filter(|_| self.has_token);
         let verifier = verifier.ok_or(bad_request("refresh of a connection without a token"))?;
@@ -347,6 +362,14 @@ impl Session {
         Ok(Effect::Reply(self.reply(ticket.id, &Reply::Refresh(result))))
     }
 
+    fn rpc(&self, ticket: Ticket, request: RpcRequest) -> Result<Effect, Refusal> {
+        if request.method != RPC_VISIBLE {
+            return self.ask_rpc(ticket, request);
+        }
+        let visible = read_visible(request.data.as_ref()).ok_or(ErrorCode::BadRequest)?;
+        Ok(Effect::Visible { ticket, visible })
+    }
+
     fn pong(&mut self) -> Result<Effect, Refusal> {
         self.pongs_awaited = self.pongs_awaited.checked_sub(1).ok_or(bad_request("pong without a ping"))?;
         Ok(Effect::Pong)
@@ -358,11 +381,17 @@ impl Session {
         }
         let data = request.data.ok_or(ErrorCode::BadRequest)?;
         let (channel, options) = self.known_channel(&request.channel)?;
-        if request.kind != 0 || !self.allows(&Allowed::publish(&options), &channel) {
+        if request.kind != 0 {
+            return Err(ErrorCode::PermissionDenied.into());
+        }
+        if let Some(hook) = options.publish_hook {
+            return self.ask_publish(hook, ticket, channel, data);
+        }
+        if !self.allows(&Allowed::publish(&options), &channel) {
             return Err(ErrorCode::PermissionDenied.into());
         }
         let info = Arc::new(self.info(&channel));
-        Ok(Effect::Publish { ticket, channel, options, data, info })
+        Ok(Effect::Publish { ticket, channel, options, data, info, tags: Tags::default(), skip_history: false })
     }
 
     fn presence_channel(&self, channel: &str) -> Result<ChannelName, Refusal> {

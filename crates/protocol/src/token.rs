@@ -113,12 +113,14 @@ pub struct ConnectionClaims {
     pub expires_at: Option<Timestamp>,
     /// What others may see of the connection.
     pub info: Option<Json>,
+    /// What only hooks get to know.
+    pub meta: Option<Json>,
     /// Whether it asks for server-side subscriptions.
     pub has_server_subscriptions: bool,
 }
 
 /// The claims of a valid subscription token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubscriptionClaims {
     /// The user who may subscribe.
     pub user: String,
@@ -224,6 +226,7 @@ impl TokenVerifier {
             device: claims.device.as_ref().map(device).transpose()?,
             info: json(claims.info, claims.b64info)?,
             user,
+            meta: json(claims.meta, None)?,
             has_server_subscriptions: claims.channels.is_some_and(|channels| !channels.is_empty())
                 || claims.subs.is_some_and(|subs| !subs.is_empty()),
         })
@@ -248,11 +251,7 @@ impl TokenVerifier {
                 .filter(|channel| !channel.is_empty())
                 .ok_or(TokenError::Invalid("claim channel is missing"))?,
             client: claims.client.filter(|client| !client.is_empty()),
-            force_recovery: overrides.force_recovery.map(Flag::value),
-            force_positioning: overrides.force_positioning.map(Flag::value),
-            presence: overrides.presence.map(Flag::value),
-            join_leave: overrides.join_leave.map(Flag::value),
-            force_push_join_leave: overrides.force_push_join_leave.map(Flag::value),
+            ..overrides.claims()
         })
     }
 }
@@ -383,6 +382,7 @@ struct WireClaims {
     device: Option<Json>,
     info: Option<Json>,
     b64info: Option<String>,
+    meta: Option<Json>,
     channel: Option<String>,
     channels: Option<Vec<IgnoredAny>>,
     subs: Option<BTreeMap<String, IgnoredAny>>,
@@ -410,8 +410,9 @@ impl WireClaims {
     }
 }
 
+/// The rules of a channel that do not hold for one subscription.
 #[derive(Default, Deserialize)]
-struct Overrides {
+pub(crate) struct Overrides {
     presence: Option<Flag>,
     join_leave: Option<Flag>,
     force_push_join_leave: Option<Flag>,
@@ -419,7 +420,21 @@ struct Overrides {
     force_recovery: Option<Flag>,
 }
 
-#[derive(Deserialize)]
+impl Overrides {
+    /// Claims that say only this.
+    pub(crate) fn claims(&self) -> SubscriptionClaims {
+        SubscriptionClaims {
+            force_recovery: self.force_recovery.map(Flag::value),
+            force_positioning: self.force_positioning.map(Flag::value),
+            presence: self.presence.map(Flag::value),
+            join_leave: self.join_leave.map(Flag::value),
+            force_push_join_leave: self.force_push_join_leave.map(Flag::value),
+            ..SubscriptionClaims::default()
+        }
+    }
+}
+
+#[derive(Clone, Copy, Deserialize)]
 struct Flag {
     #[serde(default)]
     value: bool,

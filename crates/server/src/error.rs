@@ -6,11 +6,11 @@ use tidings_types::Provider;
 
 use crate::data_folder::DataFolderError;
 use crate::keys::KeyError;
+use crate::outgoing::OutgoingError;
 use crate::providers::{CredentialError, ProviderError};
 use crate::seed::SeedError;
 use crate::text::TextError;
 use crate::tokens::TokensError;
-use crate::webhook::WebhookError;
 
 /// The server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,15 @@ pub enum ServeError {
     Tokens(#[from] TokensError),
     /// The webhook cannot be set up.
     #[error("cannot start the webhook")]
-    Webhook(#[from] WebhookError),
+    Webhook(#[source] OutgoingError),
+    /// A hook cannot be set up.
+    #[error("cannot start the hook {name}")]
+    Hook {
+        /// The hook.
+        name: String,
+        /// Why.
+        source: OutgoingError,
+    },
     /// The address is in use, or not an address of this machine.
     #[error(
         "cannot listen on {addr}; is another server running? Set http.listen, http.internal_listen or http.tls.listen to another address"

@@ -1,17 +1,18 @@
 //! Connects store, hub and edge, which do not see each other. It publishes what became durable, restores durable
 //! channels at the start, and proves devices from their stored records.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, ProveFuture, PublishFuture};
 use tidings_hub::Hub;
-use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, Namespaces, Publication};
+use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, Namespaces, Publication, Tags};
 use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{chain, unix_now};
-use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
@@ -148,7 +149,7 @@ impl Journal {
 }
 
 impl DurablePublisher for Journal {
-    fn publish(&self, channel: ChannelName, data: Json, info: ClientInfo) -> PublishFuture {
+    fn publish(&self, channel: ChannelName, publication: Publication) -> PublishFuture {
         let Some(options) = self.namespaces.options(&channel).copied() else {
             return Box::pin(std::future::ready(Err(ErrorCode::UnknownChannel)));
         };
@@ -156,14 +157,19 @@ impl DurablePublisher for Journal {
         Box::pin(async move {
             let durable =
                 DurableChannel { name: channel, history_size: options.history_size, history_ttl: options.history_ttl };
-            let (info, now): (_, Timestamp) = (Json::of(&info), unix_now());
-            match store.append_publication(durable, data, Default::default(), Some(info), now).await {
+            let Publication { data, info, tags, .. } = publication;
+            let (tags, info) = (owned(&tags), info.map(|info| Json::of(&*info)));
+            match store.append_publication(durable, data, tags, info, unix_now()).await {
                 Ok(_) => Ok(()),
                 Err(WriteError::Overloaded { .. }) => Err(ErrorCode::TooManyRequests),
                 Err(WriteError::Unavailable) => Err(ErrorCode::Internal),
             }
         })
     }
+}
+
+fn owned(tags: &Tags) -> BTreeMap<String, String> {
+    tags.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// Proofs that read the disk at a time. Further proofs wait, at most as long as the edge allows.
@@ -231,7 +237,7 @@ async fn note_seen(store: &Store, device: &DeviceId) {
 mod tests {
     use tidings_protocol::DeviceCredential;
     use tidings_store::{NewDevice, PutTerms};
-    use tidings_types::{AppId, Locale, Platform};
+    use tidings_types::{AppId, Locale, Platform, Timestamp};
 
     use super::*;
 

@@ -14,6 +14,7 @@ pub mod command_error;
 mod connections;
 pub mod data_folder;
 mod error;
+mod hooks;
 mod journal;
 mod keys;
 mod listener;
@@ -21,6 +22,7 @@ pub mod log;
 mod metrics;
 #[cfg(test)]
 mod outcomes;
+mod outgoing;
 pub mod output;
 mod providers;
 mod report;
@@ -54,6 +56,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{error, info, warn};
 
 use self::data_folder::Exposed;
+use self::hooks::Hooks;
 use self::journal::{Devices, Journal, Sink};
 use self::listener::Admission;
 use self::metrics::influx::Influxing;
@@ -67,11 +70,11 @@ use tidings_config::{Config, PushSection};
 pub use self::error::ServeError;
 pub use self::keys::KeyError;
 pub use self::listener::{FILE_RESERVE, listen, raise_file_limit};
+pub use self::outgoing::OutgoingError;
 pub use self::providers::{CredentialError, ProviderError};
 pub use self::seed::SeedError;
 pub use self::text::{TextError, topics};
 pub use self::tokens::TokensError;
-pub use self::webhook::WebhookError;
 
 /// Names of a list that are logged at the start.
 const NAMED_COUNT_MAX: usize = 20;
@@ -215,15 +218,19 @@ impl Server {
             let started = providers.add(&config, section, sender.sink(), &registry);
             started.map_err(|source| ServeError::Provider { provider, name, source: Box::new(source) })?;
         }
-        let webhook = Webhook::start(&config.webhook, config.sender.report_count_max, sender.clone(), &registry)?;
+        let reports = config.sender.report_count_max;
+        let webhook =
+            Webhook::start(&config.webhook, reports, sender.clone(), &registry).map_err(ServeError::Webhook)?;
 
         let publisher = Arc::new(Journal::new(store.clone(), namespaces.clone()));
         let tokens = Tokens::start(&config.client, &registry).await?;
         let verifier = tokens.as_ref().map(Tokens::verifier);
         let session = Arc::new(session_config(&config, verifier.clone()));
         let devices = Arc::new(Devices::new(store.clone()));
+        let hooks = Arc::new(Hooks::start(&config, &registry)?);
         let node_uid = uuid::Uuid::new_v4().to_string();
-        let edge = Edge::start(edge_config(&config, &node_uid), session, hub.clone(), publisher, devices, &registry);
+        let edge_config = edge_config(&config, &node_uid);
+        let edge = Edge::start(edge_config, session, hub.clone(), publisher, devices, hooks, &registry);
         let edge = Arc::new(edge.map_err(ServeError::Thread)?);
         sink.revoke_at(&edge);
 
@@ -496,6 +503,7 @@ fn session_config(config: &Config, token_verifier: Option<TokenVerifier>) -> Ses
         token_verifier,
         allow_anonymous: client.allow_anonymous,
         insecure: client.insecure,
+        hooks: config.session_hooks(),
         channel_count_max: client.channel_count_max,
         ping_interval: client.ping_interval,
         version: format!("tidings {}", env!("CARGO_PKG_VERSION")),

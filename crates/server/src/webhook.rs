@@ -30,8 +30,8 @@ mod schedule;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_config::{self as config, WebhookKey, WebhookKeys, read_file};
-use tidings_http1::{Client, ClientConfig, Limits, Request, Roots, SendError};
+use tidings_config::{self as config, WebhookKey, WebhookKeys};
+use tidings_http1::{Client, ClientConfig, Limits, Request, SendError};
 use tidings_sender::Sender;
 use tidings_telemetry::{Registry, chain, unix_now};
 use tidings_types::{JournalPosition, Timestamp};
@@ -44,6 +44,7 @@ use self::answer::Answer;
 use self::metrics::Metrics;
 use self::report::Report;
 use self::schedule::{Fate, Schedule, Terms};
+use super::outgoing::{self, OutgoingError, Said};
 
 /// Only the status of an answer counts. The body is read up to this size, so that the connection can be reused.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -51,24 +52,6 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// While reports find no connection, a new one is requested at most this often.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
-/// Given-up reports, and a receiver that begins to fail, are logged at most this often.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// The webhook cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum WebhookError {
-    /// The file with the certificates to trust has gone since it was checked.
-    #[error("cannot read {path}")]
-    File {
-        /// Which.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The client refuses its settings, or the certificates.
-    #[error("cannot make connections")]
-    Client(#[from] tidings_http1::StartError),
-}
 
 /// The running webhook. A drop aborts it; call [`Webhook::stop`] first.
 pub(super) struct Webhook {
@@ -95,7 +78,7 @@ impl Webhook {
         report_count_max: usize,
         sender: Arc<Sender>,
         registry: &Registry,
-    ) -> Result<Option<Self>, WebhookError> {
+    ) -> Result<Option<Self>, OutgoingError> {
         let Some((url, keys)) = config.url.clone().zip(keys(config)) else { return Ok(None) };
         let client = Client::start(&url.origin, client_config(config)?)?;
         let (orders, orders_rx) = watch::channel(Order { keys: Arc::new(keys), stop: None });
@@ -163,14 +146,8 @@ fn keys(config: &config::Webhook) -> Option<WebhookKeys> {
     Some(WebhookKeys { current, previous: config.previous_secret.as_ref().map(key) })
 }
 
-fn client_config(config: &config::Webhook) -> Result<ClientConfig, WebhookError> {
-    let roots = match &config.ca_file {
-        None => Roots::Native,
-        Some(file) => {
-            let path = || file.display().to_string();
-            Roots::Pem(read_file(file).map_err(|source| WebhookError::File { path: path(), source })?)
-        }
-    };
+fn client_config(config: &config::Webhook) -> Result<ClientConfig, OutgoingError> {
+    let roots = outgoing::roots(config.ca_file.as_deref())?;
     let limits = Limits { head_bytes_max: HEAD_BYTES_MAX, body_bytes_max: ANSWER_BYTES_MAX };
     // One spare connection, for the time while another is replaced.
     let mut client = ClientConfig { limits, roots, ..ClientConfig::new("webhook", config.in_flight_max + 1) };
@@ -207,13 +184,6 @@ struct Attempt {
     took: Duration,
     /// A status, or why there is none.
     result: Result<(u16, Answer), SendError>,
-}
-
-/// Limits the rate of a log line, and counts those held back.
-#[derive(Default)]
-struct Said {
-    at: Option<Instant>,
-    held_back: u64,
 }
 
 impl Worker {
@@ -359,18 +329,6 @@ impl Worker {
         }
         self.attempts.shutdown().await;
         self.client.drain(deadline.saturating_duration_since(Instant::now())).await;
-    }
-}
-
-impl Said {
-    /// `Some` if the line is due, with the number of lines held back since the last one.
-    fn next(&mut self, now: Instant) -> Option<u64> {
-        if self.at.is_some_and(|at| now < at + LOG_INTERVAL) {
-            self.held_back += 1;
-            return None;
-        }
-        self.at = Some(now);
-        Some(std::mem::take(&mut self.held_back))
     }
 }
 

@@ -14,12 +14,10 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tidings_edge::{
-    DeviceDirectory, DurablePublisher, Edge, EdgeConfig, LentSocket, ProveFuture, PublishFuture, Socket,
+    DeviceDirectory, DurablePublisher, Edge, EdgeConfig, LentSocket, NoHooks, ProveFuture, PublishFuture, Socket,
 };
 use tidings_hub::{Hub, HubConfig, NewPublication};
-use tidings_protocol::{
-    ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags,
-};
+use tidings_protocol::{DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags};
 use tidings_server::command_error::{CommandError, failed_by};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
@@ -38,7 +36,7 @@ use crate::process::Usage;
 struct NoJournal;
 
 impl DurablePublisher for NoJournal {
-    fn publish(&self, _: ChannelName, _: Json, _: ClientInfo) -> PublishFuture {
+    fn publish(&self, _: ChannelName, _: Publication) -> PublishFuture {
         Box::pin(std::future::ready(Err(ErrorCode::NotAvailable)))
     }
 }
@@ -57,7 +55,15 @@ pub(in super::super) async fn serve() -> Result<(), CommandError> {
     let hub = Arc::new(Hub::new(hub_config(), 1)); // One loop: one core.
     let edge = {
         let (journal, devices) = (Arc::new(NoJournal), Arc::new(NoDevices));
-        Edge::start(edge_config(), Arc::new(session()), hub.clone(), journal, devices, &Registry::new())?
+        Edge::start(
+            edge_config(),
+            Arc::new(session()),
+            hub.clone(),
+            journal,
+            devices,
+            Arc::new(NoHooks),
+            &Registry::new(),
+        )?
     };
     let edge = Arc::new(edge);
     let listener = tidings_server::listen((Ipv4Addr::LOCALHOST, 0).into())?;
@@ -163,6 +169,7 @@ fn session() -> SessionConfig {
         token_verifier: None,
         allow_anonymous: true,
         insecure: true,
+        hooks: Default::default(),
         channel_count_max: 128,
         ping_interval: Duration::from_secs(25),
         version: "bench".to_owned(),

@@ -20,6 +20,7 @@ macro_rules! in_both {
 mod client;
 mod counts;
 mod formats;
+mod hooks;
 mod limits;
 mod panics;
 mod receipts;

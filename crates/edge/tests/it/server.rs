@@ -22,7 +22,8 @@ use tidings_edge::{
 use tidings_hub::{EventReceipts, Hub, HubConfig, NewPublication};
 use tidings_protocol::token::{TokenSecret, TokenVerifier};
 use tidings_protocol::{
-    ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, RecoveryMode, SessionConfig, Tags,
+    DeviceClaim, ErrorCode, HookId, NamespaceOptions, Namespaces, Publication, RecoveryMode, SessionConfig,
+    SessionHooks, Tags,
 };
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
@@ -36,6 +37,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
+use crate::hooks::Backend;
 use crate::tls;
 
 /// The node, and the one origin whose pages may connect.
@@ -96,6 +98,7 @@ pub(crate) struct Server {
     pub(crate) gate: Arc<AtomicU8>,
     /// For look-ups of `phone-9`.
     pub(crate) permits: Arc<Semaphore>,
+    pub(crate) backend: Arc<Backend>,
     edge: Arc<Edge>,
     registry: Registry,
     tasks: JoinSet<()>,
@@ -112,7 +115,8 @@ struct Journal {
 }
 
 impl DurablePublisher for Journal {
-    fn publish(&self, channel: ChannelName, data: Json, info: ClientInfo) -> PublishFuture {
+    fn publish(&self, channel: ChannelName, publication: Publication) -> PublishFuture {
+        let data = &publication.data;
         if data.as_str().contains("hold") {
             let _ = self.gate.compare_exchange(gate::SHUT, gate::WAITED_AT, Ordering::Relaxed, Ordering::Relaxed);
             while self.gate.load(Ordering::Relaxed) == gate::WAITED_AT {
@@ -124,8 +128,7 @@ impl DurablePublisher for Journal {
             return Box::pin(async { Err(ErrorCode::TooManyRequests) });
         }
         let offset = Offset(self.top.fetch_add(1, Ordering::Relaxed) + 1);
-        let publication =
-            Publication { offset, data, info: Some(Arc::new(info)), tags: Tags::default(), receipt: None };
+        let publication = Publication { offset, ..publication };
         self.hub.publish_durable(&channel, offset, publication, unix_now()).unwrap();
         Box::pin(async {
             tokio::task::yield_now().await;
@@ -200,6 +203,8 @@ fn namespaces() -> Namespaces {
         presence: true,
         ..NamespaceOptions::closed()
     };
+    let hook = Some(HookId(0));
+    let asked = NamespaceOptions { subscribe_hook: hook, publish_hook: hook, sub_refresh_hook: hook, ..kept(10) };
     let named = BTreeMap::from([
         ("kept".to_owned(), kept(1000)),
         ("small".to_owned(), kept(1)),
@@ -214,6 +219,8 @@ fn namespaces() -> Namespaces {
             "told".to_owned(),
             NamespaceOptions { join_leave: true, force_push_join_leave: true, ..NamespaceOptions::closed() },
         ),
+        ("asked".to_owned(), asked),
+        ("asked-durable".to_owned(), NamespaceOptions { durable: true, ..asked }),
     ]);
     Namespaces::new(NamespaceOptions::closed(), named)
 }
@@ -234,6 +241,12 @@ impl Server {
             token_verifier: Some(TokenVerifier::new(&token_secret(), None)),
             allow_anonymous: true,
             insecure: true,
+            hooks: SessionHooks {
+                rpc: Some(HookId(0)),
+                refresh: Some(HookId(0)),
+                headers: vec!["cookie".into()],
+                ..SessionHooks::default()
+            },
             channel_count_max: 128,
             ping_interval: options.ping_interval,
             version: "test".to_owned(),
@@ -259,7 +272,10 @@ impl Server {
         let journal = Arc::new(Journal { hub: hub.clone(), gate: gate.clone(), top: AtomicU64::new(0) });
         let permits = Arc::new(Semaphore::new(0));
         let phones = Arc::new(Phones { permits: permits.clone() });
-        let edge = Arc::new(Edge::start(config, Arc::new(session), hub.clone(), journal, phones, &registry).unwrap());
+        let backend = Arc::new(Backend::default());
+        let hooks = backend.clone();
+        let edge = Edge::start(config, Arc::new(session), hub.clone(), journal, phones, hooks, &registry).unwrap();
+        let edge = Arc::new(edge);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut addr = listener.local_addr().unwrap();
         let router = Router::new()
@@ -275,7 +291,7 @@ impl Server {
         } else {
             tasks.spawn(serve(listener, router, None));
         }
-        Self { addr, format, hub, gate, permits, edge, registry, tasks }
+        Self { addr, format, hub, gate, permits, backend, edge, registry, tasks }
     }
 
     pub(crate) fn edge(&self) -> &Edge {

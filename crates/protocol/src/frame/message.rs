@@ -1,8 +1,9 @@
 //! One command as a Protobuf message, with the field numbers of Centrifugo's schema.
 //!
 //! Unknown fields are skipped. A field that comes twice counts as Protobuf says: the last value, and of messages all
-//! their fields together. Of the messages in a request only the position of a history request is read here; a tags filter
-//! is copied and read later, within its own bounds (`filter`). So three levels are read, however deep a message is.
+//! their fields together. Of the messages in a request only the position of a history request and the headers of a connect
+//! request are read here; a tags filter is copied and read later, within its own bounds (`filter`). So three levels are
+//! read, however deep a message is.
 //!
 //! Payloads are bytes in Protobuf, and JSON in this server. Bytes that are not JSON, or JSON that is nested too deeply,
 //! count as absent: a publication and an RPC without data are refused with error 107, and connect data is ignored.
@@ -53,10 +54,25 @@ fn connect(request: &mut ConnectRequest, message: &[u8]) -> Result<(), ProtobufE
         match value.number {
             1 => request.token = Token::from(value.text()?),
             2 => request.data = json(value.bytes()?),
+            6 => request.headers.extend([entry(value.bytes()?)?]),
             _ => {}
         }
     }
     Ok(())
+}
+
+/// An entry of a map from text to text.
+fn entry(message: &[u8]) -> Result<(String, String), ProtobufError> {
+    let (mut key, mut text) = (String::new(), String::new());
+    for value in Values::of(message) {
+        let value = value?;
+        match value.number {
+            1 => key = value.text()?.to_owned(),
+            2 => text = value.text()?.to_owned(),
+            _ => {}
+        }
+    }
+    Ok((key, text))
 }
 
 fn subscribe(request: &mut SubscribeRequest, message: &[u8]) -> Result<(), ProtobufError> {
@@ -68,6 +84,7 @@ fn subscribe(request: &mut SubscribeRequest, message: &[u8]) -> Result<(), Proto
             3 => request.recover = value.flag()?,
             6 => request.epoch = value.text()?.to_owned(),
             7 => request.offset = value.varint()?,
+            8 => request.data = json(value.bytes()?),
             9 => request.positioned = value.flag()?,
             10 => request.recoverable = value.flag()?,
             11 => request.join_leave = value.flag()?,

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
 
-use crate::{ClientInfo, ClientPosition, Disconnect, Introduction, NamespaceOptions, Publication, TagsFilter};
+use super::Asked;
+use crate::{
+    ClientInfo, ClientPosition, Disconnect, HookCall, Introduction, NamespaceOptions, Publication, Tags, TagsFilter,
+};
 
 /// What the driver has to do for one command.
 #[must_use = "the client gets no answer if the effect is dropped"]
@@ -48,6 +51,10 @@ pub enum Effect {
         data: Json,
         /// The client that publishes.
         info: Arc<ClientInfo>,
+        /// Labels; only a hook gives them.
+        tags: Tags,
+        /// Whether the publication is not kept; never in a durable channel.
+        skip_history: bool,
     },
     /// Read history, then [`Session::on_history`](super::Session::on_history). If `since` has an epoch that is neither
     /// empty nor the channel's, answer [`ErrorCode::UnrecoverablePosition`](crate::ErrorCode::UnrecoverablePosition).
@@ -84,6 +91,13 @@ pub enum Effect {
         /// For how long from now, unless the client says so again; `None`: hidden.
         visible: Option<Duration>,
     },
+    /// Ask a hook, then [`Session::on_hook`](super::Session::on_hook).
+    Hook {
+        /// The question.
+        call: Box<HookCall>,
+        /// For the answer.
+        asked: Box<Asked>,
+    },
     /// The oldest unanswered ping is answered.
     Pong,
     /// Close the connection; nothing more is answered.
@@ -93,7 +107,9 @@ pub enum Effect {
         /// What happened, for the log; contains nothing that the client sent.
         cause: &'static str,
     },
-    /// The session was closed before.
+    /// A hook lets a connection or a subscription expire.
+    Expired(Expired),
+    /// Nothing has to be done: the session was closed before, or a hook has extended its time.
     Nothing,
 }
 
@@ -111,8 +127,11 @@ impl fmt::Debug for Effect {
             Self::Presence { channel, .. } => write!(f, "Presence({channel})"),
             Self::PresenceStats { channel, .. } => write!(f, "PresenceStats({channel})"),
             Self::Visible { visible, .. } => write!(f, "Visible({visible:?})"),
+            Self::Hook { call, .. } => write!(f, "Hook({call:?})"),
             Self::Pong => f.write_str("Pong"),
             Self::Disconnect { disconnect, cause } => write!(f, "Disconnect({}: {cause})", disconnect.code),
+            Self::Expired(Expired::Connection(_)) => f.write_str("Expired"),
+            Self::Expired(Expired::Subscription { channel, .. }) => write!(f, "Expired({channel})"),
             Self::Nothing => f.write_str("Nothing"),
         }
     }

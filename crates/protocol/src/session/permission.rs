@@ -55,7 +55,7 @@ impl Allowed {
 
 /// `dialog#42,43` is for the users 42 and 43. Centrifugo has an option that makes `#` an ordinary character; we have
 /// none, so that such a channel is always private.
-fn is_among_users_of(channel: &str, user: &str) -> bool {
+pub(super) fn is_among_users_of(channel: &str, user: &str) -> bool {
     match channel.rsplit_once('#') {
         None => true,
         Some((_, users)) => !user.is_empty() && users.split(',').any(|listed| listed == user),

@@ -83,6 +83,11 @@ impl Session {
         }
         let expired = self.subscriptions.iter().find(|subscription| is_over(subscription.expires_at()))?;
         let channel = expired.channel.clone();
+        self.expire(channel)
+    }
+
+    /// Ends a subscription whose time is over.
+    pub(super) fn expire(&mut self, channel: ChannelName) -> Option<Expired> {
         let push = self.end_subscription(&channel, &Unsubscribe::EXPIRED)?;
         Some(Expired::Subscription { channel, push })
     }
@@ -98,9 +103,25 @@ impl Session {
         now: Timestamp,
     ) -> Result<Effect, Refusal> {
         let (channel, options) = self.subscribable(&request)?;
+        if let Some(hook) = options.subscribe_hook.filter(|_| self.is_for_hook(&request)) {
+            return self.ask_subscribe(hook, ticket, request, channel);
+        }
         let claims = self.authorize(&request, &channel, &options, now)?;
+        self.begin(ticket, request, (channel, options), claims, now)
+    }
+
+    /// Begins a subscription that is allowed, by `claims` or by the channel's rules.
+    pub(super) fn begin(
+        &mut self,
+        ticket: Ticket,
+        request: SubscribeRequest,
+        (channel, options): (ChannelName, NamespaceOptions),
+        claims: Option<SubscriptionClaims>,
+        now: Timestamp,
+    ) -> Result<Effect, Refusal> {
         let filter = read_filter(&request, &options)?;
-        if claims.as_ref().and_then(|claims| claims.expires_at).is_some_and(|at| at <= now) {
+        let expires_at = claims.as_ref().and_then(|claims| claims.expires_at);
+        if expires_at.is_some_and(|at| at <= now) {
             return Err(ErrorCode::Expired.into());
         }
         self.subscriptions.push(Subscription {
@@ -133,7 +154,7 @@ impl Session {
                 recoverable,
                 is_cached,
                 positioned,
-                expires_at: claims.as_ref().and_then(|claims| claims.expires_at),
+                expires_at: expires_at.filter(|_| options.sub_refresh_hook.is_none()),
                 data: claims.and_then(|claims| claims.data),
             },
             channel,
@@ -141,7 +162,7 @@ impl Session {
     }
 
     /// The checks before authorization, in the protocol's order (section 4).
-    fn subscribable(&self, request: &SubscribeRequest) -> Result<(ChannelName, NamespaceOptions), Refusal> {
+    pub(super) fn subscribable(&self, request: &SubscribeRequest) -> Result<(ChannelName, NamespaceOptions), Refusal> {
         if request.channel.is_empty() {
             return Err(bad_request("subscribe without a channel"));
         }
@@ -253,6 +274,9 @@ impl Session {
             return Err(bad_request("sub_refresh without a channel"));
         }
         let index = self.position_of(channel).ok_or(ErrorCode::PermissionDenied)?;
+        if self.config.namespaces.options_of(channel).is_some_and(|options| options.sub_refresh_hook.is_some()) {
+            return Err(bad_request("sub_refresh of a subscription that a hook refreshes"));
+        }
         if token.is_empty() {
             return Err(ErrorCode::BadRequest.into());
         }

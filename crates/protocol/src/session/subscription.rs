@@ -34,6 +34,20 @@ impl Subscription {
         self.grant.as_ref()?.info.as_ref()
     }
 
+    /// Lasts until `expires_at` from now on.
+    pub(super) fn extend(&mut self, expires_at: Option<Timestamp>) {
+        if let Some(grant) = &mut self.grant {
+            grant.expires_at = expires_at;
+        }
+    }
+
+    /// Others see this of it from now on.
+    pub(super) fn set_info(&mut self, info: Json) {
+        if let Some(grant) = &mut self.grant {
+            grant.info = Some(info);
+        }
+    }
+
     pub(super) fn expires_at(&self) -> Option<Timestamp> {
         self.grant.as_ref()?.expires_at
     }

@@ -7,10 +7,13 @@ use tidings_types::{Epoch, Format, StreamPosition};
 
 use super::*;
 use crate::token::{RemoteKeys, TokenChecks, TokenKey, TokenSecret, sign_connection_token, sign_subscription_token};
-use crate::{Publication, RecoveryMode, Tags, Unsubscribe, parse_frame};
+use crate::{HookId, Publication, RecoveryMode, Unsubscribe, parse_frame};
 
 mod device;
+mod hook;
 mod model;
+
+use hook::asked;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 const CLIENT: &str = "00000000-0000-4000-8000-000000000007";
@@ -46,8 +49,12 @@ fn config() -> SessionConfig {
     let closed = NamespaceOptions::closed();
     let history = NamespaceOptions { history_size: 10, history_ttl: Duration::from_secs(60), ..closed };
     let open = NamespaceOptions { allow_subscribe_for_client: true, allow_subscribe_for_anonymous: true, ..history };
+    let [subscribe_hook, publish_hook, sub_refresh_hook] = [3, 4, 6].map(|id| Some(HookId(id)));
+    let decided = NamespaceOptions { subscribe_hook, publish_hook, sub_refresh_hook, ..history };
     let named = [
         ("closed", closed),
+        ("decided", decided),
+        ("decided-durable", NamespaceOptions { durable: true, sub_refresh_hook: None, ..decided }),
         ("open", open),
         ("users", NamespaceOptions { allow_subscribe_for_anonymous: false, ..open }),
         ("forced", NamespaceOptions { force_recovery: true, ..open }),
@@ -97,6 +104,7 @@ fn config() -> SessionConfig {
         token_verifier: Some(TokenVerifier::new(&secret(), None)),
         allow_anonymous: true,
         insecure: false,
+        hooks: Default::default(),
         channel_count_max: 3,
         ping_interval: Duration::from_secs(25),
         version: "1".to_owned(),
@@ -126,7 +134,13 @@ fn top(offset: u64) -> StreamPosition {
 /// `cut <code>`.
 fn run_at(session: &mut Session, command: &str, now: Timestamp) -> String {
     let command = parse_frame(Format::Json, command.as_bytes()).next().unwrap().unwrap();
-    let answer = match session.handle(command, now) {
+    let effect = session.handle(command, now);
+    perform(session, effect, now)
+}
+
+/// Lets an effect succeed; what goes to the client, what a hook is asked, or `cut <code>`.
+fn perform(session: &mut Session, effect: Effect, now: Timestamp) -> String {
+    let answer = match effect {
         Effect::Reply(reply) | Effect::Connected { reply, .. } | Effect::Refused(reply) => Some(reply),
         Effect::Subscribe(effect) => {
             let effect = *effect;
@@ -144,6 +158,9 @@ fn run_at(session: &mut Session, command: &str, now: Timestamp) -> String {
             let device = session.device().cloned();
             session.on_visible(ticket, device.as_ref(), visible)
         }
+        Effect::Hook { call, .. } => return format!("hook {}", asked(&call)),
+        Effect::Expired(Expired::Connection(disconnect)) => return format!("cut {}", disconnect.code),
+        Effect::Expired(Expired::Subscription { push, .. }) => Some(push),
         Effect::Pong => return "pong".to_owned(),
         Effect::Disconnect { disconnect, .. } => return format!("cut {}", disconnect.code),
         Effect::Nothing => return "nothing".to_owned(),

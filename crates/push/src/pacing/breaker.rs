@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A failure is a connection that was not made or became silent. An answer with an error is not a failure, because the
-//! address answers. The pause is half to the whole of a time that doubles from 1 s to 60 s with each failed probe. A
+//! address answers. The pause is half to the whole of a time that doubles from 1 s to 60 s (or to a given cap) with each failed probe. A
 //! probe without a result is given up after `PROBE_TIMEOUT`. When the breakers of all addresses are open, the caller
 //! takes the address whose [`Breaker::due_at`] is first.
 //!
@@ -32,9 +32,16 @@ const PAUSE_BASE: Duration = Duration::from_secs(1);
 const PAUSE_CAP: Duration = Duration::from_secs(60);
 
 /// What is known of one address.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Breaker {
     state: State,
+    pause_cap: Duration,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self::capped(PAUSE_CAP)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -57,6 +64,11 @@ impl Breaker {
     /// Nothing is known against it.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, with pauses of at most `pause_cap`.
+    pub fn capped(pause_cap: Duration) -> Self {
+        Self { state: State::default(), pause_cap }
     }
 
     /// Whether to connect there now. While it is half open, only the first who asks does.
@@ -85,8 +97,8 @@ impl Breaker {
             State::Closed { .. } => 1,
             State::HalfOpen { opened, .. } => opened.saturating_add(1),
         };
-        let window = backoff(PAUSE_BASE, PAUSE_CAP, opened, u64::MAX);
-        let pause = window / 2 + backoff(PAUSE_BASE, PAUSE_CAP, opened, random) / 2;
+        let window = backoff(PAUSE_BASE, self.pause_cap, opened, u64::MAX);
+        let pause = window / 2 + backoff(PAUSE_BASE, self.pause_cap, opened, random) / 2;
         self.state = State::Open { until: now.saturating_add(pause), opened };
     }
 
@@ -94,7 +106,7 @@ impl Breaker {
     pub fn due_at(&self, now: Timestamp) -> Option<Timestamp> {
         let longest = match self.state {
             State::Closed { .. } => return None,
-            State::Open { .. } => PAUSE_CAP,
+            State::Open { .. } => self.pause_cap,
             State::HalfOpen { .. } => PROBE_TIMEOUT,
         };
         self.retry_at().map(|at| if at.saturating_since(now) > longest { now } else { at.max(now) })

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::device::{device_token, introduced};
 use super::*;
-use crate::VISIBLE_TTL_MAX;
+use crate::{HookAnswer, VISIBLE_TTL_MAX};
 
 #[derive(Debug, Clone)]
 enum Operation {
@@ -20,7 +20,7 @@ enum Operation {
     Later(u16),
 }
 
-const CHANNELS: [&str; 7] = ["a", "open:b", "members:c", "$d", "closed:e", "nowhere:f", ""];
+const CHANNELS: [&str; 8] = ["a", "open:b", "members:c", "$d", "closed:e", "nowhere:f", "decided:g", ""];
 
 fn operation() -> impl Strategy<Value = Operation> {
     let token = prop_oneof![
@@ -75,6 +75,7 @@ enum Outstanding {
     PresenceStats(Ticket),
     Unsubscribe(Ticket),
     Visible(Ticket, Option<Duration>),
+    Hook(u32, Asked),
 }
 
 /// The driver's side: open tickets, channels, and pings.
@@ -135,18 +136,21 @@ impl Driver {
     }
 
     fn command(&mut self, text: &str) {
-        // A subscribe or unsubscribe is given back before the next command.
-        while let Some(index) = self
-            .outstanding
-            .iter()
-            .position(|effect| matches!(effect, Outstanding::Subscribe(_) | Outstanding::Unsubscribe(_)))
-        {
+        // A subscribe, an unsubscribe or an answer of a hook is given back before the next command.
+        while let Some(index) = self.outstanding.iter().position(|it| {
+            matches!(it, Outstanding::Subscribe(_) | Outstanding::Unsubscribe(_) | Outstanding::Hook(..))
+        }) {
             self.settle(index, true);
         }
         let command = parse_frame(Format::Json, text.as_bytes()).next().unwrap().unwrap();
         let id = command.id;
         self.commands += 1;
-        let outstanding = match self.session.handle(command, self.now) {
+        let effect = self.session.handle(command, self.now);
+        self.take(effect, id);
+    }
+
+    fn take(&mut self, effect: Effect, id: u32) {
+        let outstanding = match effect {
             Effect::Reply(reply) | Effect::Connected { reply, .. } | Effect::Refused(reply) => {
                 return self.write(&reply, Some(id));
             }
@@ -166,6 +170,7 @@ impl Driver {
                 assert!(visible.is_none_or(|ttl| !ttl.is_zero() && ttl <= VISIBLE_TTL_MAX));
                 Outstanding::Visible(ticket, visible)
             }
+            Effect::Hook { asked, .. } => Outstanding::Hook(id, *asked),
             Effect::Pong => {
                 self.pings -= 1; // Below zero it panics: no pong without a ping.
                 return;
@@ -175,6 +180,7 @@ impl Driver {
                 self.closed = true;
                 return;
             }
+            Effect::Expired(_) => panic!("no hook extends anything here"),
             Effect::Nothing => return assert!(self.closed, "only a closed session says nothing"),
         };
         assert!(!self.closed, "nothing is done after a disconnect");
@@ -183,8 +189,14 @@ impl Driver {
 
     fn settle(&mut self, index: usize, done: bool) {
         let outcome = done.then_some(()).ok_or(ErrorCode::Internal);
+        let outstanding = self.outstanding.swap_remove(index);
         let session = &mut self.session;
-        let (id, reply) = match self.outstanding.swap_remove(index) {
+        let (id, reply) = match outstanding {
+            Outstanding::Hook(id, asked) => {
+                let answer = if done { HookAnswer::Result(None) } else { HookAnswer::Failed(ErrorCode::Internal) };
+                let effect = session.on_hook(asked, answer, self.now);
+                return self.take(effect, id);
+            }
             Outstanding::Subscribe(ticket) => {
                 let subscribed = Subscribed { top: ticket.positioned.then(|| top(1)), recovered: None };
                 if !done {
