@@ -9,10 +9,7 @@ use std::fmt;
 
 use serde::Serialize;
 use tidings_hub::RECEIPT_USER_COUNT_MAX;
-<<<<<<< HEAD
 use tidings_protocol::{EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, HOOK_HEADER_BYTES_MAX};
-=======
->>>>>>> 097c8ed (hooks: let the back end decide on commands, and on what expires)
 use tidings_sender::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 use tidings_types::EventPriority;
 
