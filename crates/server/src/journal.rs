@@ -29,16 +29,16 @@ const LATER_RETRY: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct Sink {
     hub: OnceLock<Arc<Hub>>,
-    /// Channels given back before there was a hub. Bound: the number of durable channels.
-    given_back: Mutex<Vec<(ChannelName, Offset)>>,
+    /// Channels forgotten before there was a hub. Bound: the number of durable channels.
+    forgotten: Mutex<Vec<(ChannelName, Offset)>>,
     edge: OnceLock<Weak<Edge>>,
 }
 
 impl Sink {
     /// From now on, publications go to the hub. Called once, after the durable channels were restored.
     pub(super) fn follow(&self, hub: Arc<Hub>) {
-        let mut given_back = self.given_back.lock();
-        for (channel, floor) in std::mem::take(&mut *given_back) {
+        let mut forgotten = self.forgotten.lock();
+        for (channel, floor) in std::mem::take(&mut *forgotten) {
             hub.give_back(&channel, floor);
         }
         assert!(self.hub.set(hub).is_ok(), "the sink follows one hub");
@@ -67,11 +67,11 @@ impl CommitSink for Sink {
         }
     }
 
-    fn on_channel_given_back(&self, channel: &ChannelName, floor: Offset) {
-        let mut given_back = self.given_back.lock();
+    fn on_channel_forgotten(&self, channel: &ChannelName, floor: Offset) {
+        let mut forgotten = self.forgotten.lock();
         match self.hub.get() {
             Some(hub) => hub.give_back(channel, floor),
-            None => given_back.push((channel.clone(), floor)),
+            None => forgotten.push((channel.clone(), floor)),
         }
     }
 
@@ -287,7 +287,7 @@ mod tests {
             let (store, hub) = start(&sink);
             assert_eq!(hub.history(&name, Default::default()).unwrap().1.offset, last, "it comes back as it was");
             if is_followed_late {
-                until("the store gives it back", || !sink.given_back.lock().is_empty()).await;
+                until("the store forgets it", || !sink.forgotten.lock().is_empty()).await;
             }
             sink.follow(hub.clone());
             until("it begins behind what it was", || {

@@ -1,8 +1,8 @@
 //! Backup of a running or stopped store, restore, and verification.
 //!
-//! A backup is the rows of all tables between two commits, in one flat file ([`format`] has its bytes). The store
-//! continues meanwhile: only the current commit waits, while the files and write buffers of the rows are noted. Derived
-//! data (heap, checkpoint, changes since it) is left out and made anew when the store is opened.
+//! A backup has the rows of all tables between two commits, in one flat file (`format.rs` describes its bytes). The store
+//! works on meanwhile: only the current commit waits for a moment. Derived data (heap, checkpoint, changes since it) is left
+//! out and made anew when the store is opened.
 //!
 //! ```text
 //! running  Store::begin_backup ─► Backup::next_block … ─► file, response
@@ -10,15 +10,15 @@
 //! file     restore ─► data.new ─► synced, data        verify, verify_folder ─► Report
 //! ```
 //!
-//! A backup holds what the store holds: tokens, hashes of credentials, events. Anybody who can read it can push.
+//! A backup contains tokens, hashes of credentials and events, like the store. Anybody who can read it can push.
 //!
-//! A restored store has a new epoch, because channels continue from the backup and may give the same offsets to other
-//! publications. Clients that come back are told of the gap. Revisions of devices continue far above those of the
-//! backup, so that none is given twice.
+//! A restored store has a new epoch, because its channels continue from the backup and may use the same offsets for other
+//! publications. Clients that come back are told of the gap. Revisions of devices continue far above those of the backup,
+//! so that no revision is used twice.
 //!
-//! Bounds: a block of 1 MiB, or of one row, in memory; one backup of a store at a time. A backup ends early when its
-//! next block is not requested for [`IDLE_MAX`], or when the store is closed or opened again after an error, because
-//! during a backup compacted files stay on the disk, and the write buffers of its start in memory.
+//! Bounds: a block of 1 MiB, or of one row, in memory; one backup of a store at a time. During a backup, compacted files
+//! stay on the disk and the write buffers of its start stay in memory. So a backup ends early when its next block is not
+//! requested for [`IDLE_MAX`], or when the store is closed or opened again after an error.
 
 use crate::engine::STATE_KEY;
 use crate::meta::read_state;
@@ -57,23 +57,23 @@ use crate::rows;
 use crate::service::Store;
 use crate::shared::Shared;
 
-/// What the engine may keep of blocks it has read, where only a backup or a restore uses it: each is read once.
+/// The engine's cache during a backup of a folder or a restore. It is small, because each block is read once.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// Revisions that a store may have given to devices after its backup and before it was lost.
+/// More revisions than a store can have used between its backup and its loss.
 const REVISION_LEAP: u64 = 1 << 32;
 
 /// What a restored store does with pushes that were due at the time of its backup. Some of them may have been sent since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoredPushes {
-    /// If there are jobs, events without a job so far, or scheduled events, the store comes up with a pause of everything, since
-    /// this time: nothing is pushed until [`Store::resume`](crate::Store::resume) ends it.
+    /// If there are jobs, events without a job, or scheduled events, everything is paused since this time. Nothing is pushed
+    /// until [`Store::resume`](crate::Store::resume) ends the pause.
     Paused(Timestamp),
-    /// They go on as soon as the store is served.
+    /// They continue when the server starts.
     GoOn,
 }
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
     /// The backup.
@@ -82,35 +82,35 @@ pub struct Restored {
     pub is_paused: bool,
 }
 
-/// What a check found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What it is of; of a folder, what a backup of it would be.
+    /// The backup; for a folder, the backup that would be made of it.
     pub summary: BackupSummary,
-    /// What does not belong together.
+    /// The contradictions.
     pub findings: Findings,
 }
 
-/// A backup that is being made, block by block as they are asked for. Dropped, it ends.
+/// A backup in progress. It is made block by block on request. Dropping it ends it.
 pub struct Backup {
     source: Source,
     summary: BackupSummary,
 }
 
 enum Source {
-    /// Of a running store: its slot has it, under this number.
+    /// A running store. Its slot has the backup, under this number.
     Store(Arc<Shared>, u64),
-    /// Of a folder, which stays locked.
+    /// A folder, which stays locked.
     Folder(Box<Encoder>, #[expect(dead_code, reason = "held, not used")] FolderLock),
 }
 
 impl Store {
-    /// Begins a backup of all that is committed now. Blocks for a commit's time.
+    /// Begins a backup of all committed data. Blocks for the time of a commit.
     ///
     /// # Errors
-    /// [`BackupError::Busy`] while another is being made; when the store cannot be read.
+    /// [`BackupError::Busy`] during another backup; also when the store cannot be read.
     pub fn begin_backup(&self) -> Result<Backup, BackupError> {
-        let shared = self.shared_arc();
+        let shared = self.shared();
         let engine = shared.engine.read();
         let engine = engine.as_ref().ok_or(BackupError::GivenUp)?;
         let mut slot = shared.backup.lock();
@@ -125,7 +125,7 @@ impl Store {
         Ok(Backup { source: Source::Store(shared.clone(), number), summary })
     }
 
-    /// Writes a whole backup. Blocks; [`Store::begin_backup`] is for those who cannot.
+    /// Writes a whole backup. Blocks; use [`Store::begin_backup`] in async code.
     ///
     /// # Errors
     /// As [`Store::begin_backup`] and [`Backup::next_block`], and when `out` fails.
@@ -135,11 +135,11 @@ impl Store {
 }
 
 impl Backup {
-    /// Begins a backup of a store that no server has open; `folder` is the store's own. It stays locked until the
-    /// backup is dropped. Blocks.
+    /// Begins a backup of a store that no server has open; `folder` is the store's own. It stays locked until the backup is
+    /// dropped. Blocks.
     ///
     /// # Errors
-    /// When the folder holds no store, or one of a format that is not known, or is in use.
+    /// When the folder has no store or one of an unknown format, or is in use.
     pub fn of_folder(folder: &Path) -> Result<Self, BackupError> {
         let (engine, lock) = open_folder(folder)?;
         let encoder = Encoder::new(engine.cut(&KEPT))?;
@@ -147,17 +147,17 @@ impl Backup {
         Ok(Self { source: Source::Folder(Box::new(encoder), lock), summary })
     }
 
-    /// The next bytes of the backup, a mebibyte or the size of a row; `None` at its end. Blocks while rows are read.
+    /// The next bytes of the backup: one mebibyte, or more for a large row; `None` at its end. Blocks while rows are read.
     ///
     /// # Errors
-    /// [`BackupError::GivenUp`] when the store ended it, and when a row cannot be read. What was given out is then worth
-    /// nothing, which a reader finds by the missing end.
+    /// [`BackupError::GivenUp`] when the store ended the backup; also when a row cannot be read. The bytes up to then are
+    /// unusable, and a reader notices the missing end.
     pub fn next_block(&mut self) -> Result<Option<Vec<u8>>, BackupError> {
         match &mut self.source {
             Source::Store(shared, number) => {
                 let mut slot = shared.backup.lock();
                 let running = if slot.0 == *number { slot.1.take() } else { None };
-                let mut running = running.ok_or(BackupError::GivenUp)?; // Not put back on an error.
+                let mut running = running.ok_or(BackupError::GivenUp)?; // After an error it is not put back.
                 let block = running.encoder.next_block()?;
                 self.summary = running.encoder.summary();
                 running.asked_at = Instant::now();
@@ -172,12 +172,12 @@ impl Backup {
         }
     }
 
-    /// What it is of, and what is in the blocks that were asked for.
+    /// The summary of the blocks so far.
     pub fn summary(&self) -> &BackupSummary {
         &self.summary
     }
 
-    /// Writes all blocks, and tells after each how far it has come. Blocks.
+    /// Writes all blocks, and reports the progress after each. Blocks.
     ///
     /// # Errors
     /// As [`Backup::next_block`], and when `out` fails.
@@ -212,26 +212,26 @@ impl std::fmt::Debug for Backup {
     }
 }
 
-/// Looks at a backup's bytes as they pass: whether they are those that were written, all of them.
+/// Checks in a stream of bytes whether a backup is complete and undamaged.
 #[derive(Default)]
 pub struct Checker(Decoder);
 
 impl Checker {
-    /// Takes the next bytes.
+    /// Checks the next bytes.
     ///
     /// # Errors
-    /// When they are not those that were written.
+    /// When they are damaged.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), BackupError> {
         self.0.push(bytes);
         self.0.check()
     }
 
-    /// How far it has come.
+    /// The progress.
     pub fn progress(&self) -> Progress {
         self.0.progress()
     }
 
-    /// At their end: what they were.
+    /// To be called after the last bytes. Returns the summary.
     ///
     /// # Errors
     /// When the end of the backup is missing.
@@ -246,12 +246,12 @@ impl std::fmt::Debug for Checker {
     }
 }
 
-/// Makes a store in `folder` of a backup, as a whole or not at all: it is filled beside its place and moved there when
-/// everything was found right and is synced. What an interrupted one leaves, the next one or the next start clears away.
-/// `progress` is told after each block. Blocks.
+/// Makes a store in `folder` from a backup, as a whole or not at all. It is filled beside its place, and moved there after
+/// everything was checked and synced. The next restore or start removes the files of an interrupted restore. Calls `progress`
+/// after each block. Blocks.
 ///
 /// # Errors
-/// When the folder holds a store or is in use, and when the backup is not whole.
+/// When the folder has a store or is in use, and when the backup is incomplete or damaged.
 pub fn restore(
     input: impl Read,
     folder: &Path,
@@ -263,7 +263,7 @@ pub fn restore(
         return Err(BackupError::HasStore { path: folder.to_owned() });
     }
     let mut reader = Reader::new(input, progress);
-    let first = reader.next_rows()?; // Before anything is made: most of what is no backup shows here.
+    let first = reader.next_rows()?; // Most invalid files are noticed here, before anything is written.
     let mut is_paused = false;
     Engine::create(folder, CACHE_BYTES, |engine| {
         let mut meta = fill(engine, first, &mut reader)?;
@@ -275,13 +275,13 @@ pub fn restore(
     Ok(Restored { summary: reader.decoder.finish()?, is_paused })
 }
 
-/// Pauses everything if a push is due: whether it is.
+/// Pauses everything if a push is due. True if one is due.
 fn pause_due_pushes(engine: &Engine, rows: &mut Rows, now: Timestamp) -> Result<bool, EngineError> {
     let mut is_due = false;
     for table in [Table::Job, Table::Later] {
         engine.scan(table, Bound::Unbounded, |_, _| {
             is_due = true;
-            Ok::<_, EngineError>(false)
+            Ok(false)
         })?;
     }
     let meta = |key| rows.get(Table::Meta, key).flatten();
@@ -296,7 +296,7 @@ fn pause_due_pushes(engine: &Engine, rows: &mut Rows, now: Timestamp) -> Result<
     Ok(is_due)
 }
 
-/// Writes the rows of a backup into an empty engine, all but those of `meta`: with these, which it returns, it is a store.
+/// Writes the rows of a backup into an empty engine. It returns the rows of `meta`, which complete the store.
 fn fill<R: Read, P: FnMut(Progress)>(
     engine: &Engine,
     mut next: Option<Block>,
@@ -335,7 +335,7 @@ fn fill<R: Read, P: FnMut(Progress)>(
     Ok(meta)
 }
 
-/// The counters of a backup as those of another life.
+/// The counters of a backup, changed for the restored store.
 fn restored_state(row: &[u8]) -> Result<Vec<u8>, EngineError> {
     let mut state: State = rows::decode(Table::Meta, STATE_KEY, row)?;
     state.epoch = hash::new_epoch();
@@ -344,10 +344,10 @@ fn restored_state(row: &[u8]) -> Result<Vec<u8>, EngineError> {
     Ok(rows::encode(&state))
 }
 
-/// Reads a backup to its end and looks at every row. Blocks.
+/// Reads a backup to its end and checks every row. Blocks.
 ///
 /// # Errors
-/// When it is not whole. Rows that do not belong together are no error: they are in the report.
+/// When the backup is incomplete or damaged. Rows that contradict each other are no error; they are in the report.
 pub fn verify(input: impl Read, progress: impl FnMut(Progress)) -> Result<Report, BackupError> {
     let mut reader = Reader::new(input, progress);
     let mut inspector = Inspector::default();
@@ -357,8 +357,8 @@ pub fn verify(input: impl Read, progress: impl FnMut(Progress)) -> Result<Report
     Ok(Report { summary: reader.decoder.finish()?, findings: inspector.end() })
 }
 
-/// The same of a store that no server has open; `folder` is the store's own. What is not there is not looked at: heap
-/// and checkpoint are made anew where they are wrong.
+/// Like [`verify`], for a store that no server has open; `folder` is the store's own. Heap and checkpoint are not checked,
+/// because the store makes them anew if they are damaged.
 ///
 /// # Errors
 /// As [`Backup::of_folder`], and when rows cannot be read.
@@ -366,7 +366,7 @@ pub fn verify_folder(folder: &Path, progress: impl FnMut(Progress)) -> Result<Re
     verify(BackupReader { backup: Backup::of_folder(folder)?, block: Vec::new(), taken: 0 }, progress)
 }
 
-/// The bytes of a backup as it is made.
+/// Reads the bytes of a backup while it is made.
 struct BackupReader {
     backup: Backup,
     block: Vec<u8>,
@@ -386,7 +386,7 @@ impl Read for BackupReader {
     }
 }
 
-/// The blocks of a backup that is read.
+/// Reads the blocks of a backup.
 struct Reader<R, P> {
     input: R,
     progress: P,
@@ -401,7 +401,7 @@ impl<R: Read, P: FnMut(Progress)> Reader<R, P> {
         Self { input, progress, decoder: Decoder::default(), chunk: vec![0; CHUNK_BYTES] }
     }
 
-    /// The next rows; `None` at the end, which was found right.
+    /// The next rows; `None` at a valid end.
     fn next_rows(&mut self) -> Result<Option<Block>, BackupError> {
         loop {
             match self.decoder.next()? {
@@ -424,7 +424,7 @@ impl<R: Read, P: FnMut(Progress)> Reader<R, P> {
     }
 }
 
-/// An error of our own that came through a reader is told as it is.
+/// A [`BackupError`] that came through a reader stays as it is.
 fn read_failed(error: io::Error) -> BackupError {
     match error.downcast::<BackupError>() {
         Ok(error) => error,
@@ -432,7 +432,7 @@ fn read_failed(error: io::Error) -> BackupError {
     }
 }
 
-/// A store that no server has open, and its lock. It is not made where there is none.
+/// Opens and locks a store that no server has open.
 fn open_folder(folder: &Path) -> Result<(Engine, FolderLock), BackupError> {
     if !Engine::is_in(folder)? {
         return Err(BackupError::NoStore);

@@ -1,10 +1,10 @@
 //! Decides which number a new device gets, and when a number may be used again.
 //!
-//! Devices of one platform, locale and country get numbers that lie together, in *blocks*: so their sets are dense, their
-//! records stand side by side, and a job's devices come out grouped by text. A group's blocks grow with it, from 64
-//! numbers to 4096. A device that moves to another group keeps its number; the block is where it began, and says
-//! nothing of what it is. There are at most 4096 groups; further ones, and what was numbered before there were blocks,
-//! are one common group.
+//! Devices of one platform, locale and country get numbers that lie together, in *blocks*. So their sets are dense, their
+//! records are neighbours, and the devices of a job come grouped by text. The blocks of a group grow from 64 numbers to 4096.
+//! A device that moves to another group keeps its number, so a block says only what its devices were when they registered.
+//! There are at most 4096 groups. Further groups, and devices that were numbered before there were blocks, share one common
+//! group.
 //!
 //! ```text
 //!               the block's next number            the only one       trim_to has      rested     clean
@@ -12,32 +12,32 @@
 //!                                       deleted                  passed `at`    60 s
 //! ```
 //!
-//! A device gets the next number of its group's open block, else a free number of its group, else the first of a new
-//! block. When no block fits any more, it gets any free number.
+//! A device gets the next number of its group's open block, else a free number of its group, else the first number of a new
+//! block. If there is no room for a new block, it gets any free number.
 //!
-//! **Durable**: the blocks, and how many numbers of each were ever given, in the batch of the device that got the last
-//! one. The device rows say which numbers are in use. So at open, every given number without a device waits again,
-//! until the sender needs no event that was in the journal at that time.
+//! **Durable**: the blocks, and how many numbers of each were ever given. They are written in the batch of the device that
+//! got the last number. The device rows say which numbers are in use. So at open, every given number without a device waits
+//! again, until the sender does not need any event that was in the journal at that time.
 //!
-//! **A number is never taken for its former device**, since it is given again only when nobody holds it any more:
+//! **A number is never mistaken for its former device**, because it is used again only when nothing refers to it any more:
 //!
-//! - *Jobs* (audience, held set, cursor, outcomes by number, also those on disk) are of events before the journal's end
-//!   at the deletion, `at`: the index gives a deleted device to no later one. The sender says by `trim_to` that it
-//!   needs none of these. It says so after the rows that end the jobs were handed to the engine, so a power failure
-//!   that takes those takes the batch that gives the number again, too: the engine's log has one order. Besides, a new
-//!   device is owed no event before its `since`.
-//! - *Receipts* are kept per event, so of the same events.
-//! - *Live connections* that were proven to be the deleted device lose their proof when the store tells its sink
-//!   (`CommitSink::on_device_removed`), within one turn of each connection loop.
-//! - *What is on its way* into the store by number: accepted tokens (noted each 250 ms) and dead ones. The former end within
-//!   the rest of 60 seconds that a number has after `trim_to` passed; the latter name the token too.
-//! - *Damage*: a number whose row still exists, whatever the row says, is not given again until a restart. Left-over
-//!   subscriptions and mutes are deleted before the number is free (`devices/numbers.rs`).
+//! - *Jobs* (audience, held set, cursor, outcomes by number, also those on disk) that refer to a deleted device belong to
+//!   events before `at`, the journal's end at the deletion: later audiences do not contain the device. The sender says with
+//!   `trim_to` that it needs none of these events. It says so after the rows that end the jobs were given to the engine. The
+//!   engine's log is in order, so a power failure that loses these rows also loses the later batch that uses the number
+//!   again. In addition, a new device gets no event before its `since`.
+//! - *Receipts* are kept per event, so the same holds for them.
+//! - *Live connections* that were proven to be the deleted device lose their proof when the store calls its sink
+//!   (`CommitSink::on_device_removed`), within one round of each edge loop.
+//! - *Reports by number on their way into the store*: accepted tokens (noted every 250 ms) arrive within the 60 seconds that
+//!   a number rests after `trim_to` has passed. Gone tokens are reported together with the token.
+//! - *Damage*: a number with a left-over device row is not used again until a restart. Left-over subscriptions and mutes are
+//!   deleted before the number is free (`devices/numbers.rs`).
 //!
-//! Changes can be undone until [`Blocks::keep`], the latest first, like those of a draft. This is a core: no rows, no
-//! clock.
+//! Changes can be undone until [`Blocks::keep`], the latest first, like those of a draft. This is a core: it has no rows and
+//! no clock.
 //!
-//! Bound: `device_count_max` living devices, and twice as many numbers and 65 536 more. Memory: some bits per number and 100
+//! Bound: `device_count_max` living devices, and twice as many numbers plus 65 536. Memory: some bits per number and 100
 //! bytes per block.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -55,10 +55,10 @@ const BLOCK_COUNT_MIN: u32 = 64;
 const BLOCK_COUNT_MAX: u32 = 4096;
 /// Groups that have blocks of their own.
 const GROUP_COUNT_MAX: usize = 4096;
-/// Whose numbers lie together; `None` is the common group.
+/// A group of devices; `None` is the common group.
 pub(crate) type Group = Option<Traits>;
 
-/// What the devices of a group had in common when they were registered.
+/// The traits that the devices of a group had when they registered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Traits {
     pub(crate) platform: Platform,
@@ -73,13 +73,13 @@ impl Traits {
     }
 }
 
-/// Numbers that lie together, as its row says.
+/// The row of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BlockRow {
     pub(crate) group: Group,
-    /// How many numbers it has.
+    /// The count of its numbers.
     pub(crate) length: u32,
-    /// How many of them were given at some time, from the first on.
+    /// How many of its numbers were ever given, from the first on.
     pub(crate) given: u32,
 }
 
@@ -93,7 +93,7 @@ struct Block {
 #[derive(Debug, Default)]
 struct GroupState {
     name: Group,
-    /// The first number of the block whose numbers were not all given.
+    /// The first number of the block that still has numbers to give.
     open: Option<u32>,
     /// Numbers in all its blocks.
     number_count: u32,
@@ -104,44 +104,45 @@ struct GroupState {
 /// `burnt`, or the rest of an open block.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
+    /// By their first numbers.
     blocks: BTreeMap<u32, Block>,
-    /// The common one first.
+    /// The common group first.
     groups: Vec<GroupState>,
     by_name: HashMap<Traits, usize>,
     alive: RoaringBitmap,
-    /// By the journal's end when they were deleted.
+    /// By the journal's end at their deletion.
     waiting: BTreeMap<u64, RoaringBitmap>,
-    /// And until when, the earliest first.
+    /// With the end of their rest, the earliest first.
     resting: VecDeque<(Instant, RoaringBitmap)>,
-    /// Never given again.
+    /// Numbers that are not used again.
     burnt: RoaringBitmap,
     /// The first number that is in no block.
     end: u32,
     steps: Vec<Step>,
 }
 
-/// A number that was given, and what is to be written with it.
+/// A number for a new device, and the row to write with it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) number: DeviceNumber,
-    /// The first number of its block and its row, if that has changed.
+    /// The first number of its block and the block's row, if the row has changed.
     pub(crate) row: Option<(u32, BlockRow)>,
 }
 
-/// What can be taken back.
+/// A change that can be undone.
 #[derive(Debug)]
 enum Step {
-    /// The next number of the block.
+    /// The next number of a block was given.
     Given {
         number: u32,
         first: u32,
     },
-    /// A free one of the group.
+    /// A free number of a group was given.
     GivenAgain {
         number: u32,
         group: usize,
     },
-    /// The block, of which nothing was given yet.
+    /// A new block.
     Opened {
         first: u32,
     },
@@ -149,7 +150,7 @@ enum Step {
         number: u32,
         at: u64,
     },
-    /// Out of `resting`, which it was to leave at this moment.
+    /// Removed from `resting`, where its rest ended at `ready_at`.
     Freed {
         number: u32,
         ready_at: Instant,
@@ -160,15 +161,15 @@ enum Step {
     },
 }
 
-/// Numbers that there may be in all: blocks are never full, and deleted numbers wait.
+/// The limit of all numbers. It is higher than that of devices, because blocks have gaps and deleted numbers wait.
 fn number_count_max(device_count_max: u32) -> u32 {
     device_count_max.saturating_mul(2).saturating_add(1 << 16)
 }
 
 impl Blocks {
-    /// The blocks of rows, in order of their first numbers, and all numbers below `end`: those that live, and others, which
-    /// wait until the sender needs no event before `journal_end`. A row that fits nowhere is left out: its
-    /// numbers are common ones then.
+    /// Makes the blocks from their rows, which come in order of their first numbers. Numbers below `end` that are given and
+    /// not `alive` wait until the sender needs no event before `journal_end`. A row that overlaps another or exceeds `end` is
+    /// left out; its numbers then belong to the common group.
     pub(crate) fn new(
         rows: impl IntoIterator<Item = (u32, BlockRow)>,
         end: u32,
@@ -191,11 +192,11 @@ impl Blocks {
         blocks
     }
 
-    /// Takes in a block at open; tells behind which of its numbers nothing was given.
+    /// Adds a block at open. Returns the number from which on none of its numbers was given.
     fn add(&mut self, first: u32, row: BlockRow) -> u32 {
         let group = self.group(row.group);
         let end = first + row.length;
-        // What lives was given, whatever the row says.
+        // Numbers of living devices were given, whatever the row says.
         let alive = self.alive.rank(end - 1) - first.checked_sub(1).map_or(0, |before| self.alive.rank(before));
         let last = if alive == 0 { None } else { self.alive.select((self.alive.rank(end - 1) - 1) as u32) };
         let given = row.given.min(row.length).max(last.map_or(0, |last| last + 1 - first));
@@ -203,13 +204,13 @@ impl Blocks {
         let state = &mut self.groups[group];
         state.number_count += row.length;
         if given == row.length || state.open.is_some() {
-            return end; // Of two that are open one is enough: the rest of the other is given like what was deleted.
+            return end; // A group has one open block. The rest of a second one is treated like deleted numbers.
         }
         state.open = Some(first);
         first + given
     }
 
-    /// The place of a group, which is a common one when there are too many.
+    /// The index of a group. If there are too many groups, it is the common one.
     fn group(&mut self, name: Group) -> usize {
         let Some(traits) = name else { return 0 };
         if let Some(group) = self.by_name.get(&traits) {
@@ -228,7 +229,7 @@ impl Blocks {
         self.end
     }
 
-    /// How many devices more there may be.
+    /// How many more devices there may be.
     pub(crate) fn room(&self, device_count_max: u32) -> u64 {
         let living = u64::from(device_count_max).saturating_sub(self.alive.len());
         let held = self.waiting.values().chain(self.resting.iter().map(|(_, numbers)| numbers)).map(RoaringBitmap::len);
@@ -237,7 +238,7 @@ impl Blocks {
         living.min(numbers)
     }
 
-    /// A number for a device of these traits; `None` when there is no [`Blocks::room`].
+    /// A number for a device with these traits; `None` when there is no [`Blocks::room`].
     pub(crate) fn give(&mut self, traits: Traits, device_count_max: u32) -> Option<Given> {
         if self.alive.len() >= u64::from(device_count_max) {
             return None;
@@ -248,11 +249,11 @@ impl Blocks {
         self.give_known(group).or_else(|| self.give_opening(group, number_end)).or_else(|| anywhere(self))
     }
 
-    /// From the open block or what is free.
+    /// A number from the open block or a free one.
     fn give_known(&mut self, group: usize) -> Option<Given> {
         let state = &mut self.groups[group];
         if let Some(first) = state.open {
-            let block = self.blocks.get_mut(&first).expect("an open block is there");
+            let block = self.blocks.get_mut(&first).expect("an open block exists");
             let number = first + block.given;
             block.given += 1;
             if block.given == block.length {
@@ -269,7 +270,7 @@ impl Blocks {
         Some(Given { number: DeviceNumber(number), row: None })
     }
 
-    /// From a new block, if there is room for one before `number_end`.
+    /// A number from a new block, if there is room for one before `number_end`.
     fn give_opening(&mut self, group: usize, number_end: u32) -> Option<Given> {
         let state = &mut self.groups[group];
         let length = state.number_count.next_power_of_two().clamp(BLOCK_COUNT_MIN, BLOCK_COUNT_MAX);
@@ -291,8 +292,7 @@ impl Blocks {
         BlockRow { group: self.groups[group].name.clone(), length, given }
     }
 
-    /// The number's device was deleted in a batch before which the journal ended at `at`. Of one that does not live nothing
-    /// is heard: it is known already.
+    /// The device with this number is deleted while the journal ends at `at`. Has no effect if it was deleted before.
     pub(crate) fn delete(&mut self, DeviceNumber(number): DeviceNumber, at: u64) {
         if self.alive.remove(number) {
             self.waiting.entry(at).or_default().insert(number);
@@ -300,10 +300,10 @@ impl Blocks {
         }
     }
 
-    /// Lets numbers rest until `ready_at` of which the sender needs nothing any more. Cannot be taken back, and need
-    /// not: it is only about what was deleted before.
+    /// Lets the waiting numbers rest until `ready_at` if the sender needs no event before `trim_to`. Cannot be undone, which is
+    /// safe because it only concerns numbers deleted in earlier batches.
     pub(crate) fn rest(&mut self, trim_to: u64, ready_at: Instant) {
-        debug_assert!(self.steps.is_empty(), "what is taken back may have come to rest here");
+        debug_assert!(self.steps.is_empty(), "a number whose deletion is undone must not rest");
         let later = self.waiting.split_off(&trim_to.saturating_add(1));
         let passed = std::mem::replace(&mut self.waiting, later);
         let numbers = passed.into_values().reduce(|all, more| all | more).unwrap_or_default();
@@ -312,7 +312,7 @@ impl Blocks {
         }
     }
 
-    /// The lowest number that has rested, which stays where it is: [`Blocks::free`] or [`Blocks::burn`] it.
+    /// The lowest number that has rested. The caller then calls [`Blocks::free`] or [`Blocks::burn`].
     pub(crate) fn ripe(&mut self, now: Instant) -> Option<DeviceNumber> {
         while self.resting.front().is_some_and(|(_, numbers)| numbers.is_empty()) {
             self.resting.pop_front();
@@ -321,7 +321,7 @@ impl Blocks {
         numbers.min().filter(|_| *ready_at <= now).map(DeviceNumber)
     }
 
-    /// A ripe number may be given again.
+    /// A ripe number may be used again.
     pub(crate) fn free(&mut self, DeviceNumber(number): DeviceNumber) {
         if let Some(ready_at) = self.take_ripe(number) {
             let group = self.group_of(number);
@@ -330,7 +330,7 @@ impl Blocks {
         }
     }
 
-    /// A ripe number is not given again as long as this lives.
+    /// A ripe number is not used again as long as the store is open.
     pub(crate) fn burn(&mut self, DeviceNumber(number): DeviceNumber) {
         if let Some(ready_at) = self.take_ripe(number) {
             self.burnt.insert(number);
@@ -348,17 +348,17 @@ impl Blocks {
         block.filter(|(first, block)| number - *first < block.length).map_or(0, |(_, block)| block.group)
     }
 
-    /// What there is now is not taken back any more.
+    /// Changes up to now can no longer be undone.
     pub(crate) fn keep(&mut self) {
         self.steps.clear();
     }
 
-    /// Takes back all since the last [`Blocks::keep`].
+    /// Undoes all changes since the last [`Blocks::keep`].
     pub(crate) fn take_back(&mut self) {
         while let Some(step) = self.steps.pop() {
             match step {
                 Step::Given { number, first } => {
-                    let block = self.blocks.get_mut(&first).expect("blocks go after what was given of them");
+                    let block = self.blocks.get_mut(&first).expect("a block is removed after its numbers");
                     block.given -= 1;
                     self.groups[block.group].open = Some(first);
                     self.alive.remove(number);
@@ -368,7 +368,7 @@ impl Blocks {
                     self.alive.remove(number);
                 }
                 Step::Opened { first } => {
-                    let block = self.blocks.remove(&first).expect("it was opened");
+                    let block = self.blocks.remove(&first).expect("this step added it");
                     let group = &mut self.groups[block.group];
                     group.number_count -= block.length;
                     group.open = None;
@@ -391,7 +391,7 @@ impl Blocks {
         }
     }
 
-    /// Puts a number back to the first of those that rest.
+    /// Puts a number back to the front of the resting ones.
     fn unripe(&mut self, number: u32, ready_at: Instant) {
         match self.resting.front_mut() {
             Some((at, numbers)) if *at == ready_at => _ = numbers.insert(number),

@@ -1,10 +1,10 @@
-//! What an operator holds, as durable rows that others follow.
+//! Pauses and cancelled jobs: durable rows that the sender watches.
 //!
-//! [`Store::brakes`](crate::Store::brakes) shows them as of their last commit, from the opening of the store on. What it
-//! means that something is paused or cancelled is the sender's to know.
+//! [`Store::brakes`](crate::Store::brakes) shows the state of the last commit, from the opening of the store on. Only the
+//! sender knows what a pause or a cancelled job means.
 //!
-//! Each change makes a new [`Brakes`] and leaves the old one to whoever looks at it. Both share what did not change,
-//! so a change costs the same however many jobs are cancelled: see [`PositionSet`].
+//! Each change makes a new [`Brakes`], and readers keep the old one as long as they need it. Both share all unchanged
+//! parts, so the cost of a change does not depend on the number of cancelled jobs: see [`PositionSet`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,22 +16,23 @@ pub(crate) mod positions;
 pub(crate) mod rows;
 mod write;
 
-/// Scopes that may be paused at once; with more, [`Store::pause`](crate::Store::pause) refuses.
+/// Scopes that may be paused at once. At this many, [`Store::pause`](crate::Store::pause) refuses further ones.
 pub const PAUSE_COUNT_MAX: usize = 10_000;
 
-/// What is paused and which jobs are cancelled. A clone costs two counters.
+/// The paused scopes and the cancelled jobs. A clone copies two pointers.
 ///
 /// Bound: [`PAUSE_COUNT_MAX`] scopes, and as many positions as the journal has events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Brakes {
-    /// What is paused, since when. Everything since 0: a pause could not be read at open, and nobody knows what it held.
+    /// The paused scopes, and since when. `Everything` since 0 means that a pause could not be read when the store was
+    /// opened, so its scope is unknown.
     pub paused: Arc<BTreeMap<BrakeScope, Timestamp>>,
-    /// Events whose jobs are cancelled. They stay until their finished job or the event itself is forgotten.
+    /// Events whose jobs are cancelled. They stay until the row of the finished job or the event is deleted.
     pub cancelled: PositionSet,
 }
 
 impl Brakes {
-    /// Whether this very scope is paused; what holds a notification is the caller's to ask, scope by scope.
+    /// Whether exactly this scope is paused. A notification has several scopes; the caller asks for each.
     pub fn is_paused(&self, scope: &BrakeScope) -> bool {
         self.paused.contains_key(scope)
     }

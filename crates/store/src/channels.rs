@@ -1,8 +1,7 @@
 //! Durable channels as callers see them.
 //!
-//! A [`StoredPublication`] is complete in itself: history is read and restored without the journal, which is trimmed
-//! on its own terms. It and [`DurableChannel`] are also durable forms: what changes in their serde form changes the
-//! store's format.
+//! A [`StoredPublication`] is complete: history is read and restored without the journal, which is trimmed independently.
+//! Rows contain it and [`DurableChannel`] as JSON. So a change of their serde form changes the store's format.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,31 +15,31 @@ pub(crate) mod rows;
 mod trim;
 mod write;
 
-/// A durable channel with the history its namespace grants.
+/// A durable channel with the history settings of its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurableChannel {
     /// Its name.
     pub name: ChannelName,
-    /// Publications kept; older ones go in the batch that adds a new one.
+    /// Publications kept. The batch that adds a new one deletes older ones.
     pub history_size: u32,
     /// How long a publication is kept.
     pub history_ttl: Duration,
 }
 
-/// A publication of a durable channel, complete in itself.
+/// A publication of a durable channel.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredPublication {
-    /// What subscribers are given.
+    /// The data for subscribers.
     pub data: Json,
-    /// Tags; that of an event is `event`, its id.
+    /// Tags. The publication of an event has the tag `event` with its id.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// The publishing client, when a client published it.
+    /// The publishing client, if a client published it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info: Option<Json>,
     /// When it was published.
     pub time: Timestamp,
-    /// What the event asks of the connections it is written to; none for a client's publication.
+    /// The receipts that the event asks for; none for a client's publication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<ReceiptRequest>,
 }
@@ -52,13 +51,13 @@ impl std::fmt::Debug for StoredPublication {
     }
 }
 
-/// A durable channel as it was found at open.
+/// A durable channel as found when the store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoredChannel {
     /// Its name.
     pub name: ChannelName,
     /// The offset of its last publication, kept or not.
     pub top: Offset,
-    /// What is kept and has not expired, oldest first, without gaps, ending at `top` unless empty.
+    /// The kept publications that have not expired, oldest first, without gaps. The last one is at `top`.
     pub publications: Vec<(Offset, StoredPublication)>,
 }

@@ -1,4 +1,4 @@
-//! The checkpoint: device table and audience index as one flat file, so that opening need not read all rows.
+//! The checkpoint: device table and audience index in one flat file, so that opening need not read all rows.
 //!
 //! ```text
 //!  committer: rows + change ─► sync ─► table, index ─► `changed`      every so many changes: the signal
@@ -8,18 +8,18 @@
 //!       └─► open: sections + the changes since the head's ─► table, index.   Anything wrong: all rows are read instead.
 //! ```
 //!
-//! It is fuzzy: each part shows the state at some moment after the head's change number was taken. The changes from
-//! that number on make it exact (`checkpoint/change.rs` says why). Its end names the last change that it may contain:
-//! if the rows are older than that (an older copy was put back), the checkpoint is not used. The file is derived and
-//! disposable. If it is missing, damaged, of another version or store, or if changes are missing, opening takes longer,
-//! but nothing is lost.
+//! It is fuzzy: each part shows the state at some moment after the head's change number was taken. Replaying the changes
+//! from that number on makes it exact (`checkpoint/change.rs` says why). Its end names the last change that it may contain:
+//! if the rows are older (somebody restored an older copy), the checkpoint is not used. The file is derived data: if it is
+//! missing, damaged, of another version or store, or if changes are missing, opening takes longer, but nothing is lost.
 //!
-//! One thread writes one checkpoint at a time, and a new one replaces the old one in one step (`file.rs`). Between two,
-//! the thread rests for at least [`REST_FACTOR`] times what the last one took. It writes at most [`BYTES_PER_SECOND`],
-//! including the heap's new bytes, and syncs as it goes, so that commits do not wait behind a burst of its bytes. The
-//! last one, at an orderly close, does not rest. Rows and heap are synced before the file is moved to its place, so a
-//! checkpoint never contains a change that they may still lose. A failed one (a full disk) leaves the old one, and is
-//! tried again after [`FAILED_REST`]. Meanwhile changes are kept, up to a bound (`checkpoint/changes.rs`).
+//! One thread writes one checkpoint at a time, and a new one replaces the old one in one step (`file.rs`). Between two
+//! checkpoints the thread rests for at least [`REST_FACTOR`] times the duration of the last one. It writes at most
+//! [`BYTES_PER_SECOND`], including the heap's new bytes, and syncs often, so that commits do not wait behind a burst of its
+//! bytes. The last checkpoint, at an orderly close, is written without rests. Rows and heap are synced before the file is
+//! moved to its place, so a checkpoint never contains a change that they may still lose. A failed checkpoint (a full disk)
+//! leaves the old one, and is tried again after [`FAILED_REST`]. Meanwhile changes are kept, up to a bound
+//! (`checkpoint/changes.rs`).
 
 use std::fs::File;
 use std::io;
@@ -45,34 +45,34 @@ use self::file::{Head, Writer};
 use self::state::lock;
 pub(crate) use self::state::{Checkpointing, Loaded};
 
-/// How much longer than its making a checkpoint stands before the next is begun.
+/// The rest after a checkpoint, as a multiple of its duration.
 const REST_FACTOR: u32 = 10;
-/// How long after one that failed.
+/// The rest after a failed checkpoint.
 const FAILED_REST: Duration = if cfg!(test) { Duration::from_millis(10) } else { Duration::from_secs(10) };
-/// What is written while others want the disk.
+/// The speed of writing while the store is open.
 const BYTES_PER_SECOND: u64 = 100 << 20;
-/// Bytes between two looks at the time.
+/// Bytes between two checks of the speed.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes between two syncs: what commits may have to wait behind.
+/// Bytes between two syncs. A commit may have to wait behind this many.
 const SYNC_BYTES: u64 = 8 << 20;
 
-/// How quickly one is written.
+/// The speed of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// Others work meanwhile.
+    /// Limited, because the store is in use.
     Gentle,
-    /// Somebody waits for it.
+    /// Unlimited, because the closing store waits for it.
     Quick,
 }
 
-/// The thread that writes checkpoints, for as long as this lives.
+/// The thread that writes checkpoints. Dropping this stops it.
 pub(crate) struct Checkpointer {
     shared: Arc<Shared>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Checkpointer {
-    /// Without a thread there is a checkpoint at an orderly close only.
+    /// If the thread cannot be started, there is only a checkpoint at an orderly close.
     pub(crate) fn start(shared: Arc<Shared>) -> Self {
         let of_thread = shared.clone();
         let spawned = std::thread::Builder::new().name("store-checkpoint".to_owned()).spawn(move || run(&of_thread));
@@ -80,7 +80,7 @@ impl Checkpointer {
         Self { shared, thread }
     }
 
-    /// Writes a last one if anything has changed or moved since.
+    /// Writes a last checkpoint if anything has changed or moved since the last one.
     pub(crate) fn finish(mut self) {
         self.stop();
         let state = &self.shared.checkpoint;
@@ -97,7 +97,7 @@ impl Checkpointer {
         state.signalled.notify_all();
         drop(state.interrupt());
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // It says itself why it ended early.
+            let _ = thread.join(); // If it panicked, the panic was already logged.
         }
     }
 }
@@ -121,7 +121,7 @@ fn run(shared: &Shared) {
     }
 }
 
-/// Whether it was written; a word in the log if not.
+/// Writes a checkpoint and logs the result. False if it could not be written.
 fn take_one(shared: &Shared, pace: Pace) -> bool {
     let (state, began) = (&shared.checkpoint, Instant::now());
     let _busy = lock(&state.busy);
@@ -130,12 +130,12 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
     if written.is_err() {
         state.pending.fetch_add(pending, Ordering::Relaxed);
     }
-    // The old one may speak of every file: only a full disk costs it them.
+    // After a failure, the old checkpoint may still use all files. They are deleted only if the disk is full.
     let is_full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     if written.as_ref().err().is_none_or(is_full) {
-        let retired = shared.table.write().end_checkpoint(); // Deleted when the lock is free again.
+        let retired = shared.table.write().end_checkpoint(); // Deleted after the lock is released.
         if let Err(error) = retired.delete() {
-            warn!(error = chain(&error), "Files of the heap that are of no use cannot be deleted");
+            warn!(error = chain(&error), "Unused files of the heap cannot be deleted");
         }
     }
     match &written {
@@ -143,7 +143,7 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
             state.taken_count.fetch_add(1, Ordering::Relaxed);
             info!(bytes, elapsed = began.elapsed().as_secs_f64(), "Checkpoint written");
         }
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => info!("Checkpoint given up"),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => info!("Checkpoint cancelled"),
         Err(error) => {
             state.failed_count.fetch_add(1, Ordering::Relaxed);
             warn!(error = chain(&error), "Checkpoint cannot be written; changes are kept until one is");
@@ -152,10 +152,10 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
     written.is_ok()
 }
 
-/// Writes one of what table and index are now; tells its bytes.
+/// Writes a checkpoint of the current table and index; returns its size in bytes.
 fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     let state = &shared.checkpoint;
-    // First the number, then what has at least all before it.
+    // The number is read before the parts, so that each part has at least all changes before it.
     let head = Head { epoch: shared.channel_start.epoch, change: state.changed.load(Ordering::Acquire) };
     let mut writer = Writer::create(&shared.config.path, head)?;
     let mut throttle = Throttle { state, pace, began: Instant::now(), bytes: 0, unsynced_bytes: 0 };
@@ -171,7 +171,7 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
         drop(table);
         writer.section(Section::Table(part), &bytes, CHUNK_BYTES, |file| throttle.after_chunk(file))?;
     }
-    // What the slots point to must be as durable as they will be.
+    // The records must be durable before the slots that point to them.
     let unsynced = shared.table.read().unsynced();
     unsynced.sync(|bytes| throttle.rest_after(bytes))?;
     for shard in 0.. {
@@ -185,7 +185,7 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
         writer.section(Section::Index(shard as u32), &bytes, CHUNK_BYTES, |file| throttle.after_chunk(file))?;
     }
     let reached = state.reached.load(Ordering::Relaxed);
-    // Nor may it show what the rows may still forget.
+    // So must the rows: a power failure must not undo changes that the checkpoint has.
     let engine = shared.engine.read();
     engine.as_ref().ok_or(io::ErrorKind::Interrupted)?.sync().map_err(io::Error::other)?;
     drop(engine);
@@ -195,14 +195,14 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Lets others have the disk.
+/// Limits the speed of writing.
 struct Throttle<'a> {
     state: &'a Checkpointing,
     pace: Pace,
     began: Instant,
-    /// Of the file and of the heap.
+    /// Bytes of the file and of the heap.
     bytes: u64,
-    /// Of the file, since it was synced last.
+    /// Bytes of the file since its last sync.
     unsynced_bytes: u64,
 }
 

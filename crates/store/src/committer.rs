@@ -1,4 +1,4 @@
-//! The one writer: drains the queues, makes a batch, syncs it, applies it, tells the sink, acknowledges.
+//! The only writer: drains the queues, makes a batch, syncs it, applies it, calls the sink, acknowledges.
 //!
 //! ```text
 //!           ┌────────────────────────────────────────────────────────────────┐
@@ -6,10 +6,10 @@
 //!  drain ≤ 1 MiB ─► draft (rows, state, effects) ─► commit ─► apply ─► sink ─► acknowledge
 //!                                                     │ error
 //!                                                     ▼
-//!             refuse all ─► close ─► back off until 4 MiB can be written ─► open, load ─► is the batch there? tell sink ─► go on
+//!         refuse all ─► close ─► back off until 4 MiB can be written ─► open, load ─► is the batch there? call sink ─► continue
 //! ```
 //!
-//! If its requests change very much in memory, a drain becomes more than one batch. A draft reads its own rows before
+//! If the requests of a drain change very much in memory, they become several batches. A draft reads its own rows before
 //! the engine's, so requests of one batch see each other. Nothing outside changes before the batch is durable. So a
 //! failed draft is dropped together with the callers' channels, which refuses the callers. A request that meets a
 //! damaged row is removed from the draft and refused. The other requests of its batch are done, and the store is not
@@ -25,14 +25,13 @@ use tidings_types::Timestamp;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use self::draft::{Draft, Finished};
+use self::draft::{Ack, Draft, Finished, Work};
 use self::effect::Effect;
 use self::load::{Derived, load};
 use self::rounds::Rounds;
 use crate::checkpoint::Checkpointer;
 use crate::engine::{self, Durability, Engine, EngineError, probe};
 use crate::folder::FolderLock;
-use crate::message::{Ack, Command};
 use crate::meta::State;
 use crate::queue::{Drained, Queue};
 use crate::shared::Shared;
@@ -44,31 +43,31 @@ pub(crate) mod effect;
 pub(crate) mod load;
 mod rounds;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// Bytes of requests in one batch, over the first request.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// A shorter log is read quickly enough.
+/// A log shorter than this is kept when the store closes: the next start reads it quickly.
 const LOG_BYTES_MIN: u64 = if cfg!(test) { 1 } else { 1 << 20 };
-/// Effects applied under one lock, so that readers wait for a few hundred microseconds at most.
+/// Effects applied under one lock. So readers wait for a few hundred microseconds at most.
 const APPLY_COUNT: usize = 1024;
 
 pub(crate) struct Committer {
     shared: Arc<Shared>,
-    queue: Arc<Queue>,
+    queue: Arc<Queue<Work>>,
     sink: Arc<dyn CommitSink>,
     state: State,
-    /// The latest `now` of a write: what expires, expires by this.
+    /// The latest `now` of any write. Publications and event ids expire by this time.
     now: Timestamp,
     rounds: Rounds,
     /// Held for as long as the store is open.
     lock: Option<FolderLock>,
 }
 
-/// The disk refused: reading, or writing this.
+/// The disk failed. If a commit failed, with its batch.
 struct Failure(Option<Doubtful>);
 
-/// A batch whose commit failed: perhaps it is durable nevertheless.
+/// A batch whose commit failed. It may be durable nevertheless.
 struct Doubtful {
     commit: u64,
     effects: Vec<Effect>,
@@ -77,7 +76,7 @@ struct Doubtful {
 impl Committer {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        queue: Arc<Queue>,
+        queue: Arc<Queue<Work>>,
         sink: Arc<dyn CommitSink>,
         state: State,
         lock: FolderLock,
@@ -86,19 +85,20 @@ impl Committer {
         Self { shared, queue, sink, state, now: Timestamp::default(), rounds, lock: Some(lock) }
     }
 
-    /// Runs until the queue is closed and empty, and leaves a checkpoint of the end and little of a log.
+    /// Runs until the queue is closed and empty. Then writes a last checkpoint and empties the log.
     pub(crate) fn run(mut self) {
         let checkpointer = Checkpointer::start(self.shared.clone());
         if self.serve() == Reopened::Open {
             checkpointer.finish();
-            if let Err(error) = self.settle() {
-                warn!(error = chain(&error), "The log stays as it is, and is read at the next start");
+            if let Err(error) = self.empty_log() {
+                warn!(error = chain(&error), "The log could not be emptied; the next start reads it");
             }
         }
     }
 
-    /// Writes all rows into files: reading a long log at the next start would take seconds.
-    fn settle(&self) -> Result<(), EngineError> {
+    /// Writes all rows into the files of their tables and empties the log. Reading a long log at the next start would
+    /// take seconds.
+    fn empty_log(&self) -> Result<(), EngineError> {
         let folder = &self.shared.config.path;
         if engine::log_bytes(folder)? < LOG_BYTES_MIN {
             return Ok(());
@@ -109,18 +109,18 @@ impl Committer {
         }
         *self.shared.engine.write() = None;
         self.shared.backup.clear();
-        engine::forget_log(folder)
+        engine::empty_log(folder)
     }
 
-    /// Runs until the queue is closed and empty; whether the store is open then.
+    /// Runs until the queue is closed and empty. Returns whether the store is open at the end.
     fn serve(&mut self) -> Reopened {
         loop {
             let timeout = self.rounds.next().saturating_duration_since(Instant::now());
             match self.queue.drain(BATCH_BYTES_MAX, timeout) {
                 Drained::Closed => return Reopened::Open,
-                Drained::Commands(commands) if commands.is_empty() => {}
-                Drained::Commands(commands) => {
-                    if let Err(Failure(doubtful)) = self.commit(commands)
+                Drained::Requests(requests) if requests.is_empty() => {}
+                Drained::Requests(requests) => {
+                    if let Err(Failure(doubtful)) = self.commit(requests)
                         && self.reopen(doubtful) == Reopened::Closed
                     {
                         return Reopened::Closed;
@@ -138,49 +138,49 @@ impl Committer {
         }
     }
 
-    fn commit(&mut self, commands: Vec<Command>) -> Result<(), Failure> {
-        let mut commands = commands.into_iter();
-        while commands.len() > 0 {
-            let waiting = commands.len();
+    fn commit(&mut self, requests: Vec<Work>) -> Result<(), Failure> {
+        let mut requests = requests.into_iter();
+        while requests.len() > 0 {
+            let waiting = requests.len();
             let mut acks: Vec<Ack> = Vec::with_capacity(waiting);
-            // On an error `acks` and the other commands are dropped on the way out, which refuses the callers before the
-            // store is opened again.
+            // An error drops `acks` and the remaining requests. So their callers are refused before the store is opened
+            // again.
             self.write(|draft| {
-                for command in commands.by_ref() {
-                    acks.extend(draft.attempt(|draft| command.perform(draft))?); // Without one its caller is refused.
+                for work in requests.by_ref() {
+                    acks.extend(draft.attempt(work)?); // A request that meets a damaged row has none: it is refused.
                     if draft.is_full() {
                         break;
                     }
                 }
                 Ok(())
             })?;
-            self.shared.counters.commands.fetch_add((waiting - commands.len()) as u64, Ordering::Relaxed);
+            self.shared.counters.commands.fetch_add((waiting - requests.len()) as u64, Ordering::Relaxed);
             acks.into_iter().for_each(|ack| ack());
         }
         Ok(())
     }
 
-    /// Looks for old rows, wherever it is time to. Here alone the clock is read: what ends by itself does so also when
-    /// nobody writes.
+    /// Does the maintenance that is due. It reads the clock, so that mutes and idle devices also end when there are no
+    /// writes.
     fn maintain(&mut self) -> Result<(), Failure> {
         let trim_to = JournalPosition(self.shared.trim_to.load(Ordering::Relaxed));
-        // After an error all begins anew.
-        let mut rounds = std::mem::replace(&mut self.rounds, Rounds::new(Instant::now()));
+        // After an error all rounds begin anew.
+        let mut rounds = mem::replace(&mut self.rounds, Rounds::new(Instant::now()));
         self.write(|draft| {
             draft.now = draft.now.max((draft.shared.config.clock)());
-            rounds.look(draft, trim_to, Instant::now())
+            rounds.run(draft, trim_to, Instant::now())
         })?;
         self.shared.counters.expired.fetch_add(rounds.take_expired(), Ordering::Relaxed);
         self.rounds = rounds;
         Ok(())
     }
 
-    /// Fills a draft and makes it durable, visible and known, in this order.
+    /// Fills a draft, makes it durable, applies it to memory and calls the sink, in this order.
     fn write(&mut self, fill: impl FnOnce(&mut Draft<'_>) -> Result<(), EngineError>) -> Result<(), Failure> {
         let shared = self.shared.clone();
         let engine = shared.engine.read();
         let engine =
-            engine.as_ref().expect("only reopen takes the engine away, and it ends this committer or puts one back");
+            engine.as_ref().expect("only `reopen` removes the engine, and it sets a new one or ends this loop");
         let mut draft = Draft::new(engine, &shared, self.state, self.now);
         if let Err(error) = fill(&mut draft) {
             self.refuse(&error);
@@ -213,7 +213,7 @@ impl Committer {
         Ok(())
     }
 
-    /// From here on every caller is refused, until the store has been opened again.
+    /// Refuses every caller until the store has been opened again.
     fn refuse(&self, error: &EngineError) {
         self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
         self.queue.suspend();
@@ -245,7 +245,7 @@ impl Committer {
                 Effect::Published { channel, position, publication } => {
                     self.sink.on_publication(&channel.name, *position, publication, channel);
                 }
-                Effect::GivenBack { channel, floor } => self.sink.on_channel_given_back(channel, *floor),
+                Effect::ChannelForgotten { channel, floor } => self.sink.on_channel_forgotten(channel, *floor),
                 Effect::DeviceRemoved { number, .. } => self.sink.on_device_removed(*number),
                 _ => {}
             }
@@ -263,20 +263,21 @@ impl Committer {
         }
     }
 
-    /// Closes the engine and opens it again as soon as the disk takes writes; what is durable then is the truth.
+    /// Closes the engine and opens it again when the disk takes writes. The rows that are then on the disk count.
     fn reopen(&mut self, doubtful: Option<Doubtful>) -> Reopened {
         let shared = self.shared.clone();
-        let _no_checkpoint = shared.checkpoint.interrupt(); // Its file is read, and what it would be of is replaced.
+        // No checkpoint is written meanwhile: its file is read here, and the table and index are replaced.
+        let _no_checkpoint = shared.checkpoint.interrupt();
         let mut pause = self.shared.config.reopen_backoff_min;
         let (engine, state, derived) = loop {
             if self.queue.wait_closed(pause) {
                 return Reopened::Closed;
             }
-            // Until the disk takes writes again, the old engine answers what is read.
+            // Until the disk takes writes again, the old engine answers reads.
             let opened = probe(&self.shared.config.path).and_then(|()| {
                 let broken = self.shared.engine.write().take();
                 drop(broken);
-                self.shared.backup.clear(); // It holds the folder.
+                self.shared.backup.clear(); // A running backup keeps the folder locked.
                 self.try_open()
             });
             match opened {
@@ -289,7 +290,7 @@ impl Committer {
             pause = (pause * 2).min(self.shared.config.reopen_backoff_max);
         };
         shared.checkpoint.on_loaded(&shared.config, state.change_end, derived.checkpoint, derived.table.count());
-        // The old ones go when the locks are free again.
+        // The old ones are dropped after the locks are released.
         let old_table = mem::replace(&mut *self.shared.table.write(), derived.table);
         let old_index = mem::replace(&mut *self.shared.index.write(), derived.index);
         drop((old_table, old_index));
@@ -324,12 +325,12 @@ impl Committer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reopened {
     Open,
-    /// The store was closed meanwhile.
+    /// The store was closed while it was not open.
     Closed,
 }
 
 impl Drop for Committer {
-    // Also when a bug makes this thread panic: nobody may wait for an answer for ever.
+    // Also runs when this thread panics, so that no caller waits for ever.
     fn drop(&mut self) {
         self.queue.close();
         self.queue.suspend();

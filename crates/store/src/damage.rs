@@ -1,32 +1,36 @@
-//! What a damaged row costs. This is the one place that decides it, and says it in the log.
+//! The cost of damaged rows. Only this module decides it, and logs it.
 //!
-//! A row is damaged if it is not what we wrote, or if the block of the file that has it cannot be read. It costs what needs
-//! it and no more. It is named in the log and in the error. A request that rests on it is refused, while the others of its
-//! batch are done, and the store stays open: opening it again would find the row as it is.
+//! A row is damaged if it is not as the store wrote it, or if its block in a file cannot be read. It affects only the
+//! operations that need it. The log and the error name it. A request that needs it is refused, and the other requests of
+//! its batch are done. The store stays open, because opening it again would not repair the row.
 //!
 //! | Table | What a damaged row costs |
 //! |---|---|
-//! | `event` | It is left out of the journal, so it is sent to nobody. It is trimmed when its turn comes; until then a retry of it is refused. |
-//! | `event_id` | As `event`. |
-//! | `later` | The event is lost when its turn comes, and its id is free. Events behind a block that cannot be read are found by their ids, at the price of a walk over all ids. |
-//! | `channel` | The channel goes on behind the last publication of its history, or else behind all offsets that it can have given out. |
-//! | `history` | The history ends before it. |
-//! | `publish_key` | It is not known: a publication with its idempotency key is published again. |
-//! | `publish_key_order` | Its key's row stays until the key comes again; it is of no effect after its time. |
-//! | `device`, `subscription`, `proven` | Where all rows are read at open, it is left out, up to [`LEFT_OUT_COUNT_MAX`] rows. With more of them, or with a block that cannot be read, the store does not open. From a checkpoint they are there, and the damage is found when their rows are asked for. A device comes back when it registers. |
-//! | `change` | As a damaged checkpoint: all rows are read. |
-//! | `device_id`, `token` | Memory is asked, and the row is written anew. |
-//! | `mute` | A mute whose end cannot be read holds until it is taken back. |
-//! | `mute_end` | Its mute holds until it is taken back. With a block that cannot be read, mutes that are over are looked for among all mutes, and later. |
-//! | `import` | Its next step is refused; under another name it begins anew. |
-//! | `brake` | Everything is paused until that is resumed. |
-//! | `cancelled` | It is left out. |
-//! | `job` | The store does not look into it: its bytes are the sender's to judge. |
-//! | `block` | Its numbers belong to the common group. |
-//! | `meta` | The store does not open, or nobody knows up to where events have jobs: a copy of the folder is needed. |
+//! | `event` | The event is left out of the journal, so no device gets it. It is deleted when it is the oldest event and the sender is done with it. Until then, a repeated event with its id is refused. |
+//! | `event_id` | A repeated event with this id is refused until the row is trimmed with its event. |
+//! | `later` | The event is lost when it is due, and its id becomes free. Events behind an unreadable block are found by their ids, which needs a scan of all ids. |
+//! | `channel` | The channel continues behind the last publication of its history. If that is empty, it continues behind all offsets that it can have used. |
+//! | `history` | The history begins behind this publication. |
+//! | `publish_key` | A publication with this idempotency key is published again. |
+//! | `publish_key_order` | The key's row stays until the key is used again. It has no effect after its time. |
+//! | `device`, `subscription` | If the store is opened without a checkpoint, the row is left out. With a checkpoint, the damage is found when the row is read. A device comes back when it registers. |
+//! | `proven` | The row is left out at open. The tokens of its 65 536 device numbers are unproven until their provider accepts them again. |
+//! | `change` | All rows are read at open, as with a damaged checkpoint. |
+//! | `device_id`, `token` | The device is searched in memory. The row is written anew when the device registers. |
+//! | `mute` | A mute with an unreadable end holds until it is removed. One with an unreadable key is left out at open without a checkpoint. |
+//! | `mute_end` | The mute holds until it is removed. If a block cannot be read, ended mutes are searched among all mutes, which takes longer. |
+//! | `import` | The next step of the import is refused. Under another name it can begin anew. |
+//! | `brake` | Everything is paused until `Everything` is resumed. |
+//! | `cancelled` | The row is left out at open. |
+//! | `job` | The store does not read the content. The sender handles damage. |
+//! | `block` | The row is left out at open. Its numbers belong to the common group. |
+//! | `meta` | The store does not open, or the position up to which events have jobs is unknown. A copy of the folder is needed. |
 //!
-//! Code that reads rows and can do without a damaged one asks a function of this module. Any other damage is refused: of a
-//! write by `Draft::attempt`, of a read by its `ReadError`.
+//! Up to [`LEFT_OUT_COUNT_MAX`] rows of all tables together are left out at open. With more, or if a whole block of rows
+//! that are read at open is damaged, the store does not open.
+//!
+//! Code that can continue without a damaged row calls a function of this module. Any other damage is an error:
+//! `Draft::attempt` refuses the write, and a read returns its `ReadError`.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,21 +40,19 @@ use tracing::error;
 
 use crate::engine::EngineError;
 
-/// Rows that are left out at open. More are no accident of single rows, and rather than serve without the rest the store is
-/// not opened.
+/// Damaged rows that are left out at open. With more, the store does not open, because so many are not single accidents.
 const LEFT_OUT_COUNT_MAX: usize = 16;
 
-/// What was read; `None`, and a line in the log that says what it costs, if it is damaged.
+/// Turns damage into `None`, and logs its cost. Other errors stay.
 pub(crate) fn tolerate<T>(read: Result<T, EngineError>, cost: impl Display) -> Result<Option<T>, EngineError> {
-    let told = read.inspect_err(|error| {
+    tolerate_quietly(read.inspect_err(|error| {
         if error.is_damage() {
             error!(error = chain(error), "{cost}");
         }
-    });
-    tolerate_quietly(told)
+    }))
 }
 
-/// The same without a line in the log: it was said before, is said elsewhere, or costs nothing.
+/// Like [`tolerate`] without a log line, for damage that is logged elsewhere or costs nothing.
 pub(crate) fn tolerate_quietly<T>(read: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
     match read {
         Err(error) if error.is_damage() => Ok(None),
@@ -58,17 +60,17 @@ pub(crate) fn tolerate_quietly<T>(read: Result<T, EngineError>) -> Result<Option
     }
 }
 
-/// What a row says that could be read; `None`, and a line in the log, if it is not what we wrote.
+/// The content of a row; `None` and a log line if it cannot be decoded.
 pub(crate) fn understood<T>(row: Result<T, EngineError>, cost: impl Display) -> Option<T> {
     row.inspect_err(|error| error!(error = chain(error), "{cost}")).ok()
 }
 
-/// Counts the rows that are left out at open.
+/// Counts the damaged rows that are left out at open.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut(AtomicUsize);
 
 impl LeftOut {
-    /// Leaves a row out that `read` finds damaged, unless there are too many. True: the scan of the table goes on.
+    /// Leaves out a row that `read` finds damaged, unless there are too many. True: the scan continues.
     pub(crate) fn tolerate(&self, read: impl FnOnce() -> Result<(), EngineError>) -> Result<bool, EngineError> {
         let read = read();
         let is_damage = read.as_ref().is_err_and(EngineError::is_damage);

@@ -1,7 +1,7 @@
-//! Devices as callers hand them in, get them back and send to them.
+//! Devices as callers register, read and send to them.
 //!
-//! Durable forms are elsewhere (`rows`); these are what goes over the counter. [`Recipient`] borrows from the device
-//! table: it lives for one call of [`Store::with_recipients`](crate::Store::with_recipients).
+//! The rows are in `rows`. [`Recipient`] borrows from the device table: it lives for one call of
+//! [`Store::with_recipients`](crate::Store::with_recipients).
 
 use crate::devices::credential::{Credential, CredentialHash};
 use tidings_types::{
@@ -22,38 +22,38 @@ mod tend;
 mod tokens;
 pub(crate) mod write;
 
-/// Devices of one user: an audience is made of them, a list of them and their export look at all, and he is erased with
-/// them. Whoever has more is no person, and is better a subject that they subscribe to. Those that a store had before it
-/// knew this limit stay.
+/// Devices that one user may have. Audiences, lists, exports and erasures read all devices of a user. A user with more
+/// devices is not a person; such devices should subscribe to a subject instead. Devices beyond this limit that a store had
+/// before it knew the limit stay.
 pub const USER_DEVICE_COUNT_MAX: u32 = 1000;
 
-/// What a client says about a device; a later one replaces an earlier one as a whole.
+/// The registration of a device. A later one replaces an earlier one completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewDevice {
-    /// The application's name for it.
+    /// The application's name for the device.
     pub id: DeviceId,
-    /// Who uses it.
+    /// Its user.
     pub user: Option<UserId>,
-    /// The application it runs.
+    /// The application.
     pub app: AppId,
-    /// Its kind.
+    /// The platform.
     pub platform: Platform,
-    /// The provider's world its token belongs to.
+    /// The provider's environment to which the token belongs.
     pub environment: Environment,
-    /// Its address; `None` takes a known one away. A token of another device moves here: an address has one device.
+    /// Its push token; `None` removes a known one. A token belongs to one device: if another device has it, it loses it.
     pub token: Option<DeviceToken>,
     /// The language of its user.
     pub locale: Locale,
     /// Its country.
     pub country: Option<Country>,
-    /// Where its user's clock is.
+    /// The time zone of its user.
     pub time_zone: Option<TimeZone>,
-    /// Whether it shows what is pushed to it.
+    /// Whether it shows notifications.
     pub push_permission: PushPermission,
 }
 
 impl NewDevice {
-    /// One of which nothing else is said: nobody's, without an address, of the providers' production world.
+    /// A device without a user, a token and a country, in the production environment.
     pub fn new(id: DeviceId, app: AppId, platform: Platform, locale: Locale) -> Self {
         Self {
             id,
@@ -70,32 +70,32 @@ impl NewDevice {
     }
 }
 
-/// On which terms a device is put.
+/// The terms of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PutTerms {
-    /// Who may be trusted says whether the device's provider has accepted pushes to its token before. `None` leaves what
-    /// is known of the same address, and takes a new one for unproven.
+    /// Whether the provider has accepted a push to the token before, as a trusted caller says. `None`: the state of an
+    /// unchanged token stays, and a new token is unproven.
     pub proven: Option<bool>,
-    /// What must be so before.
+    /// The precondition.
     pub precondition: Precondition,
 }
 
-/// What must be so before a device is changed (RFC 9110, 13.1).
+/// A precondition for changing a device (RFC 9110, 13.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precondition {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// There is no such device (`If-None-Match: *`).
+    /// The device does not exist (`If-None-Match: *`).
     Absent,
-    /// There is one (`If-Match: *`).
+    /// The device exists (`If-Match: *`).
     Present,
-    /// There is one of this revision.
+    /// The device has this revision.
     Revision(u64),
 }
 
 impl Precondition {
-    /// Whether a device of this revision may be changed; `None`: there is none.
+    /// Whether it holds for a device with this revision; `None`: the device does not exist.
     pub(crate) fn holds(self, revision: Option<u64>) -> bool {
         match self {
             Self::None => true,
@@ -106,68 +106,67 @@ impl Precondition {
     }
 }
 
-/// Devices in order, as [`Store::export`](crate::Store::export) finds them.
+/// A page of devices, in order of their ids.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExportPage {
-    /// Those that could be read.
+    /// The readable devices.
     pub devices: Vec<Exported>,
-    /// The ids of those that are there and cannot be read; `None` where nobody knows the id either. With one of them the
-    /// export is not whole.
+    /// The ids of unreadable devices; `None` if the id is unknown too. If there is one, the export is not complete.
     pub damaged: Vec<Option<DeviceId>>,
-    /// The device behind which there may be more.
+    /// The last device of this page, if there may be more behind it.
     pub last: Option<DeviceId>,
 }
 
-/// A device with all that belongs to it, as it can be imported elsewhere.
+/// A device with all its data, for an import elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
-    /// What is kept of it.
+    /// The device.
     pub device: Device,
-    /// The hash of its secret; none was issued to imported devices.
+    /// The hash of its secret. Imported devices may have none.
     pub credential: Option<CredentialHash>,
-    /// What it is subscribed to, in order.
+    /// Its subscriptions, in order.
     pub subscriptions: Vec<(Subject, TopicName)>,
-    /// What it does not want to be told, in order.
+    /// Its mutes, in order.
     pub mutes: Vec<Mute>,
     /// Its provider has accepted a push to its token.
     pub proven: bool,
 }
 
-/// A device as registered.
+/// A registered device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
-    /// What is kept of it.
+    /// The device.
     pub device: Device,
-    /// It was not known before.
+    /// It is new.
     pub created: bool,
-    /// Its secret, given once: when it is created.
+    /// The secret of a new device. It is issued only once.
     pub credential: Option<Credential>,
 }
 
-/// What sending needs of a device, where it is: nothing is copied.
+/// The data of a device that sending needs, borrowed without a copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Recipient<'a> {
-    /// Its number.
+    /// The device's number.
     pub number: DeviceNumber,
-    /// The application's name for it: the text of a [`DeviceId`].
+    /// The text of its [`DeviceId`].
     pub id: &'a str,
-    /// Its address; `None` when the provider said that it is gone, or it never had one.
+    /// Its push token; `None` when it never had one or the provider reported it as gone.
     pub token: Option<TokenRef<'a>>,
-    /// Its provider has accepted a push to this very token.
+    /// Its provider has accepted a push to this token.
     pub proven: bool,
-    /// The application it runs.
+    /// The application.
     pub app: &'a AppId,
-    /// Its kind.
+    /// The platform.
     pub platform: Platform,
-    /// The provider's world its token belongs to.
+    /// The provider's environment to which the token belongs.
     pub environment: Environment,
     /// The language of its user.
     pub locale: &'a Locale,
     /// Its country.
     pub country: Option<&'a Country>,
-    /// Whether it shows what is pushed to it.
+    /// Whether it shows notifications.
     pub push_permission: PushPermission,
-    /// It is owed no event before this position.
+    /// The device gets no event before this position.
     pub since: JournalPosition,
 }
 
@@ -190,13 +189,13 @@ impl<'a> Recipient<'a> {
     }
 }
 
-/// A provider's word that a token is no longer valid.
+/// A provider's report that a token is no longer valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoneToken {
-    /// The device it was sent to.
+    /// The device of the push.
     pub number: DeviceNumber,
-    /// The token it was sent to; a device that has another one by now keeps that.
+    /// The token of the push. If the device has another one by now, it keeps that.
     pub token: DeviceToken,
-    /// Since when, where the provider says so; a later registration of the same token is newer and stays.
+    /// Since when the token is invalid, if the provider says so. If the device registered it again later, it keeps it.
     pub gone_at: Option<Timestamp>,
 }

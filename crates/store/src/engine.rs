@@ -1,11 +1,14 @@
-//! The key-value store below: tables of sorted rows, atomic batches. The only module that knows fjall.
+//! The key-value store: tables of sorted rows, atomic batches. Only this module uses fjall.
 //!
-//! This module handles four weaknesses of fjall 3.1. A failed write poisons the database until it is opened again; the
-//! committer does that. A commit sleeps while flushing is behind, and without end if the flushing thread has died
-//! because the disk is full; so [`Engine::commit`] waits for room itself and notices. A database whose creation was
-//! interrupted cannot be opened; so it is created beside its place and moved there when it is complete. If some files
-//! are lost, fjall may take the database for one that was never finished, and continue without them; so `files` first
-//! checks that all are there.
+//! It handles four weaknesses of fjall 3.1:
+//!
+//! - A failed write poisons the database until it is opened again. The committer does that.
+//! - A commit sleeps while flushing is behind, and sleeps without end if the flushing thread has died because the disk is
+//!   full. So [`Engine::commit`] itself waits for room, and notices a dead thread.
+//! - A database whose creation was interrupted cannot be opened. So it is created beside its place, and moved there when
+//!   it is complete.
+//! - If some files are lost, fjall may take the database for one that was never finished, and continue without them. So
+//!   `files` first checks that all are there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -48,44 +51,44 @@ pub use self::error::EngineError;
 pub(crate) use self::hooks::Fault;
 pub(crate) use self::table::{STATE_KEY, Table};
 
-/// Where a store's folder has the database.
+/// The database's folder in the store's folder.
 const PLACE: &str = "data";
 
-/// One opened database. The folder stays locked until all clones of its parts are gone.
+/// An open database. Its folder stays locked until all clones of its parts are dropped.
 pub(crate) struct Engine {
     database: Database,
     keyspaces: [Keyspace; Table::ALL.len()],
     place: PathBuf,
     acknowledged: Acknowledged,
     notes: Mutex<Notes>,
-    /// The manifest, or the number of the last synced commit, could not be written.
+    /// The last attempt to write the manifest or the number of the last synced commit failed.
     is_noting_failing: AtomicBool,
-    /// Held while a batch is applied. fjall makes all visible that was begun before a file of rows is registered, so a
-    /// snapshot taken meanwhile may show half of the batch.
+    /// Held while a batch is applied. When fjall registers a file of rows, it makes all batches visible that were begun
+    /// before, so a snapshot taken meanwhile may show half of a batch.
     applying: Mutex<()>,
     #[cfg(test)]
     pub(crate) hooks: Hooks,
 }
 
-/// What the manifest says, and whether it is on the disk.
 struct Notes {
     manifest: Manifest,
+    /// Whether the manifest on the disk is the current one.
     is_written: bool,
-    /// The log file that is written.
+    /// The number of the log file that fjall writes now.
     newest_log: u64,
 }
 
-/// With more in the log, tables with old rows in it are written to files. A part of what a start after a crash has to read.
+/// If the log is longer, tables with old rows in it are written to files. A start after a crash has to read the log.
 const JOURNALING_BYTES_MAX: u64 = 64 << 20;
-/// How long to wait at the end for rows to be in files.
+/// How long the store waits at its end until all rows are in files.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
-/// How many sealed write buffers, and how many runs of fresh files, a table may have before a commit waits. fjall
-/// sleeps inside a commit at 4 and at 20, and a commit of ours adds at most one.
+/// How many sealed write buffers, and how many runs of fresh files, a table may have before a commit waits. fjall sleeps
+/// inside a commit at 4 and at 20, and one commit adds at most one.
 const SEALED_BUFFER_COUNT_MAX: usize = 3;
 const FRESH_RUN_COUNT_MAX: usize = 19;
 
 impl Engine {
-    /// Opens the database in `folder`, creating it with `first` rows when there is none.
+    /// Opens the database in `folder`. If there is none, creates it with the rows `first`.
     pub(crate) fn open(folder: &Path, cache_bytes: u64, first: impl FnOnce() -> Rows) -> Result<Self, EngineError> {
         if !Self::is_in(folder)? {
             Self::create(folder, cache_bytes, |engine| engine.commit(first(), Durability::Synced))?;
@@ -98,7 +101,7 @@ impl Engine {
         Ok(folder.join(PLACE).try_exists()?)
     }
 
-    /// Makes a database in `folder`, which has none: with all that `fill` writes, or not at all.
+    /// Creates a database in `folder`, which has none: with all rows that `fill` writes, or not at all.
     pub(crate) fn create<E: From<EngineError>>(
         folder: &Path,
         cache_bytes: u64,
@@ -107,20 +110,20 @@ impl Engine {
         let (place, beside) = (folder.join(PLACE), folder.join("data.new"));
         let clear = || -> Result<(), EngineError> {
             if beside.try_exists()? {
-                fs::remove_dir_all(&beside)?; // A creation that was interrupted; nothing was ever acknowledged from it.
+                fs::remove_dir_all(&beside)?; // Of an interrupted creation. No row of it was ever acknowledged.
             }
             Ok(())
         };
         clear()?;
         let filled = Self::open_at(&beside, cache_bytes, None).map_err(E::from).and_then(|engine| fill(&engine));
         if let Err(error) = filled {
-            _ = clear(); // What is left goes with the next try.
+            _ = clear(); // If this fails, the next attempt clears the folder.
             return Err(error);
         }
         let moved = || -> Result<(), EngineError> {
             sync_all(&beside)?;
             fs::rename(&beside, &place)?;
-            // Both may be new names: ours in the folder, and the folder in its own.
+            // Both may be new directory entries: the database in the folder, and the folder in its parent.
             for named_in in [Some(folder), folder.parent()].into_iter().flatten().filter(|path| path.is_dir()) {
                 File::open(named_in)?.sync_all()?;
             }
@@ -129,8 +132,7 @@ impl Engine {
         Ok(moved()?)
     }
 
-    /// Opens the database that was in `folder` before; never creates one, which would be empty in place of what was
-    /// acknowledged.
+    /// Opens an existing database. It never creates one, because an empty one would replace acknowledged data.
     pub(crate) fn open_again(folder: &Path, cache_bytes: u64) -> Result<Self, EngineError> {
         let place = folder.join(PLACE);
         if !place.try_exists()? {
@@ -140,7 +142,7 @@ impl Engine {
         Self::open_at(&place, cache_bytes, Some(found))
     }
 
-    /// Opens the database at `path`, which is there if `found` has what was found there.
+    /// Opens the database at `path`. `found` is `None` for a new database.
     fn open_at(path: &Path, cache_bytes: u64, found: Option<Found>) -> Result<Self, EngineError> {
         let builder = || {
             Database::builder(path).cache_size(cache_bytes).worker_threads(2).max_journaling_size(JOURNALING_BYTES_MAX)
@@ -149,7 +151,7 @@ impl Engine {
         let Found { mut manifest, logs } = found.unwrap_or_default();
         let behind = logs.first().and_then(|oldest| manifest.behind(*oldest));
         if let Some(behind) = behind.filter(|_| logs.len() > 1) {
-            // Without its threads, which would write rows of the other log files into tables before these were asked.
+            // Without fjall's threads: they would write rows of the other log files into tables before the check.
             let database = builder().worker_threads_unchecked(0).open().map_err(|error| open_error(path, error))?;
             check_behind(&database, path, behind)?;
         }
@@ -165,14 +167,14 @@ impl Engine {
             keyspaces.push(database.keyspace(table.name(), || table.options())?);
         }
         let keyspaces: [Keyspace; Table::ALL.len()] =
-            keyspaces.try_into().ok().expect("one keyspace was opened per table");
+            keyspaces.try_into().ok().expect("there is one keyspace per table");
         for (table, keyspace) in Table::ALL.iter().zip(&keyspaces) {
             let number = keyspace.path().file_name().and_then(|name| name.to_str()?.parse().ok());
             manifest.tables.extend(number.map(|number| (table.name().to_owned(), number)));
         }
         manifest.logs.retain(|note| logs.contains(&note.number));
         manifest.write(path)?;
-        let newest_log = if is_new { 0 } else { *logs.last().expect("a database that is there has a log") };
+        let newest_log = if is_new { 0 } else { *logs.last().expect("`files::check` found at least one log file") };
         Ok(Self {
             database,
             keyspaces,
@@ -190,20 +192,30 @@ impl Engine {
         self.keyspace(table).get(key).map_err(|error| read_error(error, table, key))
     }
 
-    /// Hands out the rows from `start` on, in order of their keys, until `visit` says stop (false). The view is of one moment.
-    pub(crate) fn scan<E: From<EngineError>>(
+    /// The row under `key`, decoded.
+    pub(crate) fn read<T>(
+        &self,
+        table: Table,
+        key: &[u8],
+        decode: impl FnOnce(&[u8], &[u8]) -> Result<T, EngineError>,
+    ) -> Result<Option<T>, EngineError> {
+        self.get(table, key)?.map(|row| decode(key, row.as_ref())).transpose()
+    }
+
+    /// Visits the rows from `start` on, in the order of their keys, until `visit` returns false. It sees a snapshot.
+    pub(crate) fn scan(
         &self,
         table: Table,
         start: Bound<&[u8]>,
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool, E>,
-    ) -> Result<(), E> {
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool, EngineError>,
+    ) -> Result<(), EngineError> {
         let snapshot = self.database.snapshot();
         let mut last = match start {
             Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
             Bound::Unbounded => Vec::new(),
         };
         for row in snapshot.range::<&[u8], _>(self.keyspace(table), (start, Bound::Unbounded)) {
-            // Which key it is, nobody can tell: it comes behind the last that could be read.
+            // The key of an unreadable row is unknown. The error names the last readable key before it.
             let (key, value) = row.into_inner().map_err(|error| read_error(error, table, &last))?;
             if !visit(&key, &value)? {
                 break;
@@ -214,11 +226,21 @@ impl Engine {
         Ok(())
     }
 
+    /// Visits the rows whose keys begin with `prefix`, like [`Engine::scan`].
+    pub(crate) fn scan_prefix(
+        &self,
+        table: Table,
+        prefix: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool, EngineError>,
+    ) -> Result<(), EngineError> {
+        self.scan(table, Bound::Included(prefix), |key, row| Ok(key.starts_with(prefix) && visit(key, row)?))
+    }
+
     /// Writes all rows in one step.
     ///
     /// # Errors
-    /// When the disk refuses, or refused before. The rows are then durable as a whole or not at all, and only opening
-    /// the database again tells which.
+    /// When the disk fails now or failed before. The rows are then durable as a whole or not at all. Only opening the
+    /// database again shows which.
     pub(crate) fn commit(&self, rows: Rows, durability: Durability) -> Result<(), EngineError> {
         #[cfg(test)]
         let fault = {
@@ -250,7 +272,7 @@ impl Engine {
         batch.commit()?;
         drop(applying);
         let noted = self.note_log(&unflushed);
-        self.tell_whether_noted(noted);
+        self.log_failed_note(noted);
         #[cfg(test)]
         if fault == Some(Fault::AfterCommit) {
             return Err(fjall::Error::Poisoned.into());
@@ -258,14 +280,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Notes that commits up to this one are synced: a log that ends before it is refused from here on.
+    /// Notes that the commits up to this one are synced. From now on, a log that ends before this commit is refused.
     pub(crate) fn acknowledge(&self, commit: u64) {
-        self.tell_whether_noted(self.acknowledged.write(commit).map_err(EngineError::from));
+        self.log_failed_note(self.acknowledged.write(commit).map_err(EngineError::from));
     }
 
-    /// What cannot be noted does not make a commit fail: it is tried again with the next one, and until then the next start
-    /// only knows less of what should be there.
-    fn tell_whether_noted(&self, noted: Result<(), EngineError>) {
+    /// A failed note does not make a commit fail. The next commit writes the note again. Until then the check at the next
+    /// start would find fewer losses.
+    fn log_failed_note(&self, noted: Result<(), EngineError>) {
         let was_failing = self.is_noting_failing.swap(noted.is_err(), Ordering::Relaxed);
         if let Err(error) = noted
             && !was_failing
@@ -274,7 +296,7 @@ impl Engine {
         }
     }
 
-    /// Whether the rows, whose state says `commit`, have every commit that was synced. They are synced themselves: fjall
+    /// Refuses rows that end with `commit` if a later commit was synced. The rows themselves are synced, because fjall
     /// syncs its log when it opens it.
     pub(crate) fn check_acknowledged(&self, commit: u64) -> Result<(), EngineError> {
         if let Some(acknowledged) = self.acknowledged.read()?
@@ -288,13 +310,13 @@ impl Engine {
         Ok(())
     }
 
-    /// The highest sequence number of a table that is only in the log.
+    /// The highest sequence number of the table's rows that are only in the log.
     fn unflushed(&self, table: Table) -> Option<u64> {
         self.keyspace(table).tree.get_highest_memtable_seqno()
     }
 
-    /// After a commit: if fjall has begun another log file, notes which rows those before it have. `before` is what the
-    /// commit's tables had in the log before it, since nobody knows which of the files has the commit itself.
+    /// After a commit: if fjall has begun another log file, notes the rows that are only in the older ones. `before` has
+    /// the sequence numbers of the commit's tables before the commit, because the commit may be in either file.
     fn note_log(&self, before: &[(Table, Option<u64>)]) -> Result<(), EngineError> {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let number = notes.newest_log + 1;
@@ -321,8 +343,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes all rows into the files of their tables, so that nothing of the log is needed. Whether it is so: not while
-    /// rows are written, nor when it takes too long.
+    /// Writes all rows into the files of their tables, so that the log is not needed. False if rows are written meanwhile
+    /// or if it takes too long.
     pub(crate) fn flush_all(&self) -> Result<bool, EngineError> {
         for keyspace in &self.keyspaces {
             keyspace.rotate_memtable()?;
@@ -338,26 +360,26 @@ impl Engine {
         Ok(self.keyspaces.iter().all(|keyspace| keyspace.tree.active_memtable().is_empty()))
     }
 
-    /// Makes durable what was only handed to the operating system.
+    /// Syncs the rows that were only handed to the operating system.
     pub(crate) fn sync(&self) -> Result<(), EngineError> {
         Ok(self.database.persist(PersistMode::SyncData)?)
     }
 
-    /// The rows of these tables between two commits. Waits for the commit at hand.
+    /// The rows of these tables between two commits. Waits for the current commit.
     pub(crate) fn cut(&self, tables: &[Table]) -> Cut {
         let _not_applying = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
-        let snapshot = self.database.snapshot(); // Keeps what it sees until every iterator has its files.
+        let snapshot = self.database.snapshot(); // Keeps the files until every iterator holds its own.
         let rows = |table: Table| -> CutRows {
             match &self.keyspace(table).tree {
                 AnyTree::Standard(tree) => Box::new(tree.create_iter(snapshot.seqno(), None)),
-                AnyTree::Blob(_) => unreachable!("no table keeps its values apart"),
+                AnyTree::Blob(_) => unreachable!("no table keeps its values in separate files"),
             }
         };
         Cut::new(tables.iter().map(|&table| (table, rows(table))).collect(), self.database.clone())
     }
 
-    /// Writes the rows that `rows` hands to its argument, into a table that holds none: past the log, which is quick, and
-    /// not atomic. They are on the disk when it returns.
+    /// Fills an empty table with the rows that `rows` gives to its argument. It bypasses the log, so it is fast and not
+    /// atomic. The rows are on the disk when it returns.
     ///
     /// # Panics
     /// When the keys do not increase.
@@ -371,20 +393,20 @@ impl Engine {
         Ok(ingestion.finish().map_err(EngineError::from)?)
     }
 
-    /// Waits while flushing is behind; the queues fill meanwhile and refuse, which is the back-pressure we want.
+    /// Waits while flushing is behind. Meanwhile the queues fill and then refuse requests: this is the backpressure.
     fn wait_for_room(&self) -> Result<(), EngineError> {
         let behind = |keyspace: &Keyspace| {
             keyspace.sealed_memtable_count() >= SEALED_BUFFER_COUNT_MAX
                 || keyspace.tree.l0_run_count() >= FRESH_RUN_COUNT_MAX
         };
         while self.keyspaces.iter().any(behind) {
-            self.database.persist(PersistMode::Buffer)?; // Fails when the flushing thread has died: nobody makes room.
+            self.database.persist(PersistMode::Buffer)?; // Fails when the flushing thread has died.
             std::thread::park_timeout(Duration::from_millis(2));
         }
         Ok(())
     }
 
-    /// Writes a table into files: until then its rows are in memory and in the log.
+    /// Writes the rows of a table that are only in memory and in the log into its files.
     #[cfg(test)]
     pub(crate) fn flush(&self, table: Table) {
         self.keyspace(table).rotate_memtable_and_wait().unwrap();
@@ -395,7 +417,7 @@ impl Engine {
     }
 }
 
-/// Syncs a folder with all that is in it.
+/// Syncs a folder and all files and folders in it.
 fn sync_all(folder: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -404,7 +426,7 @@ fn sync_all(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Whether the tables have what the log files that are gone had.
+/// Refuses a database whose tables lack rows of log files that do not exist any more.
 fn check_behind(database: &Database, place: &Path, behind: &BTreeMap<String, Behind>) -> Result<(), EngineError> {
     for (name, needed) in behind.iter().filter(|(name, _)| database.keyspace_exists(name)) {
         let keyspace = database.keyspace(name, KeyspaceCreateOptions::default)?;
@@ -417,24 +439,19 @@ fn check_behind(database: &Database, place: &Path, behind: &BTreeMap<String, Beh
     Ok(())
 }
 
-/// The files of the log of the database in `folder`, the one that is written last.
-fn log_files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
-    Ok(numbered_log_files(&folder.join(PLACE))?.into_iter().map(|(_, path)| path).collect())
-}
-
-/// What the log takes, holes not counted: all of it is read when the database is opened.
+/// The bytes that the log takes on the disk, without holes. Opening the database reads all of it.
 pub(crate) fn log_bytes(folder: &Path) -> Result<u64, EngineError> {
     use std::os::unix::fs::MetadataExt as _;
-    const BLOCK_BYTES: u64 = 512; // The unit of st_blocks, whatever the file system's.
-    let files = log_files(folder)?;
-    files.iter().try_fold(0, |sum, file| Ok(sum + fs::metadata(file)?.blocks() * BLOCK_BYTES))
+    const BLOCK_BYTES: u64 = 512; // The unit of st_blocks, whatever the file system's block size is.
+    let files = numbered_log_files(&folder.join(PLACE))?;
+    files.iter().try_fold(0, |sum, (_, file)| Ok(sum + fs::metadata(file)?.blocks() * BLOCK_BYTES))
 }
 
-/// Empties the log of a closed database after [`Engine::flush_all`]. An empty one is what fjall leaves itself when it
-/// ends right behind a new log file.
-pub(crate) fn forget_log(folder: &Path) -> Result<(), EngineError> {
-    // With an older file beside it, that one's rows would come back without what the newest says of them.
-    if let [last] = &log_files(folder)?[..] {
+/// Empties the log of a closed database after [`Engine::flush_all`]. fjall itself also leaves an empty log if it ends
+/// right after it began a new log file.
+pub(crate) fn empty_log(folder: &Path) -> Result<(), EngineError> {
+    // If there is an older file, emptying the newest would bring back old rows that the newest one changed or deleted.
+    if let [(_, last)] = &numbered_log_files(&folder.join(PLACE))?[..] {
         let file = File::options().write(true).open(last)?;
         file.set_len(0)?;
         file.sync_all()?;
@@ -442,10 +459,10 @@ pub(crate) fn forget_log(folder: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Bytes that must be writable before a failed store is opened again; opening means to rebuild all that is derived.
+/// Bytes that must be writable before a failed store is opened again, because opening rebuilds all derived data.
 const PROBE_BYTES: usize = 4 << 20;
 
-/// Whether the folder's disk takes `PROBE_BYTES`. The file is written, not only made long: a hole costs no space.
+/// Checks that the folder's disk takes `PROBE_BYTES`. The bytes are really written, because a hole needs no space.
 pub(crate) fn probe(folder: &Path) -> Result<(), EngineError> {
     let path = folder.join("probe");
     let written = File::create(&path).and_then(|mut file| {

@@ -1,7 +1,6 @@
-//! Why the store refuses: one type per kind of request, so that a caller matches only what can happen to it.
+//! The store's errors: one type per kind of request, so that a caller matches only the cases that can occur.
 //!
-//! [`WriteError`] is the part they share, and both its cases may be tried again: later there is room, or the disk
-//! works.
+//! [`WriteError`] is the part that they share. In both its cases the caller may retry later.
 
 use std::path::PathBuf;
 
@@ -12,7 +11,7 @@ use crate::engine::EngineError;
 /// The store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process, or another handle of this one, has it open.
+    /// Another process, or another handle in this one, has the store open.
     #[error("{path} is in use by another process")]
     Locked {
         /// The store's folder.
@@ -21,9 +20,9 @@ pub enum OpenError {
     /// Written by a version of Tidings that this one does not know.
     #[error("the store has format {found}, this version reads format {known}")]
     Format {
-        /// What the store says.
+        /// The store's format.
         found: String,
-        /// What this version writes.
+        /// The format that this version writes.
         known: &'static str,
     },
     /// The folder cannot be used.
@@ -31,18 +30,18 @@ pub enum OpenError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The engine below refused.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// A write was not done; nothing of it is acknowledged, and it may be repeated as it is.
+/// A write was not acknowledged. It may be repeated unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// A bound is reached; later there may be room.
+    /// A bound is reached. Later there may be room.
     #[error("{what} is full: limit {limit}")]
     Overloaded {
         /// What is full.
@@ -50,7 +49,7 @@ pub enum WriteError {
         /// Its limit.
         limit: u64,
     },
-    /// The disk refuses writes, or the store is closing. What was asked may be durable nevertheless.
+    /// The disk fails, the store is closing, or the request needs a damaged row. The write may be durable nevertheless.
     #[error("the store cannot write now")]
     Unavailable,
 }
@@ -58,7 +57,7 @@ pub enum WriteError {
 /// Events were not appended; nothing of the request was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The id is known with another content.
+    /// The id is known with other content.
     #[error("event {index} has the id {id} of an earlier event with other content")]
     Conflict {
         /// Which of the request's events, from 0.
@@ -66,7 +65,7 @@ pub enum AppendError {
         /// Its id.
         id: EventId,
     },
-    /// Not now.
+    /// The store cannot write now.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
@@ -74,7 +73,7 @@ pub enum AppendError {
 /// A device was not put or deleted; nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// What the caller said must be so before is not so.
+    /// The caller's precondition does not hold.
     #[error("the precondition does not hold: {}", match .revision {
         Some(revision) => format!("the device has revision {revision}"),
         None => "there is no such device".to_owned(),
@@ -83,50 +82,50 @@ pub enum ChangeError {
         /// The device's revision; `None`: there is no such device.
         revision: Option<u64>,
     },
-    /// Its user would have too many.
+    /// The device's user would have too many devices.
     #[error("devices of one user: limit {limit}, got {count}")]
     TooManyDevices {
-        /// Devices one user may have.
+        /// Devices that one user may have.
         limit: u32,
-        /// Devices he would have.
+        /// Devices that the user would have.
         count: u64,
     },
-    /// Not now.
+    /// The store cannot write now.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// Subscriptions or mutes were not changed, or a device not imported.
+/// Subscriptions or mutes were not changed, or a device was not imported; nothing of the request was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubscribeError {
     /// No such device.
     #[error("no such device")]
     NotFound,
-    /// The device would have too many; nothing of the request was done.
+    /// The device would have too many subscriptions.
     #[error("subscriptions of one device: limit {limit}, got {count}")]
     TooMany {
-        /// Subscriptions one device may have.
+        /// Subscriptions that one device may have.
         limit: u32,
-        /// Subscriptions it would have.
+        /// Subscriptions that the device would have.
         count: u64,
     },
-    /// The device would have too many mutes; nothing of the request was done.
+    /// The device would have too many mutes.
     #[error("mutes of one device: limit {limit}, got {count}")]
     TooManyMutes {
-        /// Mutes one device may have.
+        /// Mutes that one device may have.
         limit: u32,
-        /// Mutes it would have.
+        /// Mutes that the device would have.
         count: u64,
     },
-    /// The device's user would have too many devices; nothing of the request was done.
+    /// The device's user would have too many devices.
     #[error("devices of one user: limit {limit}, got {count}")]
     TooManyDevices {
-        /// Devices one user may have.
+        /// Devices that one user may have.
         limit: u32,
-        /// Devices he would have.
+        /// Devices that the user would have.
         count: u64,
     },
-    /// Not now.
+    /// The store cannot write now.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
@@ -134,25 +133,25 @@ pub enum SubscribeError {
 /// Devices were not imported; nothing of the chunk was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// The step is not the next one of its import: that goes on behind what is recorded.
+    /// The step is not the next one of its import.
     #[error("the import has {recorded} lines done, not {lines_before}")]
     OutOfStep {
         /// Lines that are done.
         recorded: u64,
-        /// Lines that the step says are.
+        /// Lines that are done according to the step.
         lines_before: u64,
     },
-    /// A device of it has too much.
+    /// A device exceeds a limit.
     #[error("cannot import device {id}")]
     Device {
-        /// Which of those handed in; an id may be there twice.
+        /// The place of the device in the request, because an id may occur twice.
         index: usize,
         /// The device.
         id: DeviceId,
-        /// Why.
+        /// The cause.
         source: SubscribeError,
     },
-    /// Not now.
+    /// The store cannot write now.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
@@ -160,17 +159,16 @@ pub enum ImportError {
 /// Nothing could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The store is being opened again after an error, or closed.
+    /// The store is closed, or is being opened again after an error.
     #[error("the store cannot read now")]
     Unavailable,
-    /// The engine below refused.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
 impl ReadError {
-    /// Whether a stored row is damaged: asking again finds it as it is. Otherwise the disk or the store's state is to
-    /// blame.
+    /// Whether a stored row is damaged. Then a retry does not help. Otherwise the disk fails or the store is not open.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Engine(error) if error.is_damage())
     }

@@ -1,6 +1,6 @@
-//! Events as callers see them: to be accepted, in the journal, scheduled for later.
+//! Events as callers see them: new, in the journal, or scheduled.
 //!
-//! [`LaterKey`] is also a durable form: a change of its serde form is another format of the store.
+//! Rows contain [`LaterKey`] as JSON. So a change of its serde form changes the store's format.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ pub(crate) mod rows;
 mod trim;
 mod write;
 
-/// An event to be accepted, with the durable channels it is published in.
+/// An event to be accepted, with the durable channels in which it is published.
 #[derive(Debug, Clone)]
 pub struct NewEvent {
     /// The event, checked against the limits.
     pub event: Event,
-    /// Where it is published; each name once.
+    /// The channels in which it is published; each name once.
     pub channels: Vec<DurableChannel>,
-    /// How many devices its audience may have at most, by leave of whoever handed it in. Not part of its content.
+    /// How many devices its audience may have at most, as its producer allows. Not part of the event's content.
     pub audience_max: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ pub struct NewEvent {
 pub struct Appended {
     /// Where it is now.
     pub to: AppendedTo,
-    /// It had been accepted before: this is the first answer again, and nothing was done.
+    /// It was accepted before. This is the first answer again, and nothing was done.
     pub repeated: bool,
 }
 
@@ -43,12 +43,12 @@ pub struct Appended {
 pub enum AppendedTo {
     /// In the journal.
     Journal {
-        /// Its place there.
+        /// Its position.
         position: JournalPosition,
-        /// Where it was published.
+        /// The channels and positions at which it was published.
         published: Vec<(ChannelName, StreamPosition)>,
     },
-    /// It waits for its time, and goes into the journal then.
+    /// It is scheduled, and moves into the journal when it is due.
     Later {
         /// When it is due.
         at: Timestamp,
@@ -56,7 +56,7 @@ pub enum AppendedTo {
 }
 
 impl Appended {
-    /// Its place in the journal; `None` when it is not there yet.
+    /// Its position in the journal; `None` while it is scheduled.
     pub fn position(&self) -> Option<JournalPosition> {
         match &self.to {
             AppendedTo::Journal { position, .. } => Some(*position),
@@ -64,7 +64,7 @@ impl Appended {
         }
     }
 
-    /// Where it was published; nowhere when it is not due yet.
+    /// Where it was published; nowhere while it is scheduled.
     pub fn published(&self) -> &[(ChannelName, StreamPosition)] {
         match &self.to {
             AppendedTo::Journal { published, .. } => published,
@@ -73,19 +73,19 @@ impl Appended {
     }
 }
 
-/// Order of the events that are not yet due: the earliest first, those of one moment as they came.
+/// The order of scheduled events: the earliest first; events of the same time in the order in which they were accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LaterKey {
     /// When it is due.
     pub at: Timestamp,
-    /// Increases with every such event that is accepted.
+    /// Increases with every accepted scheduled event.
     pub arrival: u64,
 }
 
-/// An event that was accepted and is not yet due.
+/// A scheduled event: accepted and not yet due.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LaterEvent {
-    /// Its place among the others.
+    /// Its place in the order of scheduled events.
     pub key: LaterKey,
     /// When it was accepted.
     pub accepted_at: Timestamp,
@@ -98,17 +98,17 @@ pub struct LaterEvent {
 /// An event of the journal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AcceptedEvent {
-    /// When it was accepted, or when it was due if that was later; its time to live counts from here.
+    /// When it was accepted, or when it was due if that was later. Its time to live begins here.
     pub accepted_at: Timestamp,
     /// Where it was published.
     pub published: Vec<(ChannelName, StreamPosition)>,
-    /// As [`NewEvent::audience_max`]: to be checked when its audience is selected.
+    /// As [`NewEvent::audience_max`]. To be checked when the audience is selected.
     pub audience_max: Option<u64>,
     /// The event.
     pub event: Event,
 }
 
-/// What connected clients are given of an event: its own data, or else what it says of itself.
+/// The data of an event's publications: its own data, or else its topic, subjects and parameters.
 pub(crate) fn publication_data(event: &Event) -> Json {
     #[derive(Serialize)]
     struct Plain<'a> {

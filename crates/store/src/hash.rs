@@ -1,4 +1,4 @@
-//! Hashes of names and secrets, and random bits. SHA-256, so that nobody outside can make two names meet.
+//! Hashes of names and secrets, and random bits. SHA-256, so that nobody can make two names with the same hash.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use tidings_types::Epoch;

@@ -1,4 +1,4 @@
-//! Devices that come in many at a time, as callers hand them in, and how far a long import is.
+//! Bulk import of devices, and the progress of long imports.
 //!
 //! Bounds: 1000 devices in one batch; the progress of 1000 imports is kept.
 
@@ -13,26 +13,25 @@ mod write;
 /// A device to be imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewImport {
-    /// What is said about it.
+    /// The device itself.
     pub device: NewDevice,
-    /// What it subscribes to, beside what it subscribed to before.
+    /// New subscriptions, in addition to existing ones.
     pub subscriptions: Vec<(Subject, TopicName)>,
-    /// What it does not want to be told, beside what it muted before; one of a known scope takes the known one's place.
+    /// New mutes, in addition to existing ones. A mute replaces an existing one of the same scope.
     pub mutes: Vec<Mute>,
-    /// Its secret from now on, where the device brings one along; `None` leaves what it has.
+    /// Its new secret. `None` keeps the existing one.
     pub credential: Option<GivenCredential>,
-    /// Its provider has accepted pushes to this very token already; false leaves what is known.
+    /// Its provider has already accepted a push to this token. False keeps the known state.
     pub proven: bool,
-    /// When it was last seen, where somebody knows; an earlier day than the known one changes nothing. `None`: a new one
-    /// counts as seen now.
+    /// When it was last seen. An earlier day than the known one changes nothing. `None`: a new device counts as seen now.
     pub seen_at: Option<Timestamp>,
-    /// When it registered its token, where somebody knows: a provider's word that the token has been gone since before
-    /// then does not count. An earlier time than the known one of the same token changes nothing. `None`: it counts always.
+    /// When it registered its token. A provider's report that the token is gone counts only if it is gone since a later
+    /// time. An earlier time than the known one of the same token changes nothing. `None`: such a report always counts.
     pub token_at: Option<Timestamp>,
 }
 
 impl From<NewDevice> for NewImport {
-    /// One that brings nothing along.
+    /// An import of only the device.
     fn from(device: NewDevice) -> Self {
         let (subscriptions, mutes) = (Vec::new(), Vec::new());
         Self { device, subscriptions, mutes, credential: None, proven: false, seen_at: None, token_at: None }
@@ -40,7 +39,8 @@ impl From<NewDevice> for NewImport {
 }
 
 impl From<Exported> for NewImport {
-    /// All of it but what is of one store only: the revision, and since when the device is owed events.
+    /// Everything except the two values that belong to one store: the revision, and the position since which the device
+    /// gets events.
     fn from(exported: Exported) -> Self {
         let Exported { device, credential, subscriptions, mutes, proven } = exported;
         let Device {
@@ -67,14 +67,14 @@ impl From<Exported> for NewImport {
     }
 }
 
-/// Which part of a longer import this is. Line counts are the caller's: whatever he counts, they only grow.
+/// A step of a longer import. The caller counts the lines; the count must grow with each step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportStep {
     /// The import's name.
     pub name: ImportName,
-    /// Lines that were done before this step; refused when the store knows another number. 0 begins.
+    /// Lines done before this step. The step is refused when the store knows another number. 0 begins an import.
     pub lines_before: u64,
-    /// Lines that are done with it.
+    /// Lines done after this step.
     pub lines_after: u64,
 }
 
@@ -86,32 +86,24 @@ impl std::ops::AddAssign for Imported {
     }
 }
 
-/// How far an import is.
+/// The progress of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ImportProgress {
-    /// Lines done, as the last step said.
+    /// Lines done after the last step.
     pub lines: u64,
-    /// What they did, all steps together.
+    /// The result of all steps together.
     pub imported: Imported,
     /// When the last step was done.
     pub at: Timestamp,
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Imported {
-    /// Devices that were not known before.
+    /// New devices.
     pub created: u64,
-    /// Devices that were.
+    /// Devices that were known before.
     pub updated: u64,
-    /// Subscriptions that were not there before.
+    /// New subscriptions.
     pub subscribed: u64,
-}
-
-/// Which part of an import's step a chunk is.
-#[derive(Debug, Clone)]
-pub(crate) struct StepPart {
-    pub(crate) step: ImportStep,
-    /// What the earlier chunks of the step did, when this is the last one: with it the step is done.
-    pub(crate) done_before: Option<Imported>,
 }

@@ -1,16 +1,15 @@
-//! Checkpoints of the sender's jobs, and up to where events have a job. What is in a checkpoint is the sender's to know.
+//! Checkpoints of the sender's jobs, and the position up to which events have a job. Only the sender reads the bytes of
+//! a checkpoint.
 //!
-//! They are handed to the operating system without a sync: the end of the process loses none, a power failure may take the
-//! newest.
+//! The rows are written without a sync: a crash of the process loses none, a power failure may lose the newest.
 
 use std::ops::Bound;
 
 use tidings_types::JournalPosition;
 
 use crate::committer::draft::Draft;
-use crate::engine::{EngineError, Table};
+use crate::engine::Table;
 use crate::error::{ReadError, WriteError};
-use crate::message::Command;
 use crate::meta::DISPATCHED_KEY;
 use crate::queue::Class;
 use crate::rows;
@@ -18,37 +17,51 @@ use crate::service::Store;
 use crate::weight;
 
 impl Store {
-    /// Checkpoints jobs, and up to which position (exclusive) all events have one, in one step. Not synced: a power failure
-    /// may take the newest checkpoints, the end of the process does not.
+    /// Writes checkpoints of jobs, and the position before which all events have a job, in one step. Not synced: a power
+    /// failure may lose the newest checkpoints, a crash of the process does not.
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
     ///
     /// # Cancel safety
-    /// Dropped: all of it is noted or nothing. Requests of one caller keep their order, so a later one still counts last.
+    /// Dropped: all of it is written or nothing. The requests of one caller keep their order.
     pub async fn put_jobs(
         &self,
         jobs: Vec<(JournalPosition, Vec<u8>)>,
         dispatched: Option<JournalPosition>,
     ) -> Result<(), WriteError> {
         let bytes = weight::JOB + jobs.iter().map(|(_, job)| job.len() + weight::JOB).sum::<usize>();
-        let remove = Vec::new();
-        self.ask(Class::Jobs, bytes, |reply| Command::Jobs { put: jobs, remove, dispatched, reply }).await
+        let put = move |draft: &mut Draft<'_>| {
+            for (position, job) in jobs {
+                draft.rows.put(Table::Job, rows::position_key(position), job);
+            }
+            if let Some(position) = dispatched {
+                draft.rows.put(Table::Meta, DISPATCHED_KEY, rows::position_key(position));
+            }
+            Ok(())
+        };
+        self.write_lazily(Class::Jobs, bytes, put).await
     }
 
-    /// Forgets jobs that are done, and that they were cancelled; as lazily as [`Store::put_jobs`].
+    /// Deletes the rows of finished jobs, and the marks that they were cancelled. Not synced, like [`Store::put_jobs`].
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
     ///
     /// # Cancel safety
-    /// Dropped: all are forgotten or none. The same request again changes nothing more.
-    pub async fn remove_jobs(&self, remove: Vec<JournalPosition>) -> Result<(), WriteError> {
-        let (put, dispatched) = (Vec::new(), None);
-        self.ask(Class::Jobs, weight::JOB, |reply| Command::Jobs { put, remove, dispatched, reply }).await
+    /// Dropped: all are deleted or none. Repeating the request changes nothing more.
+    pub async fn remove_jobs(&self, positions: Vec<JournalPosition>) -> Result<(), WriteError> {
+        let remove = move |draft: &mut Draft<'_>| {
+            for position in positions {
+                draft.rows.delete(Table::Job, rows::position_key(position));
+                draft.forget_cancelled(position);
+            }
+            Ok(())
+        };
+        self.write_lazily(Class::Jobs, weight::JOB, remove).await
     }
 
-    /// All jobs that were checkpointed and not removed, oldest event first.
+    /// All checkpoints of jobs, oldest event first.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -57,7 +70,7 @@ impl Store {
         self.with_engine(|engine| {
             engine.scan(Table::Job, Bound::Unbounded, |key, row| {
                 jobs.push((rows::decode_position(Table::Job, key, key)?, row.to_vec()));
-                Ok::<_, EngineError>(true)
+                Ok(true)
             })
         })?;
         Ok(jobs)
@@ -68,29 +81,7 @@ impl Store {
     /// # Errors
     /// When the store is being opened again or the disk fails.
     pub fn dispatched(&self) -> Result<JournalPosition, ReadError> {
-        self.with_engine(|engine| match engine.get(Table::Meta, DISPATCHED_KEY)? {
-            Some(row) => rows::decode_position(Table::Meta, DISPATCHED_KEY, row.as_ref()),
-            None => Ok(JournalPosition::default()),
-        })
-    }
-}
-
-impl Draft<'_> {
-    pub(crate) fn jobs(
-        &mut self,
-        put: Vec<(JournalPosition, Vec<u8>)>,
-        remove: Vec<JournalPosition>,
-        dispatched: Option<JournalPosition>,
-    ) {
-        for (position, job) in put {
-            self.rows.put(Table::Job, rows::position_key(position), job);
-        }
-        for position in remove {
-            self.rows.delete(Table::Job, rows::position_key(position));
-            self.forget_cancelled(position);
-        }
-        if let Some(position) = dispatched {
-            self.rows.put(Table::Meta, DISPATCHED_KEY, rows::position_key(position));
-        }
+        let decode = |key: &[u8], row: &[u8]| rows::decode_position(Table::Meta, key, row);
+        Ok(self.with_engine(|engine| engine.read(Table::Meta, DISPATCHED_KEY, decode))?.unwrap_or_default())
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! [`Store`] is a cheap handle. All writes go through one *committer* with its own thread. It drains bounded queues
 //! (events before devices before imports, but no queue starves) and makes one atomic batch. It syncs the batch, applies
-//! it to the device table and the audience index in memory, and tells the [`CommitSink`] in journal order. Only then it
+//! it to the device table and the audience index in memory, and calls the [`CommitSink`] in journal order. Only then it
 //! acknowledges.
 //!
 //! ```text
@@ -15,10 +15,11 @@
 //! ```
 //!
 //! Guarantees: an acknowledged write survives a crash. A batch is written completely or not at all. A write that was
-//! *not* acknowledged may still have been made, and repeating it gives the same answer (events by id,
-//! publications by idempotency key if they have one, all other writes because they are idempotent). These guarantees rest on fjall's journal (batches have checksums, a torn batch is cut
-//! off at open) and on `fdatasync`. Job rows, trimming, proven tokens and the time when a device was last seen are
-//! written without a sync: after a power failure they lag, which their readers allow.
+//! *not* acknowledged may still have been made, and repeating it gives the same answer (events by id, publications by
+//! idempotency key if they have one, all other writes because they are idempotent). These guarantees rest on fjall's
+//! journal (batches have checksums, a torn batch is cut off at open) and on `fdatasync`. Job rows, trimming, proven
+//! tokens and the time when a device was last seen are written without a sync: after a power failure they may be older,
+//! and their readers allow for that.
 //!
 //! Full: when a queue, the journal or a count is at its bound, writes fail with [`WriteError::Overloaded`]. While the
 //! disk fails, writes fail with [`WriteError::Unavailable`]; reading and sending from memory continue.
@@ -31,7 +32,7 @@
 //! Files: each subject has a folder with its types, its rows (`rows.rs`), its writes (`write.rs`) and its reads
 //! (`read.rs`): `events`, `channels`, `devices`, `subscriptions`, `mutes`, `jobs`, `brakes`, `imports`. All use one
 //! core: `engine` (fjall), `committer` with its `draft`, `queue`, `table` and `blocks` (devices by number),
-//! `checkpoint`. A new kind of write is a method of [`Store`] that hands the committer a piece of work, and a method of
+//! `checkpoint`. A new kind of write is a method of [`Store`] that gives the committer a piece of work, and a method of
 //! the draft that does it. Both are in the subject's folder.
 //!
 //! Not here: selection (audience), sending (sender), fan-out (hub), clocks. Every write brings its `now`. Expiry uses
@@ -53,7 +54,6 @@ mod folder;
 mod hash;
 mod imports;
 mod jobs;
-mod message;
 mod meta;
 mod mutes;
 mod open;

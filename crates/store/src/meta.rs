@@ -1,5 +1,4 @@
-//! The rows of `meta`: the store's format, the committer's counters, and the key under which it is up to where events have a
-//! job.
+//! The rows of `meta`: the store's format, the committer's counters, and the position up to which events have a job.
 
 use serde::{Deserialize, Serialize};
 use tidings_types::{Epoch, Offset};
@@ -8,15 +7,15 @@ use crate::engine::{Engine, EngineError, STATE_KEY, Table};
 use crate::events::LaterKey;
 use crate::rows::parts::decode;
 
-/// What `meta/format` says.
+/// The value of `meta/format`.
 pub(crate) const FORMAT: &str = "tidings-store-4";
 
-/// The formats before, which are read too. Rows tell themselves of which they are, and stay as they are until they change, so
-/// that a store has rows of several: no channel is given back in 3; texts of tokens are not packed in 2; devices are JSON in 1, and
-/// there is no `change`.
+/// Older formats that are read too. A row keeps its format until it is written again, so a store may have rows of several
+/// formats. Each row shows which format it has. In format 3 no idle channel was forgotten, in format 2 the texts of tokens
+/// were not packed, and in format 1 devices were JSON and there was no `change`.
 const FORMATS_BEFORE: [&str; 3] = ["tidings-store-3", "tidings-store-2", "tidings-store-1"];
 
-/// Whether stores of this format are read; any other is refused at open.
+/// Whether stores of this format can be opened.
 pub(crate) fn is_known_format(format: &[u8]) -> bool {
     [FORMAT].iter().chain(&FORMATS_BEFORE).any(|known| known.as_bytes() == format)
 }
@@ -28,24 +27,24 @@ pub(crate) const DISPATCHED_KEY: &[u8] = b"dispatched";
 /// The committer's own counters; written in every batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
-    /// Number of the batch that wrote this row: tells after a failure whether that batch is durable.
+    /// The number of the batch that wrote this row. After a failed commit it shows whether that batch is durable.
     pub(crate) commit: u64,
-    /// The oldest event that is kept.
+    /// The position of the oldest event.
     pub(crate) journal_base: u64,
     /// The position of the next event.
     pub(crate) journal_end: u64,
-    /// Bytes of the event rows kept.
+    /// Bytes of all event rows.
     pub(crate) journal_bytes: u64,
-    /// The number of the next new device.
+    /// The first device number that is in no block.
     pub(crate) device_next: u32,
     /// Rows of `channel`.
     pub(crate) channel_count: u64,
-    /// The life of all durable channels: that of the store.
+    /// The epoch of all durable channels.
     pub(crate) epoch: Epoch,
-    /// No channel that was given back has a publication behind this: here a channel begins that is not there.
+    /// New channels begin behind this offset. No channel that was forgotten had a later publication.
     #[serde(default)]
     pub(crate) channel_floor: Offset,
-    /// The number of the oldest row of `change`, and of the next one; the bytes of those kept.
+    /// The number of the oldest row of `change` and of the next one, and the bytes of these rows.
     #[serde(default)]
     pub(crate) change_base: u64,
     #[serde(default)]
@@ -55,7 +54,7 @@ pub(crate) struct State {
     /// The latest revision of any device.
     #[serde(default)]
     pub(crate) revision: u64,
-    /// The last part of the next later event's key.
+    /// The `arrival` of the next scheduled event.
     #[serde(default)]
     pub(crate) later_arrival: u64,
     /// Rows of `later`, and their bytes.
@@ -74,7 +73,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// That of a store without anything: the first event gets position 1, so that 0 is before all.
+    /// The state of an empty store. The first event gets position 1, so that 0 is before all events.
     pub(crate) const fn empty(epoch: Epoch) -> Self {
         Self {
             commit: 0,
@@ -99,11 +98,10 @@ impl State {
     }
 }
 
-/// The committer's counters, if the log has all commits that they should count.
+/// Reads the committer's counters. An error if the log lacks a commit that was acknowledged.
 pub(crate) fn read_state(engine: &Engine) -> Result<State, EngineError> {
-    let damaged = || EngineError::damaged(Table::Meta, STATE_KEY);
-    let state = engine.get(Table::Meta, STATE_KEY)?.ok_or_else(damaged)?;
-    let state: State = decode(Table::Meta, STATE_KEY, state.as_ref())?;
+    let state = engine.read(Table::Meta, STATE_KEY, |key, row| decode::<State>(Table::Meta, key, row))?;
+    let state = state.ok_or_else(|| EngineError::damaged(Table::Meta, STATE_KEY))?;
     engine.check_acknowledged(state.commit)?;
     Ok(state)
 }

@@ -1,6 +1,6 @@
-//! What devices do not want to be told.
+//! Mutes of devices.
 //!
-//! A mute is a row under its device. If it ends by itself there is another row under its end. The index knows only who is
+//! A mute is a row under its device. A mute with an end has another row under its end. The index knows which devices are
 //! muted now. Bound: `mute_count_max` for each device.
 
 pub(crate) mod ends;

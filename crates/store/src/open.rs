@@ -1,4 +1,4 @@
-//! Opening a store: the folder, the format, what is derived, and the committer's thread.
+//! Opens a store: locks the folder, checks the format, loads the derived data, starts the committer's thread.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -30,12 +30,12 @@ use crate::sink::CommitSink;
 use crate::table::Losses;
 
 impl Store {
-    /// Opens the store, creating it when there is none, and reads what is derived into memory. Blocks for that.
+    /// Opens the store, creates it if there is none, and loads the derived data into memory. Blocks.
     ///
     /// # Errors
-    /// When the folder is in use or cannot be used, or holds another format, or is damaged.
+    /// When the folder is in use, cannot be used, has an unknown format, or is damaged.
     pub fn open(mut config: StoreConfig, sink: Arc<dyn CommitSink>) -> Result<Self, OpenError> {
-        config.subscription_count_max = config.subscription_count_max.min(u32::from(u16::MAX)); // As the table counts.
+        config.subscription_count_max = config.subscription_count_max.min(u32::from(u16::MAX)); // The table counts in u16.
         let lock = lock_folder(&config.path)?;
         let engine = Engine::open(&config.path, config.cache_bytes, first_rows)?;
         let format = check_format(&engine)?;
@@ -74,7 +74,7 @@ impl Store {
     }
 }
 
-/// What a new store begins with.
+/// The rows of a new store.
 fn first_rows() -> Rows {
     let mut rows = Rows::default();
     rows.put(Table::Meta, FORMAT_KEY, FORMAT);
@@ -82,7 +82,7 @@ fn first_rows() -> Rows {
     rows
 }
 
-/// The format; one from before is read as it is and then marked as ours.
+/// The store's format; an error if it is unknown.
 fn check_format(engine: &Engine) -> Result<String, OpenError> {
     let found = engine.get(Table::Meta, FORMAT_KEY)?;
     let found = found.as_ref().ok_or_else(|| EngineError::damaged(Table::Meta, FORMAT_KEY))?.as_ref();
@@ -90,8 +90,8 @@ fn check_format(engine: &Engine) -> Result<String, OpenError> {
     if rows::is_known_format(found) { Ok(text) } else { Err(OpenError::Format { found: text, known: FORMAT }) }
 }
 
-/// From here on versions that only know formats before refuse the store: they would not understand what we write. Before
-/// format 4 a channel's row did not tell when an event that is not yet due will be published in it.
+/// Writes the current format, so that older versions refuse the store: they would not understand the new rows. Before format
+/// 4, a channel's row did not say when a scheduled event is due in it, so this adds it.
 fn mark_format(engine: &Engine, former: &str) -> Result<(), EngineError> {
     let mut rows = Rows::default();
     rows.put(Table::Meta, FORMAT_KEY, FORMAT);
@@ -100,11 +100,11 @@ fn mark_format(engine: &Engine, former: &str) -> Result<(), EngineError> {
         if let Some(key) = rows::decode_later_key(key)
             && let Ok(later) = rows::decode_later(key, row)
         {
-            due.extend(later.channels.into_iter().map(|channel| (channel.name, key.at))); // The latest comes last.
+            due.extend(later.channels.into_iter().map(|channel| (channel.name, key.at))); // The latest time comes last.
         }
-        Ok::<_, EngineError>(true)
+        Ok(true)
     });
-    damage::tolerate_quietly(scanned)?; // Over the bound by some, later, at worst.
+    damage::tolerate_quietly(scanned)?; // At worst, some channels exceed the bound later.
     for (name, at) in due {
         let key = name.as_str().as_bytes();
         let row = damage::tolerate_quietly(engine.get(Table::Channel, key))?.flatten();
@@ -114,6 +114,6 @@ fn mark_format(engine: &Engine, former: &str) -> Result<(), EngineError> {
         }
     }
     engine.commit(rows, Durability::Synced)?;
-    info!(from = former, to = FORMAT, "Store has another format now");
+    info!(from = former, to = FORMAT, "Store has a new format now");
     Ok(())
 }

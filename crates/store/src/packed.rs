@@ -1,8 +1,7 @@
-//! Numbers and texts packed into bytes, for rows and files of our own.
+//! Numbers and texts packed into bytes, for rows and files.
 //!
-//! A number is a varint: seven bits per byte, the lowest first, the highest bit of all bytes but the last set (as in LEB128).
-//! Bytes and texts come behind their length. [`Unpack`] takes nothing for granted: whatever the bytes, a read is what was
-//! packed, or `None`.
+//! A number is a varint: seven bits per byte, the lowest first; the highest bit is set in all bytes except the last (as in
+//! LEB128). Bytes and texts follow their length. [`Unpack`] reads any bytes: the result is a packed value or `None`.
 
 /// Bytes of the longest varint.
 const VARINT_BYTES_MAX: usize = 10;
@@ -21,7 +20,7 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// What is left to be read.
+/// The bytes that are not read yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unpack<'a>(pub(crate) &'a [u8]);
 
@@ -32,7 +31,6 @@ impl<'a> Unpack<'a> {
         Some(byte)
     }
 
-    /// The next `count` bytes.
     pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -55,7 +53,7 @@ impl<'a> Unpack<'a> {
             }
             value |= bits << (7 * place);
             if byte < 0x80 {
-                return (place == 0 || byte != 0).then_some(value); // One spelling for each number.
+                return (place == 0 || byte != 0).then_some(value); // Each number has only one encoding.
             }
         }
         None
@@ -87,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_at_the_borders_read_back_in_one_spelling_only() {
+    fn numbers_read_back_and_have_only_one_encoding() {
         for value in (0..64).flat_map(|bits| [(1 << bits) - 1, 1 << bits]).chain([u64::MAX]) {
             let mut packed = Vec::new();
             put_varint(&mut packed, value);
@@ -110,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_reads_is_spelt_as_we_spell_it(bytes in proptest::collection::vec(any::<u8>(), 0..16)) {
+        fn bytes_that_can_be_read_are_as_we_write_them(bytes in proptest::collection::vec(any::<u8>(), 0..16)) {
             let mut unpack = Unpack(&bytes);
             if let Some(value) = unpack.varint() {
                 let mut packed = Vec::new();

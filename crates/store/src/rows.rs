@@ -1,19 +1,19 @@
-//! How rows are spelt: all tables at a glance. How a row is written and read is in the `rows.rs` of its subject, and handed
-//! on from here.
+//! The rows of all tables at a glance. The code that writes and reads them is in the `rows.rs` of each subject, and is
+//! exported again from here.
 //!
-//! Numbers in keys are big-endian, so that the order of keys is the order of numbers. Names hold no zero byte (types: visible
-//! ASCII), so a zero byte ends a name in a key.
+//! Numbers in keys are big-endian, so keys have the order of their numbers. Names are visible ASCII without a zero byte,
+//! so a zero byte ends a name in a key.
 //!
 //! ```text
 //! meta          "format" → text, "state" → State, "dispatched" → position
 //! event         position → accepted_at u64, hash16 of id, JSON {published, audience_max?, event}
-//! event_id      hash16 of id → position u64, hash32 of content; while the event is in `later`, its key instead of a position
+//! event_id      hash16 of id → position u64 (or, while the event is in `later`, its key there), hash32 of content
 //! later         at u64, arrival u64 → hash16 of id, JSON {accepted_at, channels, audience_max?, event}
 //! channel       name → ChannelRow
 //! history       name 0 offset → HistoryRow
 //! publish_key   hash16 of channel 0 idempotency key → number u64, published_at u64, offset u64
 //! publish_key_order   number u64 → hash16 of channel 0 idempotency key
-//! job           position → bytes of the sender
+//! job           position → the sender's bytes
 //! brake         scope → paused at u64
 //! cancelled     position → nothing
 //! device        number u32 → DeviceRow (`devices/rows/device.rs`)
@@ -21,7 +21,7 @@
 //! token         hash16 of token (`token_key`) → number u32
 //! subscription  number u32, subject 0 topic → nothing
 //! block         first number u32 → group, length, numbers given (`blocks/rows.rs`)
-//! change        number u64 → what one batch changed of what the checkpoint holds
+//! change        number u64 → the changes of one batch to the table and the index
 //! proven        upper 16 bits of numbers → Roaring set of the lower 16
 //! mute          number u32, subject or nothing → until u64, 0 for never
 //! mute_end      until u64, key of the mute → nothing

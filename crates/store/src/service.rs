@@ -1,26 +1,24 @@
 //! The handle of a store, and how a request gets to the committer.
 //!
 //! Each write is prepared in the caller's task (encoded, hashed) and put into its queue without waiting. The committer
-//! answers it over a channel of its own. A request that cannot be queued is refused at once. What can be asked is in the
-//! folders of the subjects.
+//! answers over the request's own channel. A request that does not fit into its queue is refused at once. The methods
+//! are in the folders of their subjects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
-use crate::committer::draft::Draft;
+use crate::committer::draft::{Ack, Draft, Work};
 use crate::engine::{Engine, EngineError};
 use crate::error::{ReadError, WriteError};
-use crate::message::answer;
-use crate::message::{Command, Reply};
 use crate::queue::{Class, Queue};
 use crate::shared::Shared;
 
-/// Handle to the store; cheap to clone. With the last one the store closes on its own; [`Store::close`] also waits for it.
+/// Handle to the store; cheap to clone. Dropping the last handle closes the store; [`Store::close`] also waits for that.
 ///
-/// Writes wait for their acknowledgement. Their futures may be dropped at any time: what was asked is then done
-/// or not, and nobody is told. Reads answer at once, from memory or, where they say so, from the disk.
+/// Writes wait for their acknowledgement. The future of a write may be dropped at any time: the write is then made or
+/// not, and nothing says which. Reads answer at once, from memory or, where they say so, from the disk.
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
@@ -28,7 +26,7 @@ pub struct Store {
 
 struct Handle {
     shared: Arc<Shared>,
-    queue: Arc<Queue>,
+    queue: Arc<Queue<Work>>,
 }
 
 impl Drop for Handle {
@@ -37,16 +35,16 @@ impl Drop for Handle {
     }
 }
 
-/// What the store has done since it was opened, which only grows; and from `devices` on, what it holds.
+/// Counters since the store was opened. From `devices` on, the fields say what the store holds now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Batches written.
     pub batches: u64,
     /// Requests in them.
     pub commands: u64,
-    /// Batches the disk refused.
+    /// Batches that could not be written, and requests that were refused because of a damaged row.
     pub failures: u64,
-    /// Times the store was opened again after that.
+    /// Times the store was opened again after a failed batch.
     pub reopened: u64,
     /// Requests refused because a queue was full.
     pub overloaded: u64,
@@ -54,52 +52,52 @@ pub struct Counts {
     pub checkpoints: u64,
     /// Checkpoints that could not be written.
     pub checkpoints_failed: u64,
-    /// Times, of opening and opening again, that no checkpoint could be used, and all rows were read.
+    /// Times the store was opened or opened again without a usable checkpoint, by reading all rows.
     pub rebuilt: u64,
-    /// Devices deleted because nobody had seen them for longer than `idle_max`.
+    /// Devices deleted because they were not seen for longer than `idle_max`.
     pub expired: u64,
-    /// Devices whose record in the heap was damaged, written anew from their rows.
+    /// Devices whose damaged record in the heap was written anew from the row.
     pub repaired: u64,
-    /// Devices known.
+    /// Devices.
     pub devices: u64,
-    /// Bytes of the heap's files, and of what lives in them.
+    /// Bytes of the heap's files.
     pub heap_bytes: u64,
-    /// See `heap_bytes`.
+    /// Bytes of the living records in the heap's files.
     pub heap_live_bytes: u64,
-    /// Of these, of devices whose records are out of order, so that handing them out takes longer. They are moved.
+    /// Bytes of the living records that are out of order, which makes reading slower. The store moves them.
     pub heap_scattered_bytes: u64,
-    /// Subscriptions known.
+    /// Subscriptions.
     pub subscriptions: u64,
     /// Devices whose token was accepted by its provider.
     pub proven: u64,
-    /// Events accepted and not yet due.
+    /// Events that are accepted and not yet due.
     pub later: u64,
     /// Scopes that are paused.
     pub paused: u64,
-    /// Jobs that are cancelled and not forgotten.
+    /// Jobs that are cancelled and whose row still exists.
     pub cancelled: u64,
 }
 
 impl Store {
-    pub(crate) fn new(shared: Arc<Shared>, queue: Arc<Queue>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, queue: Arc<Queue<Work>>) -> Self {
         Self { handle: Arc::new(Handle { shared, queue }) }
     }
 
-    /// Takes no more writes, writes what waits, and waits until the folder is free.
+    /// Takes no more writes, writes all waiting requests, and waits until the folder is free.
     ///
     /// # Cancel safety
-    /// Dropped: the store closes nevertheless; calling it again waits for that.
+    /// Dropped: the store closes nevertheless. Another call waits for the end.
     pub async fn close(&self) {
         self.handle.queue.close();
         let mut ended = self.shared().ended.subscribe();
-        let _ = ended.wait_for(|ended| *ended).await; // The sender of this lives in `shared`.
+        let _ = ended.wait_for(|ended| *ended).await; // Its sender lives in `shared`, so this cannot fail.
     }
 
-    /// What the store has done so far.
+    /// The counters of now.
     pub fn counts(&self) -> Counts {
         let shared = self.shared();
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // Each lock is let go before the next: who reads twice waits for a writer who waits for him.
+        // Each lock is released before the next is taken (see `shared.rs`).
         let (devices, proven, heap) = {
             let table = shared.table.read();
             (table.count(), table.proven_count(), table.heap_usage())
@@ -132,22 +130,18 @@ impl Store {
         }
     }
 
-    /// Whether it takes writes: neither closed, nor waiting for a disk that takes them again. Asks memory only.
+    /// Whether the store takes writes: it is not closed, and the disk does not fail. Reads memory only.
     pub fn is_open(&self) -> bool {
         self.handle.queue.is_open()
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    /// A clone of it does not keep the store open.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared
     }
 
-    /// For what goes on without keeping the store open.
-    pub(crate) fn shared_arc(&self) -> &Arc<Shared> {
-        &self.handle.shared
-    }
-
-    /// Has the committer do `work` in a batch that is synced before the answer; what it weighs says how much room it takes in
-    /// its queue ([`weight`]).
+    /// Has the committer do `work` in a batch that is synced before the answer. `weight` is the room that the request
+    /// takes in its queue ([`weight`](crate::weight)).
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         class: Class,
@@ -161,33 +155,29 @@ impl Store {
         self.write_lazily(class, weight, synced).await
     }
 
-    /// The same, but a power failure may take what is done.
+    /// Like [`Store::write`] without the sync: a power failure may undo the write.
     pub(crate) async fn write_lazily<T: Send + 'static>(
         &self,
         class: Class,
         weight: usize,
         work: impl FnOnce(&mut Draft<'_>) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, WriteError> {
-        self.ask(class, weight, |reply| Command::Write(Box::new(move |draft| Ok(answer(reply, work(draft)?))))).await
+        let (reply, answer) = oneshot::channel();
+        let work: Work = Box::new(move |draft| {
+            let value = work(draft)?;
+            let ack: Ack = Box::new(move || drop(reply.send(value))); // A caller that has gone away needs no answer.
+            Ok(ack)
+        });
+        self.handle.queue.push(class, work, weight).inspect_err(|error| {
+            let overloaded = matches!(error, WriteError::Overloaded { .. });
+            self.shared().counters.overloaded.fetch_add(u64::from(overloaded), Ordering::Relaxed);
+        })?;
+        answer.await.map_err(|_| WriteError::Unavailable)
     }
 
     pub(crate) fn with_engine<T>(&self, read: impl FnOnce(&Engine) -> Result<T, EngineError>) -> Result<T, ReadError> {
         let engine = self.shared().engine.read();
         Ok(read(engine.as_ref().ok_or(ReadError::Unavailable)?)?)
-    }
-
-    pub(crate) async fn ask<T>(
-        &self,
-        class: Class,
-        bytes: usize,
-        command: impl FnOnce(Reply<T>) -> Command,
-    ) -> Result<T, WriteError> {
-        let (reply, answer) = oneshot::channel();
-        self.handle.queue.push(class, command(reply), bytes).inspect_err(|error| {
-            let overloaded = matches!(error, WriteError::Overloaded { .. });
-            self.shared().counters.overloaded.fetch_add(u64::from(overloaded), Ordering::Relaxed);
-        })?;
-        answer.await.map_err(|_| WriteError::Unavailable)
     }
 }
 

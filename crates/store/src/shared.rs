@@ -1,8 +1,9 @@
-//! What the committer, the thread of checkpoints and the callers share: what is in memory, what is followed, and counters.
+//! The state that the committer, the checkpoint thread and the callers share: data in memory, watched values, counters.
 //!
-//! A lock is never taken twice, nor one inside another, except that whoever holds `engine` for reading may take one of the
-//! others: a reader waits behind a writer that waits. So a writer that waits is next, and readers of window after window
-//! let it in between. (The standard library's lock lets new readers past a writer that was woken and does not run yet.)
+//! **Locks.** A thread holds one lock at a time, with one exception: while it holds `engine` for reading, it may take one
+//! other lock. A thread that took the same lock twice for reading could block for ever, because a new reader waits behind
+//! a waiting writer. In return a waiting writer is always next, also when readers come one after another. (With the
+//! standard library's lock, new readers may overtake a writer that was woken and does not run yet.)
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -20,31 +21,30 @@ use crate::config::StoreConfig;
 use crate::engine::Engine;
 use crate::table::{DeviceTable, Losses};
 
-/// What the committer and the callers share. A lock is never taken twice, nor one inside another, except that whoever holds
-/// `engine` for reading may take one of the others: who reads waits behind a writer who waits.
+/// See the module for the rule about locks.
 pub(crate) struct Shared {
     pub(crate) config: StoreConfig,
-    /// `None` while the store is opened again after an error, and after its end. Only the committer writes here.
+    /// `None` while the store is opened again after an error, and after it was closed. Only the committer replaces it.
     pub(crate) engine: RwLock<Option<Engine>>,
     pub(crate) table: RwLock<DeviceTable>,
     pub(crate) index: RwLock<Index>,
-    /// Devices of the table that are to be read anew.
+    /// Devices whose record in the table has to be written anew from the row.
     pub(crate) losses: Losses,
-    /// Which numbers devices get; the committer's alone.
+    /// Device numbers in use and free. Only the committer uses it.
     pub(crate) blocks: Mutex<Blocks>,
-    /// Where a durable channel began at open that was not there.
+    /// The position at which a new durable channel began when the store was opened.
     pub(crate) channel_start: StreamPosition,
     pub(crate) journal_end: watch::Sender<JournalPosition>,
     pub(crate) brakes: watch::Sender<Arc<Brakes>>,
     pub(crate) next_later: watch::Sender<Option<Timestamp>>,
-    /// Events not yet due.
+    /// Events that are not yet due.
     pub(crate) later_count: AtomicU64,
     /// The sender needs no event before this position.
     pub(crate) trim_to: AtomicU64,
     pub(crate) counters: Counters,
     pub(crate) backup: Slot,
     pub(crate) checkpoint: Checkpointing,
-    /// True when the committer has ended and the folder is free.
+    /// True after the committer has ended and the folder is free.
     pub(crate) ended: watch::Sender<bool>,
 }
 
@@ -54,12 +54,11 @@ pub(crate) struct Counters {
     pub(crate) commands: AtomicU64,
     pub(crate) failures: AtomicU64,
     pub(crate) reopened: AtomicU64,
-    /// Tries to open the store again that failed.
+    /// Failed attempts to open the store again.
     pub(crate) not_reopened: AtomicU64,
     pub(crate) overloaded: AtomicU64,
-    /// Devices whose record was written anew.
     pub(crate) repaired: AtomicU64,
-    /// Looks for numbers that may be given again.
+    /// Searches for numbers that may be used again.
     pub(crate) looks: AtomicU64,
     pub(crate) expired: AtomicU64,
 }

@@ -1,16 +1,16 @@
-//! Who is told what became durable.
+//! The receiver of durable changes.
 
 use tidings_types::{ChannelName, DeviceNumber, JournalPosition, Offset, StreamPosition};
 
 use crate::channels::{DurableChannel, StoredPublication};
 
-/// Told what became durable, on the committer's thread: after the sync, before the acknowledgement, in journal order.
+/// Gets every durable change once, on the committer's thread: after the sync, before the acknowledgement, in journal order.
 ///
-/// Nothing is told twice. What became durable although its caller was refused (a disk that failed at the wrong
-/// moment) is told as well, after the store is open again. Implementations must not block and not call the store.
+/// If a commit fails but its batch is durable nevertheless, the sink gets the changes after the store is open again, although
+/// the callers were refused. Implementations must not block and must not call the store.
 pub trait CommitSink: Send + Sync {
-    /// A publication was added. Offsets come without gaps, but for the first of a channel, which is behind all floors so far, and where a
-    /// row was damaged.
+    /// A publication was added. Offsets have no gaps, with two exceptions: the first offset of a new channel is behind the
+    /// last floor, and a channel with a damaged row continues at a higher offset.
     fn on_publication(
         &self,
         channel: &ChannelName,
@@ -22,11 +22,11 @@ pub trait CommitSink: Send + Sync {
     /// The journal now ends at `end`: every event before it can be read.
     fn on_events(&self, end: JournalPosition);
 
-    /// A channel in which nothing was published for long is forgotten. From now on one that is not there begins at `floor`:
-    /// its first publication has a later offset.
-    fn on_channel_given_back(&self, _channel: &ChannelName, _floor: Offset) {}
+    /// An idle channel is forgotten. From now on, new channels begin at `floor`: their first publication has a higher
+    /// offset.
+    fn on_channel_forgotten(&self, _channel: &ChannelName, _floor: Offset) {}
 
-    /// The device of this number is gone, and some time later the number is given to another one: what is known by it is to
-    /// be forgotten within some seconds, above all which live connections were proven to be it.
+    /// The device with this number is deleted. Later another device gets the number. So data kept by this number must be
+    /// dropped within some seconds, above all the proofs of live connections.
     fn on_device_removed(&self, _: DeviceNumber) {}
 }

@@ -1,4 +1,4 @@
-//! What devices are subscribed to: topics on subjects.
+//! Subscriptions of devices to topics on subjects.
 //!
 //! Bound: `subscription_count_max` for each device.
 
@@ -8,5 +8,5 @@ pub(crate) mod read;
 pub(crate) mod rows;
 mod write;
 
-/// Topics on subjects: what a device is subscribed to, or to which.
+/// Subjects, each with topics: the subscriptions of a device or a change of them.
 pub type Selection = Vec<(Subject, Vec<TopicName>)>;

@@ -1,9 +1,8 @@
 //! The data of every device that sending needs, by device number. It is derived from the rows.
 //!
-//! In memory there are 8 bytes per number, the *slot*, and 2 for the count of its subscriptions; beside them a bit per
-//! proven token, hints which number an id has (`ids`), and what names there are (`names`). The rest, about 90 bytes for a
-//! phone, is a record of the heap (`record`), read through a map without a copy. A record holds app, locale and country by
-//! their numbers.
+//! In memory there are 8 bytes per number, the *slot*, and 2 for the count of its subscriptions. There are also a bit per
+//! proven token, a cache of numbers by id (`ids`), and all names (`names`). The rest, about 90 bytes for a phone, is a record
+//! of the heap (`record`), which is mapped and read without a copy. A record has the numbers of app, locale and country.
 //!
 //! ```text
 //!                     ┌ 0: no such device
@@ -13,10 +12,10 @@
 //! ```
 //!
 //! **Damage.** A damaged record is [`Lost`]: readers use the row instead, and the committer writes the record anew
-//! (`devices/tend.rs`). The numbers of lost records wait in [`Losses`].
+//! (`devices/tend.rs`). [`Losses`] has the numbers of lost records.
 //!
-//! **Room.** The committer calls [`DeviceTable::reserve`] before a batch is durable, and is refused when the disk is
-//! full. So [`DeviceTable::set`] should not fail because of a full disk. If it does, the device stays in memory.
+//! **Room.** The committer calls [`DeviceTable::reserve`] before a batch is durable, which fails when the disk is full. So
+//! [`DeviceTable::set`] should not fail because of a full disk. If it does, the device stays in memory.
 //!
 //! **Checkpoint.** Slots and counts go into it in parts of 2^20 numbers, each with all names ([`DeviceTable::encode`]).
 //! The heap's files stay and are synced ([`DeviceTable::unsynced`]). A name's number keeps its meaning as long as the
@@ -63,33 +62,33 @@ pub(crate) use self::ids::Ids;
 pub(crate) use self::proven::proven_place;
 
 const FOLDER: &str = "heap";
-/// A small store takes a mebibyte. All of these are small in tests, so that there is more than one of each.
+/// A small store takes one mebibyte. In tests this and the following constants are small, so that tests need several.
 const LIMITS: Limits = match cfg!(test) {
     false => Limits { segment_bytes_min: 1 << 20, segment_bytes_max: 16 << 20 },
     true => Limits { segment_bytes_min: 64 << 10, segment_bytes_max: 128 << 10 },
 };
 /// Numbers in one part of a checkpoint.
 const PART_COUNT: usize = if cfg!(test) { 32 } else { 1 << 20 };
-/// What a checkpoint takes for each number.
+/// The bytes per number in a checkpoint.
 const SLOT_BYTES: usize = size_of::<u64>() + size_of::<u16>();
-/// How many records before it is read one is fetched from memory.
+/// A record is prefetched this many records before it is read.
 const AHEAD_COUNT: usize = 8;
-/// From so many on it is worth telling the kernel.
+/// For at least this many records, the kernel is told beforehand which pages are needed.
 const WILL_NEED_COUNT: usize = 1024;
-/// Of so many one is asked for where it is: what lies between is told with it.
+/// Only the place of every 64th record is passed to the kernel: the range between two places includes the others.
 const WILL_NEED_STEP: usize = 64;
-/// What one call of [`DeviceTable::collect`] looks at and moves: a few milliseconds.
+/// Slots that one call of [`DeviceTable::collect`] reads, and bytes that it moves: a few milliseconds.
 const COLLECT_SLOT_COUNT: usize = if cfg!(test) { 64 } else { 1 << 16 };
 const COLLECT_BYTES: u64 = if cfg!(test) { 16 << 10 } else { 256 << 10 };
-/// Devices that one call of it writes into the heap for which there was no room before.
+/// Devices that one call writes into the heap because there was no room before.
 const SETTLE_COUNT: usize = 1024;
-/// Segments of which one walk over all slots collects what lives.
+/// Segments that one sweep over all slots empties.
 const SWEEP_SEGMENT_COUNT: usize = 64;
 
-/// Devices of a checkpoint that may be lost, however few there are.
+/// This many devices of a checkpoint may be lost, even if the store has few devices.
 const LOST_COUNT_MAX: u64 = 1000;
 
-/// Slots that are no places; others below 2^40 do not occur.
+/// Slots that are not the place of a record. Other values below 2^40 do not occur.
 const NONE: u64 = 0;
 const RESIDENT: u64 = 1;
 const LOST: u64 = 2;
@@ -97,27 +96,28 @@ const LOST: u64 = 2;
 pub(crate) struct DeviceTable {
     heap: Heap,
     slots: Vec<u64>,
-    /// Of each slot; a device that had more than fit here has so many.
+    /// Per slot. The counts saturate.
     subscription_counts: Vec<u16>,
+    /// Devices without a record.
     resident: HashMap<DeviceNumber, Box<Device>>,
-    /// Of these, and of others perhaps, those that only want room.
+    /// Numbers of resident devices for which the heap had no room. Some may not be resident any more.
     unsettled: Vec<DeviceNumber>,
-    /// The disk had no room for a segment when it was last asked.
+    /// The disk had no room for a segment at the last attempt.
     is_full: bool,
-    /// Devices of a checkpoint whose records are not there.
+    /// Devices of a checkpoint whose records do not exist.
     lost_count: u64,
     names: Names,
     ids: Ids,
     count: u64,
     proven: Proven,
     sweep: Option<Sweep>,
-    /// Written of devices that were set since segments were last chosen to be emptied.
+    /// Bytes of devices that were set since segments were last chosen for a sweep.
     set_bytes: u64,
-    /// The last record written, for its memory.
+    /// A buffer for one record.
     record: Vec<u8>,
 }
 
-/// What of the table's heap cannot be read: the device's row has it.
+/// The record cannot be read. The device's row has the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lost;
 
@@ -126,15 +126,15 @@ pub(crate) struct Lost;
 #[error("a part of the device table is damaged")]
 pub(crate) struct DecodeError;
 
-/// What one call of [`DeviceTable::collect`] did.
+/// The result of one call of [`DeviceTable::collect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Collected {
-    /// Records that are elsewhere now: a checkpoint from before speaks of where they were.
+    /// Moved records. The last checkpoint still has their old places.
     pub(crate) count: u64,
     pub(crate) has_more: bool,
 }
 
-/// A walk over all slots to move what lives in these segments.
+/// A pass over all slots that moves the living records out of these segments.
 #[derive(Debug)]
 struct Sweep {
     /// Ascending.
@@ -143,12 +143,12 @@ struct Sweep {
 }
 
 impl DeviceTable {
-    /// One without devices; what is in its folder is deleted.
+    /// An empty table. Deletes the old files in its folder.
     pub(crate) fn create(store: &Path) -> Result<Self, OpenError> {
         Ok(Self::over(Heap::create(&store.join(FOLDER), LIMITS)?))
     }
 
-    /// One to be filled by [`DeviceTable::decode`] and then [`DeviceTable::finish_decoding`].
+    /// A table to be filled by [`DeviceTable::decode`] and then [`DeviceTable::finish_decoding`].
     pub(crate) fn open(store: &Path) -> Result<Self, OpenError> {
         Ok(Self::over(Heap::open(&store.join(FOLDER), LIMITS)?))
     }
@@ -172,8 +172,8 @@ impl DeviceTable {
         }
     }
 
-    /// Makes room for so many bytes of [`DeviceTable::room_for`]. The files are made while nobody holds the lock; only the
-    /// committer adds any.
+    /// Makes room for this many bytes (see [`DeviceTable::room_for`]). Creates the files without the lock. Only the committer
+    /// calls this.
     pub(crate) fn reserve(table: &RwLock<Self>, bytes: u64) -> Result<(), ReserveError> {
         loop {
             let Some(missing) = table.read().heap.missing(bytes) else { return Ok(()) };
@@ -182,13 +182,13 @@ impl DeviceTable {
         }
     }
 
-    /// What is to be reserved for a device, in bytes.
+    /// The bytes to reserve for a device.
     pub(crate) fn room_for(device: &Device) -> u64 {
         record::room_for(device)
     }
 
-    /// [`DeviceTable::set`] with the room that it needs, for those that come one by one: what was accepted can be sent, also
-    /// while the disk is full. A device without room is kept in memory until [`DeviceTable::collect`] finds some.
+    /// Reserves room and calls [`DeviceTable::set`]. If the disk is full, the device is kept in memory, so that sending to it
+    /// works, until [`DeviceTable::collect`] finds room.
     pub(crate) fn set_reserving(&mut self, number: DeviceNumber, device: Device) {
         if !self.is_full {
             self.is_full = self.heap.reserve(Self::room_for(&device)).is_err();
@@ -196,7 +196,7 @@ impl DeviceTable {
         self.set(number, device);
     }
 
-    /// Adds or replaces a device, for which room was reserved; its count of subscriptions stays.
+    /// Adds or replaces a device for which room was reserved. Its count of subscriptions stays.
     pub(crate) fn set(&mut self, number: DeviceNumber, device: Device) {
         let index = number.0 as usize;
         if self.slots.len() <= index {
@@ -225,7 +225,7 @@ impl DeviceTable {
         }
     }
 
-    /// Forgets what was in the slot before.
+    /// Sets a slot and releases its old content.
     fn put_slot(&mut self, index: usize, slot: u64) {
         let old = mem::replace(&mut self.slots[index], slot);
         self.count = self.count + u64::from(slot != NONE) - u64::from(old != NONE);
@@ -236,14 +236,14 @@ impl DeviceTable {
         }
     }
 
-    /// To be called when a batch is over, under the lock under which it was set. What the disk does not take is lost.
+    /// To be called at the end of a batch, under the same lock. Records that the disk does not take are lost.
     pub(crate) fn flush(&mut self) {
         if let Err(error) = self.heap.flush() {
-            error!(error = chain(&error), "Devices are read from their rows, for their records cannot be written");
+            error!(error = chain(&error), "Devices are read from their rows because their records cannot be written");
         }
     }
 
-    /// Counts a subscription more (1) or less (-1).
+    /// Counts one subscription more (1) or less (-1).
     pub(crate) fn count_subscription(&mut self, number: DeviceNumber, by: i16) {
         if let Some(count) = self.subscription_counts.get_mut(number.0 as usize) {
             *count = count.saturating_add_signed(by);
@@ -254,12 +254,11 @@ impl DeviceTable {
         self.subscription_counts.get(number.0 as usize).copied().map_or(0, u32::from)
     }
 
-    /// The counts of all numbers, to be counted anew.
     pub(crate) fn subscription_counts_mut(&mut self) -> &mut [u16] {
         &mut self.subscription_counts
     }
 
-    /// What sending needs of the device, if there is one.
+    /// The data of a device for sending; `None` if there is no such device.
     pub(crate) fn recipient(&self, number: DeviceNumber) -> Result<Option<Recipient<'_>>, Lost> {
         match self.slot(number) {
             NONE => Ok(None),
@@ -274,43 +273,43 @@ impl DeviceTable {
         }
     }
 
-    /// The number of the device with this id, if memory is sure: who is not found may be there nevertheless.
+    /// The number of the device with this id, if it is in the cache. If not, the device may exist nevertheless.
     pub(crate) fn number_of(&self, id: &DeviceId) -> Option<DeviceNumber> {
         let is_meant = |found: Recipient<'_>| found.id == id.as_str();
         let is_it = |number: &DeviceNumber| self.recipient(*number).is_ok_and(|found| found.is_some_and(is_meant));
         let mut found = self.ids.find(IdHash::of(id.as_str())).filter(is_it);
-        found.next().filter(|_| found.next().is_none()) // Of two the row decides.
+        found.next().filter(|_| found.next().is_none()) // If there are two, the row decides.
     }
 
-    /// From now on a row says that the device with this id has this number.
+    /// A new row gives this number to the device with this id.
     pub(crate) fn hint_at(&mut self, id: &DeviceId, number: DeviceNumber) {
         let hash = IdHash::of(id.as_str());
         self.ids.remove(hash);
         self.ids.insert(hash, number);
     }
 
-    /// How many devices there are, where they are too many for the hints: then [`DeviceTable::replace_hints`].
+    /// The number of devices, if it is too large for the cache. Then call [`DeviceTable::replace_hints`].
     pub(crate) fn outgrown_hints(&self) -> Option<u64> {
         self.ids.is_outgrown(self.count).then_some(self.count)
     }
 
-    /// From here on the rows are to be walked over, from the first one on. The old ones are for the caller to free.
+    /// Replaces the cache. It is then filled again from the rows. The caller frees the old one.
     pub(crate) fn replace_hints(&mut self, hints: Ids) -> Ids {
         mem::replace(&mut self.ids, hints)
     }
 
-    /// Behind which row of an id the walk over them goes on; `None`: it is over.
+    /// The id behind which the filling of the cache continues; `None`: it is complete.
     pub(crate) fn next_unhinted(&self) -> Option<Vec<u8>> {
         self.ids.next.clone()
     }
 
-    /// The rows to behind `next` say this; `None`: there are no more.
+    /// Adds the content of rows to the cache. `next` is the last id that was read; `None`: there are no more.
     pub(crate) fn hint_at_rows(&mut self, numbers: &[(DeviceId, DeviceNumber)], next: Option<Vec<u8>>) {
         numbers.iter().for_each(|(id, number)| self.ids.insert(IdHash::of(id.as_str()), *number));
         self.ids.next = next;
     }
 
-    /// The numbers that devices have.
+    /// The numbers of all devices.
     pub(crate) fn numbers(&self) -> RoaringBitmap {
         let byte = |slots: &[u64]| slots.iter().rev().fold(0, |bits, slot| bits << 1 | u8::from(*slot != NONE));
         RoaringBitmap::from_lsb0_bytes(0, &self.slots.chunks(8).map(byte).collect::<Vec<u8>>())
@@ -328,7 +327,7 @@ impl DeviceTable {
         Place::from_bits(self.slot(number))
     }
 
-    /// Hands out those of `numbers` that there are, in this order, until one is lost: then its index.
+    /// Visits the devices with these numbers that exist, in this order. If one is lost, the error is its index.
     pub(crate) fn visit(&self, numbers: &[DeviceNumber], mut visit: impl FnMut(Recipient<'_>)) -> Result<(), usize> {
         if numbers.len() >= WILL_NEED_COUNT {
             self.heap.will_need(numbers.iter().step_by(WILL_NEED_STEP).filter_map(|number| self.place(*number)));
@@ -359,7 +358,7 @@ impl DeviceTable {
         record::decode(number, record, &self.names, self.is_proven(number)).ok_or(Lost)
     }
 
-    /// The numbers of the devices that `is_meant`: a look at every device but those that are lost.
+    /// The numbers of the devices for which `is_meant` is true. Reads every device. Lost ones are left out.
     pub(crate) fn find_all(&self, is_meant: impl Fn(&Recipient<'_>) -> bool) -> Vec<DeviceNumber> {
         let numbers = (0..self.slots.len() as u32).map(DeviceNumber);
         numbers
@@ -367,7 +366,7 @@ impl DeviceTable {
             .collect()
     }
 
-    /// The numbers of the devices that are lost: a look at every device.
+    /// The numbers of the lost devices. Reads every device.
     pub(crate) fn lost(&self) -> Vec<DeviceNumber> {
         (0..self.slots.len() as u32).map(DeviceNumber).filter(|number| self.recipient(*number).is_err()).collect()
     }
@@ -380,7 +379,7 @@ impl DeviceTable {
         self.proven.contains(number)
     }
 
-    /// The proven of a chunk (see [`proven_place`]).
+    /// A chunk of the proven set (see [`proven_place`]).
     pub(crate) fn proven_chunk(&self, chunk: u16) -> RoaringBitmap {
         self.proven.chunk(chunk)
     }
@@ -393,7 +392,6 @@ impl DeviceTable {
         self.proven.count()
     }
 
-    /// What the heap takes.
     pub(crate) fn heap_usage(&self) -> Usage {
         self.heap.usage()
     }
@@ -401,13 +399,14 @@ impl DeviceTable {
 
 /// The checkpoint.
 impl DeviceTable {
-    /// Before the first part is encoded.
+    /// To be called before the first part is encoded.
     pub(crate) fn begin_checkpoint(&mut self) {
         self.heap.retire();
     }
 
-    /// After the checkpoint is durable: what no checkpoint speaks of any more, to be deleted without a lock. Also after one
-    /// for which the disk was too full: rather devices that are read from their rows at the next start than one full of garbage.
+    /// To be called after the checkpoint is durable. Returns the files that no checkpoint uses any more, to be deleted without
+    /// a lock. Also called after a checkpoint that failed because the disk is full: garbage must not fill the disk. Then the
+    /// old checkpoint may use deleted files, and the next start reads such devices from their rows.
     pub(crate) fn end_checkpoint(&mut self) -> Retired {
         self.heap.take_retired()
     }
@@ -423,20 +422,20 @@ impl DeviceTable {
         self.names.encode(out);
         put_varint(out, slots.len() as u64);
         out.reserve(SLOT_BYTES * slots.len());
-        // What is in memory only is lost at the next start, as far as the heap is concerned.
+        // Devices without a record are lost for the next start, which then reads their rows.
         let kept = |slot: &u64| if *slot == RESIDENT { LOST } else { *slot };
         slots.iter().map(kept).for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
         let counts = &self.subscription_counts[start..][..slots.len()];
         counts.iter().for_each(|count| out.extend_from_slice(&count.to_le_bytes()));
     }
 
-    /// What is to be synced before slots that were encoded are durable, without a lock.
+    /// The data to sync, without a lock, before the encoded slots become durable.
     pub(crate) fn unsynced(&self) -> Unsynced {
         self.heap.unsynced()
     }
 
-    /// Takes in a part of numbers below `number_end`. Whatever the bytes, it does not panic; after an error the table is of
-    /// no use. A slot that points to nowhere is a lost device.
+    /// Adds a part of numbers below `number_end`. No bytes make it panic. After an error the table is unusable. A slot with an
+    /// invalid place is a lost device.
     pub(crate) fn decode(&mut self, part: u32, bytes: &[u8], number_end: u32) -> Result<(), DecodeError> {
         let mut rest = Unpack(bytes);
         self.names.decode(&mut rest).ok_or(DecodeError)?;
@@ -469,10 +468,10 @@ impl DeviceTable {
         Ok(())
     }
 
-    /// All parts were taken in: files that none of them speaks of are deleted.
+    /// To be called after all parts. Deletes files that no part uses.
     ///
     /// # Errors
-    /// When a file cannot be deleted, or so much is lost that to read all rows at once is quicker.
+    /// When a file cannot be deleted, or so many devices are lost that reading all rows at once is faster.
     pub(crate) fn finish_decoding(&mut self) -> io::Result<()> {
         if self.lost_count > LOST_COUNT_MAX.max(self.count / 8) {
             return Err(io::Error::other(format!("{} of {} devices are not in the heap", self.lost_count, self.count)));
@@ -483,7 +482,7 @@ impl DeviceTable {
 
 /// Garbage and damage.
 impl DeviceTable {
-    /// Makes the room that [`DeviceTable::collect`] will want while nobody holds the lock. A full disk is met there again.
+    /// Makes the room that [`DeviceTable::collect`] will need, without the lock. If the disk is full, `collect` notices it.
     pub(crate) fn prepare_collect(table: &RwLock<Self>) {
         let is_wanted = {
             let table = table.read();
@@ -494,8 +493,8 @@ impl DeviceTable {
         }
     }
 
-    /// Moves some records out of segments that are mostly garbage or out of order, and devices for which there was no
-    /// room into the heap.
+    /// Moves some records out of segments that are mostly garbage or out of order, and moves devices that had no room into
+    /// the heap.
     pub(crate) fn collect(&mut self) -> Collected {
         self.is_full = false;
         let mut collected = Collected::default();
@@ -520,7 +519,7 @@ impl DeviceTable {
             }
         };
         if self.heap.reserve(2 * COLLECT_BYTES).is_err() {
-            return Collected { has_more: false, ..collected }; // A full disk is told of by who must write.
+            return Collected { has_more: false, ..collected }; // The next write reports the full disk.
         }
         let (end, mut bytes) = (self.slots.len().min(sweep.next + COLLECT_SLOT_COUNT), 0);
         while sweep.next < end && bytes < COLLECT_BYTES {
@@ -536,8 +535,8 @@ impl DeviceTable {
         Collected { has_more: true, ..collected }
     }
 
-    /// What may be there twice until a checkpoint has the new places: a part of all, and of what the disk has left. Nothing
-    /// while many devices come: what is moved would lie between them.
+    /// The bytes of records that may exist twice until a checkpoint has their new places: a part of all records, and of the
+    /// free disk. 0 while many devices register, because moved records would lie between the new ones.
     fn room_for_copies(&self, set_bytes: u64) -> u64 {
         const PART: u64 = 4;
         if set_bytes > COLLECT_BYTES {
@@ -549,7 +548,7 @@ impl DeviceTable {
         part.min((free + empty_bytes) / PART).saturating_sub(empty_bytes)
     }
 
-    /// Moves the record of the slot if it is in one of the segments; tells its bytes.
+    /// Moves the record of the slot if it is in one of the segments, and returns its bytes.
     fn move_out(&mut self, index: usize, segments: &[u32]) -> u64 {
         let slot = self.slots[index];
         let Some(place) = Place::from_bits(slot).filter(|place| segments.binary_search(&place.segment()).is_ok())
@@ -575,26 +574,25 @@ impl std::fmt::Debug for DeviceTable {
     }
 }
 
-/// Devices whose records are lost and wait to be written anew. At most 65 536; of more it is found out again when they
-/// are read.
+/// Devices whose lost records are to be written anew. At most 65 536; further losses are noticed again when they are read.
 #[derive(Debug, Default)]
 pub(crate) struct Losses(Mutex<BTreeSet<DeviceNumber>>);
 
 const LOSS_COUNT_MAX: usize = 1 << 16;
 
 impl Losses {
-    /// Notes one, with a word in the log when it is the first that waits.
+    /// Notes a device. Logs it if it is the only one.
     pub(crate) fn note(&self, number: DeviceNumber) {
         let mut losses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if losses.is_empty() {
-            warn!(device = number.0, "A device is read from its row, for its record is damaged");
+            warn!(device = number.0, "A device is read from its row because its record is damaged");
         }
         if losses.len() < LOSS_COUNT_MAX {
             losses.insert(number);
         }
     }
 
-    /// Takes some out.
+    /// Takes up to `count` devices.
     pub(crate) fn take(&self, count: usize) -> Vec<DeviceNumber> {
         let mut losses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         std::iter::from_fn(|| losses.pop_first()).take(count).collect()

@@ -1,24 +1,24 @@
-//! What a request weighs in its queue: about the bytes that it takes there, or that it makes of rows, if these are more.
+//! The weight of a request in its queue: about its bytes, or the bytes of the rows that it writes, if these are more.
 //!
-//! A queue is bounded by the sum of these (`StoreConfig`), and a drain takes requests of about 1 MiB together.
+//! `StoreConfig` bounds the sum of the weights in a queue. A drain takes requests of about 1 MiB together.
 
-/// A device with its names and its address, or a change of one.
+/// A device with its names and its token, or a change of one.
 pub(crate) const DEVICE: usize = 1024;
-/// What is said in a few names, numbers or positions.
+/// A request of a few names, numbers or positions.
 pub(crate) const NAMES: usize = 256;
-/// A subject, a topic or a mute beside others.
+/// Each further subject, topic or mute.
 pub(crate) const NAME: usize = 128;
-/// An event beside its JSON.
+/// An event without its JSON.
 pub(crate) const EVENT: usize = 256;
-/// A publication beside its data.
+/// A publication without its data.
 pub(crate) const PUBLICATION: usize = 512;
 /// A push token.
 pub(crate) const TOKEN: usize = 256;
-/// A job beside its bytes.
+/// A job without its bytes.
 pub(crate) const JOB: usize = 64;
-/// Device numbers beside the numbers themselves.
+/// A list of device numbers without the numbers.
 pub(crate) const NUMBERS: usize = 64;
-/// What a release of scheduled events may make of its request: it fills a batch of its own.
+/// A release of scheduled events. It fills a batch.
 pub(crate) const RELEASE: usize = 1 << 20;
-/// What erasing some devices may make of its request.
+/// The erasure of some devices.
 pub(crate) const ERASE: usize = 256 << 10;

@@ -155,7 +155,7 @@ fn what_a_running_server_holds_is_restored_elsewhere_and_served() {
     let taken = refused(&format!("store restore --from {from} --data data"), new.path(), 1);
     assert_eq!(
         taken,
-        "error: data/store: data/store holds a store already; move it away first, or name another folder\n"
+        "error: data/store: data/store already has a store; move it away first, or name another folder\n"
     );
     // Of a server that is stopped.
     let of_folder = done("store backup --out c.backup --data data", new.path());
@@ -169,7 +169,7 @@ fn what_is_no_backup_leaves_nothing() {
     let path = dir.path();
     fs::write(path.join("text"), "hello, this is a text and no backup").unwrap();
     for command in ["store verify text", "store restore --from text --data data"] {
-        assert_eq!(refused(command, path, 1), "error: text: this is no backup of Tidings\n");
+        assert_eq!(refused(command, path, 1), "error: text: this is not a backup of Tidings\n");
     }
     assert!(!path.join("data/store/data").exists());
     assert_eq!(refused("store verify gone", path, 1).lines().count(), 1);

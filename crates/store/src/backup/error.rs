@@ -1,4 +1,4 @@
-//! Why a backup is not made, read or restored.
+//! The errors of backups.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use crate::error::OpenError;
 /// A backup was not made, read or restored.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// Another is being made.
+    /// There is another backup in progress.
     #[error("another backup of this store is being made")]
     Busy,
-    /// The store is being opened again after an error, or closed, or nobody asked for the next block for too long.
-    #[error("the store gave the backup up: it is closed or being opened again, or the backup was not read for 60 s")]
+    /// The store is closed or being opened again after an error, or the next block was not requested in time.
+    #[error("the store ended the backup: it is closed or being opened again, or the backup was not read for 60 s")]
     GivenUp,
-    /// The folder holds none.
+    /// The folder has no store.
     #[error("there is no store")]
     NoStore,
-    /// The folder to restore into holds one.
-    #[error("{path} holds a store already; move it away first, or name another folder")]
+    /// The folder to restore into has a store.
+    #[error("{path} already has a store; move it away first, or name another folder")]
     HasStore {
         /// The folder.
         path: PathBuf,
@@ -28,63 +28,63 @@ pub enum BackupError {
     #[error(transparent)]
     Folder(#[from] OpenError),
     /// The file does not begin like a backup.
-    #[error("this is no backup of Tidings")]
+    #[error("this is not a backup of Tidings")]
     NotABackup,
-    /// A version wrote it that spells backups otherwise.
+    /// The backup has another file format.
     #[error(
         "the backup has version {found}, this program reads version {known}; restore it with the program that made it"
     )]
     Version {
-        /// What the file says.
+        /// The version of the file.
         found: u32,
-        /// What is read here.
+        /// The version that this program reads.
         known: u32,
     },
-    /// The store in it has a format that is not read here.
-    #[error("the backup is of a store of format {found}, this program reads {known} and those before")]
+    /// The store in the backup has an unknown format.
+    #[error("the backup is of a store with format {found}, this program reads {known} and older formats")]
     Format {
-        /// What the file says.
+        /// The format in the file.
         found: String,
-        /// What is written here.
+        /// The format that this program writes.
         known: &'static str,
     },
-    /// The store in it has a table that is not known here.
-    #[error("the backup has a table {name}, which this program does not know; a newer one made it")]
+    /// The store in the backup has an unknown table.
+    #[error("the backup has a table {name}, which this program does not know; a newer program made it")]
     Table {
         /// The table.
         name: String,
     },
-    /// Its end is missing.
+    /// The end is missing.
     #[error("the backup is cut off after {bytes} bytes; make or copy it again")]
     CutOff {
-        /// Bytes there are.
+        /// The bytes of the file.
         bytes: u64,
     },
-    /// Its bytes are not those that were written.
-    #[error("the backup is damaged at byte {offset}: {what}; copy it again, or take another")]
+    /// The bytes were changed.
+    #[error("the backup is damaged at byte {offset}: {what}; copy it again, or use another one")]
     Damaged {
-        /// Where the part begins that is not right.
+        /// The beginning of the damaged part.
         offset: u64,
-        /// What is not right.
+        /// The damage.
         what: &'static str,
     },
-    /// A row has no place in a block.
+    /// A row does not fit into a block.
     #[error("a row of table {table} is larger than {limit} bytes")]
     RowTooLarge {
         /// The table.
         table: &'static str,
-        /// Bytes a row may have.
+        /// Bytes that a row may have.
         limit: usize,
     },
-    /// The file, or whatever is in its place, failed.
+    /// Reading or writing the file failed.
     #[error("cannot {action} the backup")]
     Io {
         /// "read" or "write".
         action: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The engine below refused.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }

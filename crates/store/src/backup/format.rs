@@ -1,19 +1,19 @@
-//! The bytes of a backup: one pass to write, one to read, no seeking, so it goes through pipes.
+//! The bytes of a backup. They are written and read in one pass without seeking, so a backup works through pipes.
 //!
 //! ```text
 //! file    magic 8 bytes, version u32, frames: one head, rows, one foot; then the end
 //! frame   kind u8, table u8, packing u8, 0, sequence u32, rows u32, plain bytes u32, stored bytes u32,
 //!         XXH3-64 of the frame without these 8 bytes, stored bytes: the plain ones, or their LZ4 block
-//! head    JSON: store format, epoch, commit, names of the tables; a frame's table is a place among them
+//! head    JSON: store format, epoch, commit, names of the tables; a frame's table is an index into them
 //! rows    of one table, in the order of their keys: key and value, each behind its length (varint)
 //! foot    JSON: rows of each table, XXH3-128 of all bytes before this frame
 //! ```
 //!
-//! Numbers are big-endian. A frame of rows has some [`BLOCK_BYTES`], more only for one row. What a bad disk or a broken
-//! transfer does is noticed: a changed byte by the frame's checksum, a frame that is missing, twice or elsewhere by its
-//! sequence, a lost end by the missing foot. It is no signature: who can change the file can change the checksums.
+//! Numbers are big-endian. A frame of rows has about [`BLOCK_BYTES`], and more only for a large row. Damage by a bad disk or
+//! a broken transfer is noticed: a changed byte by the frame's checksum, a frame that is missing, doubled or misplaced by its
+//! sequence number, a lost end by the missing foot. The checksums are no signature: an attacker can change them too.
 //!
-//! Reading takes bytes as they come ([`Decoder::push`]) and never panics on any; it holds one frame.
+//! The decoder takes bytes in any pieces ([`Decoder::push`]). No bytes make it panic. It holds one frame.
 
 use serde::{Deserialize, Serialize};
 use tidings_types::Epoch;
@@ -27,14 +27,14 @@ use crate::meta::{FORMAT_KEY, State};
 use crate::packed::{Unpack, put_bytes};
 use crate::rows;
 
-const MAGIC: [u8; 8] = *b"tdgs\xb5\r\n\0"; // A transfer that takes it for text spoils it at once.
-/// The version of all this.
+const MAGIC: [u8; 8] = *b"tdgs\xb5\r\n\0"; // A transfer in text mode changes these bytes, which is noticed at once.
+/// The version of this file format.
 pub(super) const VERSION: u32 = 1;
 const START_BYTES: usize = 12;
 
-/// Plain bytes at which a frame of rows is closed.
+/// A frame of rows ends at this many plain bytes.
 const BLOCK_BYTES: usize = 1 << 20;
-/// What a frame may have, plain or stored: rows of more than that there are none.
+/// Bytes that a frame may have, plain or stored. No row is larger.
 const FRAME_BYTES_MAX: usize = 256 << 20;
 const FRAME_HEAD_BYTES: usize = 28;
 
@@ -51,13 +51,13 @@ enum Kind {
 const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
 
-/// What the backup is of.
+/// The store of the backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
-    /// What `meta/format` of the store says.
+    /// The store's `meta/format`.
     pub(super) format: String,
     pub(super) epoch: Epoch,
-    /// The commit it is of: that and all before it are in it, and none after it.
+    /// The last commit in the backup.
     pub(super) commit: u64,
     tables: Vec<String>,
 }
@@ -68,15 +68,15 @@ struct Foot {
     checksum: String,
 }
 
-/// Its table, key and value.
+/// Table, key and value.
 type Row = (Table, Vec<u8>, Vec<u8>);
 
-/// Makes a backup of the rows of a cut.
+/// Makes a backup from the rows of a cut.
 pub(super) struct Encoder {
     cut: Cut,
-    /// Rows of `meta`, which come first, and the one behind them: read before the head, which tells of them.
+    /// The rows of `meta`, which come first, and the row after them. They are read before the head is made.
     ahead: std::vec::IntoIter<Row>,
-    /// Read, and not of the frame that was made last.
+    /// A row that was read but belongs to the next frame.
     held: Option<Row>,
     head: Head,
     out: Out,
@@ -90,7 +90,7 @@ enum Stage {
     Done,
 }
 
-/// What has been written.
+/// The sums of the written bytes.
 #[derive(Default)]
 struct Out {
     sequence: u32,
@@ -100,7 +100,7 @@ struct Out {
 }
 
 impl Encoder {
-    /// `cut` is of [`KEPT`].
+    /// `cut` must have the tables [`KEPT`].
     pub(super) fn new(mut cut: Cut) -> Result<Self, BackupError> {
         let (mut ahead, mut format, mut state) = (Vec::new(), None, None);
         for row in &mut cut {
@@ -145,7 +145,7 @@ impl Encoder {
         }
     }
 
-    /// A frame of the next rows of one table.
+    /// A frame with the next rows of one table.
     fn rows(&mut self) -> Result<Option<Vec<u8>>, BackupError> {
         let Some((table, key, value)) = self.row()? else { return Ok(None) };
         let (mut plain, mut count) = (Vec::with_capacity(BLOCK_BYTES + key.len() + value.len() + 16), 1);
@@ -165,7 +165,7 @@ impl Encoder {
         if plain.len() > FRAME_BYTES_MAX {
             return Err(BackupError::RowTooLarge { table: table.name(), limit: FRAME_BYTES_MAX });
         }
-        let place = KEPT.iter().position(|kept| *kept == table).expect("the cut is of these tables");
+        let place = KEPT.iter().position(|kept| *kept == table).expect("the cut has these tables");
         self.out.rows[place] += u64::from(count);
         Ok(Some(self.out.frame(Kind::Rows, place as u8, count, &plain)))
     }
@@ -233,23 +233,24 @@ fn checksum_of(head: &[u8], stored: &[u8]) -> u64 {
     checksum.digest()
 }
 
-/// Reads a backup as its bytes come, and finds whether they are those that were written.
+/// Reads a backup from a stream of bytes, and checks that they are unchanged.
 ///
-/// Holds what was pushed and not read yet: a frame, [`FRAME_BYTES_MAX`] at most, if it is asked after each push.
+/// It holds the bytes that were pushed and not read yet: at most one frame ([`FRAME_BYTES_MAX`]) and the last push, if it is
+/// read after each push.
 #[derive(Default)]
 pub(crate) struct Decoder {
     buffer: Vec<u8>,
-    /// Bytes of the buffer that are read.
+    /// How many bytes of the buffer were read.
     taken: usize,
     stage: Reading,
     sequence: u32,
     bytes: u64,
     checksum: Xxh3,
     head: Option<Head>,
-    /// The tables that the head names.
+    /// The tables in the head.
     tables: Vec<Table>,
     rows: Vec<u64>,
-    /// The table of the last row, as its place, and its key.
+    /// The index of the last row's table, and its key.
     last: (u8, Vec<u8>),
 }
 
@@ -262,11 +263,10 @@ enum Reading {
     Done,
 }
 
-/// A part of a backup, found to be whole.
+/// A valid part of a backup.
 pub(super) enum Part {
     Head(Head),
     Rows(Block),
-    /// All is there.
     End,
 }
 
@@ -301,7 +301,7 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Checks all that was pushed; for those who need no rows.
+    /// Reads all pushed bytes and drops the rows.
     pub(crate) fn check(&mut self) -> Result<(), BackupError> {
         while self.next()?.is_some() {}
         Ok(())
@@ -322,7 +322,7 @@ impl Decoder {
         }
     }
 
-    /// At the end of the file: what was in it.
+    /// To be called at the end of the file. Returns the summary.
     pub(crate) fn finish(&self) -> Result<BackupSummary, BackupError> {
         let head = match &self.head {
             Some(head) if self.stage == Reading::Done && self.rest().is_empty() => head.clone(),
@@ -371,7 +371,7 @@ impl Decoder {
         (self.taken, self.bytes) = (self.taken + count, self.bytes + count as u64);
     }
 
-    /// The next frame with its plain bytes, found to be as it was written. That of the foot is not counted as read.
+    /// The next valid frame and its plain bytes. The frame of the foot is not yet counted as read.
     fn frame(&mut self) -> Result<Option<(FrameHead, Vec<u8>)>, BackupError> {
         let Some(head) = self.rest().first_chunk::<FRAME_HEAD_BYTES>().copied() else { return Ok(None) };
         let number = |at: usize| head[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
@@ -391,7 +391,7 @@ impl Decoder {
             return Ok(None);
         };
         if checksum_of(head, stored).to_be_bytes() != checksum {
-            return Err(self.damaged("a block is not what was written"));
+            return Err(self.damaged("a block has a wrong checksum"));
         }
         if number(4) != self.sequence {
             return Err(self.damaged("a block is missing or in a wrong place"));
@@ -466,7 +466,7 @@ impl Decoder {
             rows == self.rows && checksum == format!("{:032x}", self.checksum.digest128())
         });
         if !is_whole {
-            return Err(self.damaged("its blocks are not those that were written"));
+            return Err(self.damaged("its blocks do not have the sums in its end"));
         }
         self.take(FRAME_HEAD_BYTES + frame.stored_bytes);
         self.stage = Reading::Done;
@@ -474,7 +474,7 @@ impl Decoder {
     }
 }
 
-/// A frame whose checksum is right, whatever it says.
+/// A frame with any content and a valid checksum.
 #[cfg(test)]
 pub(super) fn tests_only_frame(kind: u8, table: u8, sequence: u32, rows: u32, plain: &[u8]) -> Vec<u8> {
     let mut frame = vec![kind, table, PLAIN, 0];

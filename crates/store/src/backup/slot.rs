@@ -1,4 +1,4 @@
-//! The place of the one backup that a running store makes at a time.
+//! The slot for the one backup that a running store makes at a time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::format::Encoder;
 
-/// The backup of a store that is being made, if one is. Taken away by whoever needs the folder: what reads it then
-/// learns so at the next block.
+/// The number of the last backup, and the backup in progress. Code that needs the folder removes it; its reader then gets an
+/// error at the next block.
 #[derive(Default)]
 pub(crate) struct Slot(pub(super) Mutex<(u64, Option<Running>)>);
 
@@ -18,12 +18,12 @@ pub(super) struct Running {
 }
 
 impl Slot {
-    /// Ends the backup, and waits while a block is read.
+    /// Ends the backup. Waits for a block that is just being read.
     pub(crate) fn clear(&self) {
         self.lock().1 = None;
     }
 
-    /// Ends the backup if nobody reads it. Does not wait.
+    /// Ends the backup if it was not read for [`IDLE_MAX`]. Does not wait.
     pub(crate) fn clear_idle(&self) {
         let Ok(mut slot) = self.0.try_lock() else { return };
         if slot.1.as_ref().is_some_and(|running| running.asked_at.elapsed() > IDLE_MAX) {
@@ -36,5 +36,5 @@ impl Slot {
     }
 }
 
-/// How long a backup waits for its next block to be asked for.
+/// A backup ends if its next block is not requested for this long.
 pub const IDLE_MAX: Duration = Duration::from_secs(60);

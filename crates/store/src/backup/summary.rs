@@ -1,11 +1,11 @@
-//! What is in a backup, and how far one has come.
+//! The content and the progress of a backup.
 
 use tidings_types::Epoch;
 
 use crate::engine::Table;
 
-/// What a backup has: all tables but those that are derived. Who reads one rests on this order: a table comes behind
-/// those that its rows speak of.
+/// The tables of a backup: all except the derived one. A table comes after the tables to which its rows refer; readers
+/// depend on this order.
 pub(crate) const KEPT: [Table; Table::ALL.len() - 1] = [
     Table::Meta,
     Table::Device,
@@ -29,14 +29,14 @@ pub(crate) const KEPT: [Table; Table::ALL.len() - 1] = [
     Table::Import,
 ];
 
-/// What a backup is of, and what is in it.
+/// The source and the content of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupSummary {
     /// The store's format.
     pub format: String,
-    /// The life of the store it is of.
+    /// The store's epoch.
     pub epoch: Epoch,
-    /// The number of the last commit that is in it.
+    /// The number of the last commit in the backup.
     pub commit: u64,
     /// Bytes of the backup.
     pub bytes: u64,
@@ -60,7 +60,7 @@ pub struct TableCount {
     pub rows: u64,
 }
 
-/// How far a backup, a restore or a check has come.
+/// The progress of a backup, a restore or a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the backup, written or read.

@@ -1,4 +1,4 @@
-//! Backups from inside: whether the cut is of one moment, what any changed byte does, what is found of planted rows.
+//! Backups from inside: the cut is of one moment, any changed byte is noticed, contradicting rows are found.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,8 +17,7 @@ use super::format::Part;
 use super::*;
 use crate::engine::Fault;
 use crate::{
-    CommitSink, DurableChannel, ImportStep, NewDevice, NewEvent, NewImport, PutTerms, QueueLimit, StoreConfig,
-    StoredPublication,
+    CommitSink, DurableChannel, ImportStep, NewDevice, NewEvent, NewImport, PutTerms, StoreConfig, StoredPublication,
 };
 
 struct Sink;
@@ -34,29 +33,7 @@ const T0: Timestamp = Timestamp(1_000_000_000);
 const NEVER: Timestamp = Timestamp(1 << 60);
 
 fn config(path: &Path) -> StoreConfig {
-    let queue = QueueLimit { count: 64, bytes: 1 << 20 };
-    StoreConfig {
-        path: path.to_owned(),
-        event_queue: queue,
-        device_queue: queue,
-        import_queue: queue,
-        journal_event_count_max: 1000,
-        journal_bytes_max: 1 << 20,
-        later_count_max: 100,
-        id_window: Duration::from_secs(3600),
-        id_window_count: 1000,
-        device_count_max: 1000,
-        subscription_count_max: 100,
-        mute_count_max: 100,
-        idle_max: None,
-        channel_count_max: 100,
-        channel_ttl: Duration::from_secs(86_400),
-        reopen_backoff_min: Duration::from_millis(1),
-        reopen_backoff_max: Duration::from_millis(10),
-        cache_bytes: 1 << 20,
-        checkpoint_change_count: 100_000,
-        clock: || Timestamp(0),
-    }
+    StoreConfig { device_count_max: 1000, mute_count_max: 100, ..crate::committer::tests::config(path) }
 }
 
 fn open(path: &Path) -> Store {
@@ -64,18 +41,9 @@ fn open(path: &Path) -> Store {
 }
 
 fn device(name: &str) -> NewDevice {
-    NewDevice {
-        id: DeviceId::new(name).unwrap(),
-        user: None,
-        app: AppId::new("app").unwrap(),
-        platform: Platform::Ios,
-        environment: Default::default(),
-        token: Some(DeviceToken::from(name.as_bytes())),
-        locale: Locale::new("sv").unwrap(),
-        country: None,
-        time_zone: None,
-        push_permission: Default::default(),
-    }
+    let (id, app) = (DeviceId::new(name).unwrap(), AppId::new("app").unwrap());
+    let new = NewDevice::new(id, app, Platform::Ios, Locale::new("sv").unwrap());
+    NewDevice { token: Some(DeviceToken::from(name.as_bytes())), ..new }
 }
 
 fn subject(text: &str) -> Subject {
@@ -301,7 +269,7 @@ fn any_changed_byte_and_any_cut_is_refused() {
     let more = [backup, b"x"].concat();
     check(&more, "a byte more", true);
     check(&[backup, backup].concat(), "another backup behind", true);
-    assert!(matches!(verify(&b"hello, world, this is no backup"[..], |_| ()), Err(BackupError::NotABackup)));
+    assert!(matches!(verify(&b"hello, this is no backup"[..], |_| ()), Err(BackupError::NotABackup)));
     assert!(matches!(verify(&b""[..], |_| ()), Err(BackupError::NotABackup)));
     let cut = verify(&backup[..backup.len() - 1], |_| ()).unwrap_err().to_string();
     assert!(cut.starts_with(&format!("the backup is cut off after {} bytes", backup.len() - 1)), "{cut}");
@@ -360,7 +328,7 @@ fn other_versions_are_named() {
         [start, head, all[1..].concat()].concat()
     };
     let format = verify(&with_head("tidings-store-4", "tidings-store-9")[..], |_| ()).unwrap_err();
-    assert!(format.to_string().starts_with("the backup is of a store of format tidings-store-9"), "{format}");
+    assert!(format.to_string().starts_with("the backup is of a store with format tidings-store-9"), "{format}");
     let table = verify(&with_head("\"brake\"", "\"broke\"")[..], |_| ()).unwrap_err();
     assert!(table.to_string().starts_with("the backup has a table broke"), "{table}");
 }
@@ -477,36 +445,33 @@ fn position(position: u64) -> [u8; 8] {
 }
 
 #[tokio::test]
-async fn what_does_not_belong_together_is_found_among_devices() {
+async fn contradictions_among_devices_are_found() {
     let ground = Ground::new().await;
     let token = |name: &str| rows::token_key(&DeviceToken::from(name.as_bytes()));
     let taken = ground.found(|store| plant(store, Table::Device, number(0), None));
     assert_eq!(
         taken,
         [
-            "device_id: leads to device 0, which is not there",
-            "token: leads to device 0, which is not there",
-            "subscription: is of device 0, which is not there",
-            "proven: says of 1 devices without a token that it is proven; the first is 0",
-            "mute: is of device 0, which is not there",
-            "mute: is of device 0, which is not there",
+            "device_id: refers to device 0, which does not exist",
+            "token: refers to device 0, which does not exist",
+            "subscription: belongs to device 0, which does not exist",
+            "proven: has 1 devices without a token; the first is 0",
+            "mute: belongs to device 0, which does not exist",
+            "mute: belongs to device 0, which does not exist",
         ]
     );
     let unnamed = ground.found(|store| plant(store, Table::DeviceId, *b"phone", None));
     assert_eq!(unnamed, ["device: is not found by its id"]);
     let astray = ground.found(|store| plant(store, Table::DeviceId, *b"phone", Some(number(1).to_vec())));
-    assert_eq!(astray, ["device_id: leads to device 1, which has another id", "device: is not found by its id"]);
+    assert_eq!(astray, ["device_id: refers to device 1, which has another id", "device: is not found by its id"]);
     let tokenless = ground.found(|store| plant(store, Table::Token, token("phone"), None));
     assert_eq!(tokenless, ["device: is not found by its token"]);
     let strange = ground.found(|store| plant(store, Table::Token, token("phone"), Some(number(1).to_vec())));
-    assert_eq!(strange, ["token: leads to device 1, whose token it is not", "device: is not found by its token"]);
+    assert_eq!(strange, ["token: refers to device 1, which has another token", "device: is not found by its token"]);
     let renewed = ground.found(|store| changed_device(store, 1, |device| device.token = None));
     assert_eq!(
         renewed,
-        [
-            "token: leads to device 1, whose token it is not",
-            "proven: says of 1 devices without a token that it is proven; the first is 1",
-        ]
+        ["token: refers to device 1, which has another token", "proven: has 1 devices without a token; the first is 1",]
     );
     let early = ground.found(|store| changed_device(store, 1, |device| device.revision = 1 << 40));
     assert!(early.len() == 1 && early[0].starts_with("device: has a revision that was never given"), "{early:?}");
@@ -515,14 +480,14 @@ async fn what_does_not_belong_together_is_found_among_devices() {
         high,
         [
             "device: has a number that was never given: the next is 3",
-            "block: fits nowhere: the block before ends at 0, all at 3"
+            "block: does not fit: the block before it ends at 0, and all end at 3"
         ]
     );
     let block = |length, given| rows::block_row(&crate::blocks::BlockRow { group: None, length, given });
     let overlapping = ground.found(|store| plant(store, Table::Block, number(7), Some(block(1, 1))));
-    assert_eq!(overlapping, ["block: fits nowhere: the block before ends at 64, all at 64"]);
+    assert_eq!(overlapping, ["block: does not fit: the block before it ends at 64, and all end at 64"]);
     let ungiven = ground.found(|store| plant(store, Table::Block, number(0), Some(block(64, 3))));
-    assert_eq!(ungiven, ["block: has given 3 numbers, and device 3 behind them lives"]);
+    assert_eq!(ungiven, ["block: has given 3 numbers, but device 3 behind them exists"]);
     for table in [Table::Device, Table::Token, Table::Proven, Table::Mute, Table::Block, Table::Import] {
         let unread = ground.found(|store| plant(store, table, *b"\xff\xff", Some(b"?".to_vec())));
         assert_eq!(unread, [format!("{}: cannot be read", table.name())]);
@@ -535,32 +500,35 @@ async fn what_does_not_belong_together_is_found_among_devices() {
     assert_eq!(
         endless,
         [
-            "mute_end: ends a mute that is not there, or ends at another time",
-            "mute: has a mute that nothing ends at its time"
+            "mute_end: refers to a mute that does not exist or has another end",
+            "mute: has a mute that will not end at its time"
         ]
     );
 }
 
 #[tokio::test]
-async fn what_does_not_belong_together_is_found_among_events_and_channels() {
+async fn contradictions_among_events_and_channels_are_found() {
     let ground = Ground::new().await;
     let id = |name: &str| crate::hash::hash16(name.as_bytes());
     let gap = ground.found(|store| plant(store, Table::Event, position(2), None));
-    assert!(gap.contains(&"event: follows a gap: 1 events before it are missing".to_owned()), "{gap:?}");
-    assert!(gap.contains(&"event_id: leads to an event that is not there, or has another id".to_owned()), "{gap:?}");
-    assert!(gap.contains(&"meta: says that there are 6 events; there are 5".to_owned()), "{gap:?}");
+    assert!(gap.contains(&"event: 1 events before it are missing".to_owned()), "{gap:?}");
+    assert!(gap.contains(&"event_id: refers to an event that does not exist or has another id".to_owned()), "{gap:?}");
+    assert!(gap.contains(&"meta: counts 6 events, but there are 5".to_owned()), "{gap:?}");
     assert_eq!(gap.len(), 4, "{gap:?}");
     let unnamed = ground.found(|store| plant(store, Table::EventId, id("e0"), None));
-    assert_eq!(unnamed, ["event: is not found by its id: a repetition would be another event"]);
+    assert_eq!(unnamed, ["event: is not found by its id: a repeat would count as a new event"]);
     let unnamed = ground.found(|store| plant(store, Table::EventId, id("l2"), None));
-    assert_eq!(unnamed, ["later: is not found by its id: a repetition would be another event"]);
+    assert_eq!(unnamed, ["later: is not found by its id: a repeat would count as a new event"]);
     let stray =
         ground.found(|store| plant(store, Table::EventId, id("x"), Some([&position(1)[..], &[0; 32]].concat())));
-    assert_eq!(stray, ["event_id: leads to an event that is not there, or has another id"]);
+    assert_eq!(stray, ["event_id: refers to an event that does not exist or has another id"]);
     let short = ground.found(|store| changed_state(store, |state| state.journal_end = 6));
     assert_eq!(
         short,
-        ["event: is outside of the journal, which is 1 to before 6", "meta: says that there are 5 events; there are 6"]
+        [
+            "event: is outside of the journal, which begins at 1 and ends before 6",
+            "meta: counts 5 events, but there are 6"
+        ]
     );
     let late = ground.found(|store| {
         changed_state(store, |state| (state.later_first, state.later_count, state.later_arrival) = (None, 7, 1));
@@ -569,35 +537,35 @@ async fn what_does_not_belong_together_is_found_among_events_and_channels() {
         late,
         [
             "later: has an arrival that was never given",
-            "meta: says that there are 7 events for later; there are 1",
-            "meta: says that another event for later is the first",
+            "meta: counts 7 scheduled events, but there are 1",
+            "meta: names another event as the first scheduled one",
         ]
     );
     let never = ground.found(|store| plant(store, Table::Job, position(99), Some(vec![1])));
-    assert_eq!(never, ["job: is of an event that never was: the next is 7"]);
+    assert_eq!(never, ["job: belongs to an event that was never accepted: the next is 7"]);
     let channel = ChannelName::new("a").unwrap();
     let key = rows::history_key(&channel, Offset(6));
     let missing = ground.found(|store| plant(store, Table::History, key.clone(), None));
-    assert_eq!(missing, ["channel: has 1 publications where it says that it has 5 to 6"]);
+    assert_eq!(missing, ["channel: has 1 publications, but should have those from 5 to 6"]);
     let gone = ground.found(|store| plant(store, Table::Channel, *b"a", None));
     assert_eq!(
         gone,
         [
-            "history: is of a channel that is not there",
-            "history: is of a channel that is not there",
-            "meta: says that there are 3 channels; there are 2"
+            "history: belongs to a channel that does not exist",
+            "history: belongs to a channel that does not exist",
+            "meta: counts 3 channels, but there are 2"
         ]
     );
     let beyond = ground.found(|store| {
         let row = with_engine(store, |engine| engine.get(Table::History, &key).unwrap().unwrap().as_ref().to_vec());
         plant(store, Table::History, rows::history_key(&channel, Offset(9)), Some(row));
     });
-    assert_eq!(beyond, ["history: is outside of what its channel has"]);
-    let rest = |count| format!("meta: says that there are 1 idempotency keys; there are {count}");
+    assert_eq!(beyond, ["history: is outside of its channel's history"]);
+    let rest = |count| format!("meta: counts 1 idempotency keys, but there are {count}");
     let astray = ground.found(|store| plant(store, Table::PublishKeyOrder, position(0), Some(vec![7; 16])));
-    assert_eq!(astray, ["publish_key: has a number that is not there, or that another key has"]);
+    assert_eq!(astray, ["publish_key: has a number that does not exist or belongs to another key"]);
     let lost = ground.found(|store| plant(store, Table::PublishKeyOrder, position(0), None));
-    assert_eq!(lost, ["publish_key: has a number that is not there, or that another key has".to_owned(), rest(0)]);
+    assert_eq!(lost, ["publish_key: has a number that does not exist or belongs to another key".to_owned(), rest(0)]);
     let more = ground.found(|store| plant(store, Table::PublishKeyOrder, position(1), Some(vec![7; 16])));
     assert_eq!(more, [rest(2)]);
     let stateless = ground.found(|store| plant(store, Table::Brake, *b"nothing", Some(Vec::new())));

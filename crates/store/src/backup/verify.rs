@@ -1,11 +1,11 @@
-//! Whether the rows of a store belong together.
+//! Checks whether the rows of a store contradict each other.
 //!
-//! Every row is read as the store reads it, and what one row says of another is held against it: names, tokens,
-//! subscriptions, mutes and proofs against devices; ids against events; publications against channels; the counters
-//! against what they count. Rows come table after table in the order of [`super::KEPT`], once.
+//! Every row is decoded as the store does it, and compared with the rows to which it refers: ids, tokens, subscriptions,
+//! mutes and proven tokens with devices; event ids with events; publications with channels; counters with the counted rows.
+//! The rows come once, table after table, in the order of [`super::KEPT`].
 //!
-//! Memory: 12 bytes for each device, 24 for each event and each idempotency key, a name for each channel. What is held of a name or a token is a
-//! hash of 32 bits, so that of 4 billion rows that lead astray one may be missed.
+//! Memory: 12 bytes per device, 24 per event and idempotency key, a name per channel. Ids and tokens are held as hashes of
+//! 32 bits, so of 4 billion wrong references one may be missed.
 
 use std::collections::BTreeMap;
 
@@ -23,29 +23,29 @@ use crate::imports::ImportProgress;
 use crate::meta::{DISPATCHED_KEY, FORMAT_KEY, State};
 use crate::rows;
 
-/// Findings that are kept; the others are counted.
+/// Findings that are kept; further ones are only counted.
 const FINDING_COUNT_MAX: usize = 100;
 /// Characters of a key that are shown.
 const KEY_CHARS_MAX: usize = 160;
 
-/// Something that does not belong together, or cannot be read.
+/// A row that contradicts another one or cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The table of the row that is to blame.
+    /// The table of the row.
     pub table: &'static str,
-    /// The row's key: numbers and positions in digits, other bytes that are no text escaped. No token and no secret is in
-    /// a key.
+    /// The row's key: numbers and positions in digits, other bytes that are not text escaped. A key has no token and no
+    /// secret.
     pub key: String,
-    /// What is wrong with it.
+    /// The problem.
     pub what: String,
 }
 
-/// What was found; there are more than are kept.
+/// The findings of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
-    /// The first hundred, those of one table together.
+    /// The first hundred, in the order of the tables.
     pub kept: Vec<Finding>,
-    /// All of them.
+    /// The number of all findings.
     pub count: u64,
 }
 
@@ -59,7 +59,7 @@ impl Findings {
     }
 }
 
-/// A key for people.
+/// A key as text for people.
 fn shown(table: Table, key: &[u8]) -> String {
     let number = key.split_first_chunk().map(|(number, rest)| (u32::from_be_bytes(*number), rest));
     match (table, number) {
@@ -76,28 +76,29 @@ fn shown(table: Table, key: &[u8]) -> String {
     }
 }
 
-/// What is remembered of a device.
+/// A device and the hashes of its id and its token.
 struct DeviceNote {
     number: u32,
     id: u32,
-    /// That of its token's key; of use if it is in `with_token`.
+    /// Only valid if the device is in `with_token`.
     token: u32,
 }
 
-/// What is remembered of an event, by its place.
+/// An event, by its key in the journal or in `later`.
 struct EventNote<K> {
     place: K,
     id: Hash16,
+    /// A row of table `event_id` refers to it.
     is_named: bool,
 }
 
 struct ChannelNote {
     row: ChannelRow,
-    /// Publications of it.
+    /// The count of its publications.
     found: u64,
 }
 
-/// Looks at the rows as they come.
+/// Checks the rows one after the other.
 #[derive(Default)]
 pub(super) struct Inspector {
     findings: Findings,
@@ -106,9 +107,11 @@ pub(super) struct Inspector {
     devices: Vec<DeviceNote>,
     numbers: RoaringBitmap,
     with_token: RoaringBitmap,
+    /// Devices to which a row of `device_id` refers.
     named: RoaringBitmap,
+    /// Devices to which a row of `token` refers.
     token_named: RoaringBitmap,
-    /// Keys of the mutes that end, hashed, with when. Taken out by the rows that say so.
+    /// The ends and hashed keys of mutes with an end, and their devices. The rows of `mute_end` remove them.
     mute_ends: BTreeMap<(u64, u64), u32>,
     /// The end of the last block of numbers.
     block_end: u32,
@@ -157,7 +160,7 @@ impl Inspector {
                 rows::decode_position(Table::Meta, key, value)?;
             }
             FORMAT_KEY if !rows::is_known_format(value) => {
-                self.findings.add(Table::Meta, key, "is a format that this version does not know");
+                self.findings.add(Table::Meta, key, "is an unknown format");
             }
             _ => {}
         }
@@ -201,9 +204,9 @@ impl Inspector {
         match self.note(number).map(|note| note.id == short_hash(key)) {
             Some(true) => _ = self.named.insert(number),
             Some(false) => {
-                self.findings.add(Table::DeviceId, key, format!("leads to device {number}, which has another id"))
+                self.findings.add(Table::DeviceId, key, format!("refers to device {number}, which has another id"))
             }
-            None => self.findings.add(Table::DeviceId, key, format!("leads to device {number}, which is not there")),
+            None => self.findings.add(Table::DeviceId, key, format!("refers to device {number}, which does not exist")),
         }
         Ok(())
     }
@@ -213,16 +216,16 @@ impl Inspector {
         match self.note(number).map(|note| self.with_token.contains(number) && note.token == short_hash(key)) {
             Some(true) => _ = self.token_named.insert(number),
             Some(false) => {
-                self.findings.add(Table::Token, key, format!("leads to device {number}, whose token it is not"))
+                self.findings.add(Table::Token, key, format!("refers to device {number}, which has another token"))
             }
-            None => self.findings.add(Table::Token, key, format!("leads to device {number}, which is not there")),
+            None => self.findings.add(Table::Token, key, format!("refers to device {number}, which does not exist")),
         }
         Ok(())
     }
 
     fn is_of_device(&mut self, table: Table, key: &[u8], DeviceNumber(number): DeviceNumber) {
         if !self.numbers.contains(number) {
-            self.findings.add(table, key, format!("is of device {number}, which is not there"));
+            self.findings.add(table, key, format!("belongs to device {number}, which does not exist"));
         }
     }
 
@@ -237,8 +240,7 @@ impl Inspector {
         let numbers = bits.iter().map(|bit| u32::from(chunk) << 16 | bit);
         let stray: RoaringBitmap = numbers.filter(|number| !self.with_token.contains(*number)).collect();
         if let Some(first) = stray.min() {
-            let what =
-                format!("says of {} devices without a token that it is proven; the first is {first}", stray.len());
+            let what = format!("has {} devices without a token; the first is {first}", stray.len());
             self.findings.add(Table::Proven, key, what);
         }
         Ok(())
@@ -256,7 +258,7 @@ impl Inspector {
     fn mute_end(&mut self, key: &[u8]) -> Result<(), EngineError> {
         let end = rows::decode_mute_end(key).ok_or_else(|| EngineError::damaged(Table::MuteEnd, key))?;
         if self.mute_ends.remove(&(end.0.0, xxh3_64(end.1))).is_none() {
-            self.findings.add(Table::MuteEnd, key, "ends a mute that is not there, or ends at another time");
+            self.findings.add(Table::MuteEnd, key, "refers to a mute that does not exist or has another end");
         }
         Ok(())
     }
@@ -266,13 +268,14 @@ impl Inspector {
         let device_next = self.state.unwrap_or_else(unbounded).device_next;
         let end = first.checked_add(block.length).filter(|end| *end <= device_next && block.length > 0);
         let Some(end) = end.filter(|_| first >= self.block_end) else {
-            let what = format!("fits nowhere: the block before ends at {}, all at {device_next}", self.block_end);
+            let what =
+                format!("does not fit: the block before it ends at {}, and all end at {device_next}", self.block_end);
             self.findings.add(Table::Block, key, what);
             return Ok(());
         };
         self.block_end = end;
         if let Some(number) = self.numbers.range(first.saturating_add(block.given)..end).next() {
-            let what = format!("has given {} numbers, and device {number} behind them lives", block.given);
+            let what = format!("has given {} numbers, but device {number} behind them exists", block.given);
             self.findings.add(Table::Block, key, what);
         }
         Ok(())
@@ -283,22 +286,19 @@ impl Inspector {
         self.event_bytes += value.len() as u64;
         let State { journal_base, journal_end, .. } = self.state.unwrap_or_else(unbounded);
         if !(journal_base..journal_end).contains(&position) {
-            let what = format!("is outside of the journal, which is {journal_base} to before {journal_end}");
+            let what =
+                format!("is outside of the journal, which begins at {journal_base} and ends before {journal_end}");
             self.findings.add(Table::Event, key, what);
         }
         let expected = self.events.last().map_or(journal_base, |last| last.place + 1);
         if position > expected {
-            self.findings.add(
-                Table::Event,
-                key,
-                format!("follows a gap: {} events before it are missing", position - expected),
-            );
+            self.findings.add(Table::Event, key, format!("{} events before it are missing", position - expected));
         }
         let id = rows::decode_event_head(key, value)?.id_hash;
         self.events.push(EventNote { place: position, id, is_named: false });
         let event = rows::decode_event(key, value)?.event;
         if crate::hash::hash16(event.id.as_str().as_bytes()) != id {
-            self.findings.add(Table::Event, key, "has another id than its head says");
+            self.findings.add(Table::Event, key, "has another id than its head");
         }
         Ok(())
     }
@@ -326,7 +326,7 @@ impl Inspector {
             EventPlace::Later(place) => name(&mut self.later, place, key),
         };
         if !is_there {
-            self.findings.add(Table::EventId, key, "leads to an event that is not there, or has another id");
+            self.findings.add(Table::EventId, key, "refers to an event that does not exist or has another id");
         }
         Ok(())
     }
@@ -341,11 +341,11 @@ impl Inspector {
     fn history(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         let offset = rows::decode_history_offset(key)?;
         rows::decode::<HistoryRow>(Table::History, key, value)?;
-        let name = key.get(..key.len().saturating_sub(9)).unwrap_or_default(); // Behind it a zero and the offset.
+        let name = key.get(..key.len().saturating_sub(9)).unwrap_or_default(); // Without the zero byte and the offset.
         match self.channels.get_mut(name) {
             Some(ChannelNote { row, found }) if (row.base..=row.top).contains(&offset) => *found += 1,
-            Some(_) => self.findings.add(Table::History, key, "is outside of what its channel has"),
-            None => self.findings.add(Table::History, key, "is of a channel that is not there"),
+            Some(_) => self.findings.add(Table::History, key, "is outside of its channel's history"),
+            None => self.findings.add(Table::History, key, "belongs to a channel that does not exist"),
         }
         Ok(())
     }
@@ -361,45 +361,46 @@ impl Inspector {
         let number = rows::decode_publish_key(key, value)?.number;
         let at = self.publish_keys.binary_search_by_key(&number, |(number, _)| *number);
         if !at.is_ok_and(|at| self.publish_keys[at].1 == *key) {
-            self.findings.add(Table::PublishKey, key, "has a number that is not there, or that another key has");
+            self.findings.add(Table::PublishKey, key, "has a number that does not exist or belongs to another key");
         }
         Ok(())
     }
 
-    /// A row about the event at a position: it may be trimmed by now, but it has been.
+    /// A row about an event. The event may have been trimmed, but its position must have been used.
     fn of_event(&mut self, table: Table, key: &[u8]) -> Result<(), EngineError> {
         let position = rows::decode_position(table, key, key)?.0;
         let journal_end = self.state.unwrap_or_else(unbounded).journal_end;
         if position >= journal_end {
-            self.findings.add(table, key, format!("is of an event that never was: the next is {journal_end}"));
+            let what = format!("belongs to an event that was never accepted: the next is {journal_end}");
+            self.findings.add(table, key, what);
         }
         Ok(())
     }
 
-    /// At the end of the rows: what nothing led to, and whether the counters count right.
+    /// To be called after the last row. Finds rows to which no other row refers, and wrong counters.
     pub(super) fn end(mut self) -> Findings {
         self.unnamed_devices();
         for (_, number) in std::mem::take(&mut self.mute_ends) {
-            self.findings.add(Table::Mute, &number.to_be_bytes(), "has a mute that nothing ends at its time");
+            self.findings.add(Table::Mute, &number.to_be_bytes(), "has a mute that will not end at its time");
         }
         let of_journal =
             self.events.iter().map(|note| (Table::Event, note.place.to_be_bytes().to_vec(), note.is_named));
         let of_later =
             self.later.iter().map(|note| (Table::Later, rows::later_key(note.place).to_vec(), note.is_named));
         for (table, key, _) in of_journal.chain(of_later).filter(|(_, _, is_named)| !is_named) {
-            self.findings.add(table, &key, "is not found by its id: a repetition would be another event");
+            self.findings.add(table, &key, "is not found by its id: a repeat would count as a new event");
         }
         for (name, ChannelNote { row, found }) in &self.channels {
             let expected = (row.top.0 + 1).checked_sub(row.base.0);
             if expected != Some(*found) {
                 let Offset(base) = row.base;
-                let what = format!("has {found} publications where it says that it has {base} to {}", row.top.0);
+                let what = format!("has {found} publications, but should have those from {base} to {}", row.top.0);
                 self.findings.add(Table::Channel, name, what);
             }
         }
         match self.state {
             Some(state) => self.counters(&state),
-            None => self.findings.add(Table::Meta, STATE_KEY, "is not there"),
+            None => self.findings.add(Table::Meta, STATE_KEY, "does not exist"),
         }
         self.findings
     }
@@ -419,8 +420,8 @@ impl Inspector {
         let counted = [
             ("events", journal_count, self.events.len() as u64),
             ("bytes of events", state.journal_bytes, self.event_bytes),
-            ("events for later", state.later_count, self.later.len() as u64),
-            ("bytes of events for later", state.later_bytes, self.later_bytes),
+            ("scheduled events", state.later_count, self.later.len() as u64),
+            ("bytes of scheduled events", state.later_bytes, self.later_bytes),
             (
                 "idempotency keys",
                 state.publish_key_end.saturating_sub(state.publish_key_base),
@@ -429,19 +430,15 @@ impl Inspector {
             ("channels", state.channel_count, self.channels.len() as u64),
         ];
         for (what, says, counted) in counted.into_iter().filter(|(_, says, counted)| says != counted) {
-            self.findings.add(
-                Table::Meta,
-                STATE_KEY,
-                format!("says that there are {says} {what}; there are {counted}"),
-            );
+            self.findings.add(Table::Meta, STATE_KEY, format!("counts {says} {what}, but there are {counted}"));
         }
         if state.later_first != first {
-            self.findings.add(Table::Meta, STATE_KEY, "says that another event for later is the first");
+            self.findings.add(Table::Meta, STATE_KEY, "names another event as the first scheduled one");
         }
     }
 }
 
-/// Numbers that nothing is beyond: where the counters cannot be read, that alone is to be told.
+/// Counters that allow everything, so that unreadable counters are the only finding.
 fn unbounded() -> State {
     let epoch = tidings_types::Epoch::from_random(0);
     State {

@@ -1,5 +1,5 @@
-//! A block of device numbers: kind of group, a byte (0 is the common one, else 1 + platform); locale and country or nothing,
-//! unless it is the common one; length and given numbers, varints.
+//! The row of a block of device numbers: a byte (0 for the common group, else 1 + platform); locale, and country or nothing,
+//! unless it is the common group; length and given numbers as varints.
 
 use tidings_types::{Country, DeviceNumber, Locale};
 

@@ -1,4 +1,4 @@
-//! Numbers beside a model that knows who has each and since when nobody does.
+//! Compares the blocks with a model that knows the device of each number and when it was deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,12 +16,12 @@ fn traits(index: usize) -> Traits {
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// So many devices of a group.
+    /// Registers devices of a group.
     Give {
         group: usize,
         count: usize,
     },
-    /// Of those that live.
+    /// Deletes living devices.
     Delete(Vec<prop::sample::Index>),
     /// The journal grows, the sender is done with a part of it, time passes.
     Pass {
@@ -29,15 +29,15 @@ enum Act {
         done: prop::sample::Index,
         seconds: u64,
     },
-    /// Makes so many numbers free, or burns them.
+    /// Frees numbers, or burns them.
     Ripen {
         count: usize,
         burn: bool,
     },
-    /// Takes back what the last ones did, up to but not further than the last `Keep`.
+    /// Undoes all changes since the last `Keep`.
     TakeBack,
     Keep,
-    /// With the rows that were written.
+    /// Reads the rows that were written.
     Restart,
 }
 
@@ -57,9 +57,9 @@ fn act() -> impl Strategy<Value = Act> {
 #[derive(Debug, Clone, Default)]
 struct Model {
     alive: BTreeSet<u32>,
-    /// Where the journal ended when the number's last device was deleted; after a restart, what is known of it then.
+    /// The end of the journal when the number's last device was deleted, or at the restart after it.
     deleted: BTreeMap<u32, u64>,
-    /// When that was first known to be done with.
+    /// When the sender was first known to be done with these events.
     passed: BTreeMap<u32, Instant>,
     burnt: BTreeSet<u32>,
     rows: BTreeMap<u32, BlockRow>,
@@ -94,7 +94,7 @@ impl World {
                     };
                     let number = *number.expect("it is below their count");
                     self.blocks.delete(DeviceNumber(number), self.journal_end);
-                    self.blocks.delete(DeviceNumber(number), self.journal_end + 5); // Known already.
+                    self.blocks.delete(DeviceNumber(number), self.journal_end + 5); // Has no effect.
                     self.model.alive.remove(&number);
                     self.model.deleted.insert(number, self.journal_end);
                 }
@@ -162,7 +162,7 @@ impl World {
         let end = self.model.rows.last_key_value().map_or(0, |(first, row)| first + row.length);
         let alive = self.model.alive.iter().copied().collect();
         self.blocks = Blocks::new(self.model.rows.clone(), end, alive, self.journal_end);
-        // Of the dead nobody knows when: the journal's end is late enough.
+        // The times of deletions are unknown now, so the current end of the journal counts.
         self.model.passed.clear();
         self.model.burnt.clear();
         let was_given = |number: &u32| {
@@ -199,7 +199,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn no_number_has_two_devices_and_none_is_given_again_too_early(
+    fn no_number_has_two_devices_and_none_is_used_again_too_early(
         acts in prop::collection::vec(act(), 1..60),
         limit in prop_oneof![Just(20_u32), Just(700), Just(100_000)],
     ) {
@@ -211,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_rows_no_living_number_is_given(
+    fn with_any_rows_no_living_number_is_given(
         rows in prop::collection::vec((0..2000_u32, 0..300_u32, 0..400_u32, prop::option::of(0..12_usize)), 0..20),
         alive in prop::collection::btree_set(0..1000_u32, 0..100),
     ) {
@@ -242,7 +242,7 @@ proptest! {
 }
 
 #[test]
-fn devices_of_one_kind_lie_together_in_blocks_that_grow() {
+fn devices_of_one_group_get_numbers_in_growing_blocks() {
     let mut blocks = Blocks::new([], 0, RoaringBitmap::new(), 1);
     let numbers: Vec<Vec<u32>> = (0..2)
         .map(|group| (0..20_000).map(|_| blocks.give(traits(group), 1 << 20).unwrap().number.0).collect())
@@ -271,7 +271,7 @@ fn groups_beyond_the_bound_share_their_blocks() {
 
 /// A store of format 1 has no blocks.
 #[test]
-fn what_was_numbered_before_there_were_blocks_is_one_common_block() {
+fn numbers_from_before_there_were_blocks_belong_to_the_common_group() {
     let alive: RoaringBitmap = (0..100).filter(|number| number % 2 == 0).collect();
     let mut blocks = Blocks::new([], 100, alive, 7);
     assert_eq!(blocks.give(traits(0), 1000).unwrap().number, DeviceNumber(100));

@@ -1,27 +1,26 @@
-//! A set of positions in the journal of which an older version is cheap to keep.
+//! A set of journal positions with cheap snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidings_types::JournalPosition;
 
-/// Positions that one page and one book of [`PositionSet`] cover.
+/// A page of [`PositionSet`] covers 2^8 positions, a book 2^16.
 const PAGE_BITS: u32 = 8;
-
 const BOOK_BITS: u32 = 16;
 
 type Page = BTreeSet<JournalPosition>;
 
 type Book = BTreeMap<u64, Arc<Page>>;
 
-/// A set of places in the journal that is cheap to keep as it was: clones share what neither has changed since.
+/// A set of journal positions with cheap snapshots: clones share all parts that neither has changed.
 ///
 /// ```text
 /// position / 2^16 ─► book: position / 2^8 ─► page: positions
 /// ```
 ///
-/// A change copies at most one page (256 positions), one book (256 pointers) and the list of books: a pointer for each
-/// 65 536 positions of the journal, 184 where it has its 12 million events.
+/// A change copies at most one page (256 positions), one book (256 pointers) and the list of books, which has a pointer for
+/// each 65 536 positions of the journal: 184 for 12 million events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PositionSet {
     books: Arc<BTreeMap<u64, Arc<Book>>>,
@@ -29,24 +28,24 @@ pub struct PositionSet {
 }
 
 impl PositionSet {
-    /// How many there are.
+    /// The number of positions.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether this one is among them.
+    /// Whether the position is in the set.
     pub fn contains(&self, position: &JournalPosition) -> bool {
         let book = self.books.get(&(position.0 >> BOOK_BITS));
         let page = book.and_then(|book| book.get(&(position.0 >> PAGE_BITS)));
         page.is_some_and(|page| page.contains(position))
     }
 
-    /// All of them, in order.
+    /// All positions, in order.
     pub fn iter(&self) -> impl Iterator<Item = &JournalPosition> {
         self.books.values().flat_map(|book| book.values()).flat_map(|page| page.iter())
     }
@@ -59,7 +58,7 @@ impl PositionSet {
 
     pub(crate) fn remove(&mut self, position: JournalPosition) {
         if !self.contains(&position) {
-            return; // Nothing is copied for what is not there.
+            return; // Copies nothing.
         }
         let (book_key, page_key) = (position.0 >> BOOK_BITS, position.0 >> PAGE_BITS);
         let books = Arc::make_mut(&mut self.books);
@@ -89,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// Pages, and pointers of books and of the list of books, that `after` does not share with `before`.
+    /// How many pages and how many pointers `after` does not share with `before`.
     fn copied(before: &PositionSet, after: &PositionSet) -> (usize, usize) {
         let is_new = |key: &u64, book: &Arc<Book>| before.books.get(key).is_none_or(|old| !Arc::ptr_eq(old, book));
         let books: Vec<_> = after.books.iter().filter(|(key, book)| is_new(key, book)).collect();
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_copies_as_much_of_a_million_as_of_a_few() {
+    fn a_change_copies_as_little_of_a_large_set_as_of_a_small_one() {
         let mut large: PositionSet = (0..1_000_000).map(JournalPosition).collect();
         for position in [0, 255, 65_536, 999_999].map(JournalPosition) {
             for change in [PositionSet::remove, PositionSet::insert] {
@@ -110,11 +109,11 @@ mod tests {
                 change(&mut large, position);
                 let (pages, pointers) = copied(&before, &large);
                 assert!(pages <= 1 && pointers <= 256 + 16, "{pages} pages, {pointers} pointers");
-                assert_ne!(before, large, "what was looked at stays as it was");
+                assert_ne!(before, large, "a snapshot does not change");
             }
             let before = large.clone();
             large.remove(JournalPosition(2_000_000 + position.0));
-            assert!(Arc::ptr_eq(&before.books, &large.books), "nothing is copied for nothing");
+            assert!(Arc::ptr_eq(&before.books, &large.books), "removing an unknown position copies nothing");
         }
     }
 
@@ -139,7 +138,7 @@ mod tests {
             for (set, model) in kept {
                 prop_assert_eq!(set.iter().copied().collect::<Vec<_>>(), model.iter().copied().collect::<Vec<_>>());
                 prop_assert_eq!((set.len(), set.is_empty()), (model.len(), model.is_empty()));
-                prop_assert_eq!(model.into_iter().collect::<PositionSet>(), set, "equal whatever its past");
+                prop_assert_eq!(model.into_iter().collect::<PositionSet>(), set, "its history does not matter");
             }
         }
     }

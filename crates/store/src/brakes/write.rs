@@ -1,4 +1,4 @@
-//! Pausing, resuming and cancelling: rows that say it, and a new [`Brakes`] for those who follow.
+//! Pausing, resuming and cancelling: writes the rows and makes a new [`Brakes`] for the watchers.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::service::Store;
 use crate::weight;
 
 impl Store {
-    /// Follows what is paused and cancelled: as of the last commit, seen here before it is acknowledged.
+    /// Watches pauses and cancelled jobs. A change is visible here before it is acknowledged.
     pub fn brakes(&self) -> watch::Receiver<Arc<Brakes>> {
         self.shared().brakes.subscribe()
     }
 
-    /// Pauses a scope until [`Store::resume`]; false when it was paused already, which then holds since earlier.
+    /// Pauses a scope until [`Store::resume`]. False when it was paused already; then the earlier time stays.
     ///
     /// # Errors
     /// When [`PAUSE_COUNT_MAX`](crate::PAUSE_COUNT_MAX) scopes are paused, or the store is overloaded or cannot write.
@@ -32,8 +32,8 @@ impl Store {
         self.write(Class::Brakes, weight::NAMES, move |draft| Ok(draft.pause(scope, now))).await?
     }
 
-    /// Ends the pause of this very scope; false when it was not paused. That of everything also ends those that could not be
-    /// read when the store was opened.
+    /// Ends the pause of exactly this scope; false when it was not paused. Resuming `Everything` also ends the pauses that
+    /// could not be read when the store was opened.
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
@@ -44,9 +44,9 @@ impl Store {
         self.write(Class::Brakes, weight::NAMES, move |draft| draft.resume(&scope)).await
     }
 
-    /// Cancels the job of the event at `position`, for good; false when it was cancelled already or no such event is in
-    /// the journal. Whether the job is still unfinished is for the caller to know. Forgotten with the job's row
-    /// ([`Store::remove_jobs`]) or its event.
+    /// Cancels the job of the event at `position` permanently. False when it was cancelled already or no such event is in
+    /// the journal. The store does not know whether the job is finished. The mark is deleted with the job's row
+    /// ([`Store::remove_jobs`]) or the event.
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
@@ -59,7 +59,7 @@ impl Store {
 }
 
 impl Draft<'_> {
-    /// False when it was paused already, since then.
+    /// False when the scope was paused already.
     pub(crate) fn pause(&mut self, scope: BrakeScope, now: Timestamp) -> Result<bool, WriteError> {
         let paused = &self.brakes.paused;
         if paused.contains_key(&scope) {
@@ -78,25 +78,25 @@ impl Draft<'_> {
             return Ok(false);
         }
         if *scope == BrakeScope::Everything {
-            self.forget_damaged_pauses()?;
+            self.delete_damaged_pauses()?;
         }
         self.rows.delete(Table::Brake, scope.to_string());
         Arc::make_mut(&mut self.change_brakes().paused).remove(scope);
         Ok(true)
     }
 
-    /// They hold everything, and would again when the store is opened.
-    fn forget_damaged_pauses(&mut self) -> Result<(), EngineError> {
+    /// Otherwise they would pause everything again when the store is opened.
+    fn delete_damaged_pauses(&mut self) -> Result<(), EngineError> {
         let rows = &mut self.rows;
         self.engine.scan(Table::Brake, Bound::Unbounded, |key, row| {
             if rows::decode_brake(key, row).is_err() && rows.get(Table::Brake, key).is_none() {
                 rows.delete(Table::Brake, key);
             }
-            Ok::<_, EngineError>(true)
+            Ok(true)
         })
     }
 
-    /// False when it was cancelled already, or no event is there: so there are never more than the journal has.
+    /// False when it was cancelled already, or when there is no such event, so that the journal bounds the set.
     pub(crate) fn cancel(&mut self, position: JournalPosition) -> bool {
         let in_journal = self.state.journal_base..self.state.journal_end;
         if self.brakes.cancelled.contains(&position) || !in_journal.contains(&position.0) {
@@ -107,7 +107,7 @@ impl Draft<'_> {
         true
     }
 
-    /// The job at `position` is not there any more.
+    /// The job or the event at `position` is deleted.
     pub(crate) fn forget_cancelled(&mut self, position: JournalPosition) {
         if self.brakes.cancelled.contains(&position) {
             self.rows.delete(Table::Cancelled, rows::position_key(position));

@@ -1,11 +1,11 @@
 //! Idempotency keys: a publication with the key of an earlier one in its channel is not published again.
 //!
-//! A key is written in the batch of its publication. So after a crash, or a failed disk, either both are there or neither.
-//! The committer looks the key up before it publishes. If the key is known, the answer is the offset of the first
-//! publication, whatever the data of the second one is. A publication without a key costs nothing here.
+//! A key is written in the batch of its publication. So after a crash or a failed disk, either both exist or neither. The
+//! committer looks up the key before it publishes. If the key is known, the answer is the offset of the first publication,
+//! even if the second one has other data. A publication without a key costs nothing here.
 //!
-//! A key is remembered for [`WINDOW`], as Centrifugo does. Bound: [`KEY_COUNT_MAX`] keys, with 64 bytes of rows each. With
-//! more, the oldest are forgotten early: at 3495 keys a second or less, none is.
+//! A key is remembered for [`WINDOW`], as in Centrifugo. Bound: [`KEY_COUNT_MAX`] keys, with 64 bytes of rows each. If there
+//! are more, the oldest are forgotten early. That happens only above 3495 keys a second.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use crate::rows;
 const WINDOW: Duration = Duration::from_secs(300);
 /// Keys that are remembered.
 const KEY_COUNT_MAX: u64 = if cfg!(test) { 8 } else { 1 << 20 };
-/// Keys that one look may forget: a few milliseconds.
-const LOOK_COUNT: u64 = 2000;
+/// Keys that one round may forget: a few milliseconds.
+const ROUND_COUNT: u64 = 2000;
 
-/// A key in its channel, as rows have it. The zero byte ends the name, in which there is none.
+/// The hash of a channel and a key. A zero byte separates them, because a channel's name has none.
 pub(super) fn publish_key(channel: &ChannelName, key: &str) -> Hash16 {
     hash16(&[channel.as_str().as_bytes(), &[0], key.as_bytes()].concat())
 }
@@ -51,9 +51,9 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Forgets keys whose time is over, oldest first. True when there may be more.
+    /// Forgets expired keys, oldest first. True when there may be more.
     pub(crate) fn trim_keys(&mut self) -> Result<bool, EngineError> {
-        for _ in 0..LOOK_COUNT {
+        for _ in 0..ROUND_COUNT {
             if self.state.publish_key_base == self.state.publish_key_end {
                 return Ok(false);
             }
@@ -66,7 +66,7 @@ impl Draft<'_> {
         Ok(true)
     }
 
-    /// The key at the oldest place. `None`: the key cannot be read, or a later publication has it.
+    /// The oldest key. `None`: it cannot be read, or a later publication uses it again.
     fn oldest_key(&self) -> Result<Option<(Hash16, PublishKeyRow)>, EngineError> {
         let number = self.state.publish_key_base;
         let place = number.to_be_bytes();
@@ -88,7 +88,7 @@ impl Draft<'_> {
     }
 
     fn key_row(&self, key: &Hash16) -> Result<Option<PublishKeyRow>, EngineError> {
-        self.get(Table::PublishKey, key)?.map(|row| rows::decode_publish_key(key, &row)).transpose()
+        self.read(Table::PublishKey, key, rows::decode_publish_key)
     }
 
     fn is_over(&self, row: &PublishKeyRow) -> bool {

@@ -1,4 +1,4 @@
-//! Reading durable channels at start, and making the row of a channel anew where it is damaged.
+//! Reads durable channels at start, and replaces damaged rows of channels.
 
 use std::ops::Bound;
 
@@ -14,15 +14,15 @@ use crate::rows;
 use crate::service::Store;
 
 impl Store {
-    /// Where a durable channel begins that was not there when the store was opened, until
-    /// [`CommitSink::on_channel_given_back`](crate::CommitSink::on_channel_given_back) tells of another offset. The epoch is that of every durable channel: one life of the
-    /// store.
+    /// The position at which a new durable channel begins, until
+    /// [`CommitSink::on_channel_forgotten`](crate::CommitSink::on_channel_forgotten) reports another offset. All durable
+    /// channels have the same epoch: one life of the store.
     pub fn channel_start(&self) -> StreamPosition {
         self.shared().channel_start
     }
 
-    /// All durable channels with what has not expired by `now`, one at a time, for the hub to begin with. To be read before
-    /// the first write.
+    /// All durable channels with their publications that have not expired by `now`, for the start of the hub. To be read
+    /// before the first write.
     ///
     /// # Errors
     /// The iterator ends with an error when the disk fails.
@@ -42,20 +42,15 @@ impl Store {
     }
 }
 
-/// A channel's row as its history tells it, which ends with the last publication as long as it holds any. `None`: it
-/// holds none, and which offsets were given out nobody knows.
+/// The row of a channel, made from its history. `None`: the history is empty, so the offsets that were used are unknown.
 fn channel_of_history(engine: &Engine, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
-    let prefix = rows::history_prefix(name);
     let mut found: Option<ChannelRow> = None;
-    engine.scan(Table::History, Bound::Included(&prefix), |key, row| {
-        if !key.starts_with(&prefix) {
-            return Ok(false);
-        }
+    engine.scan_prefix(Table::History, &rows::history_prefix(name), |key, row| {
         let top = rows::decode_history_offset(key)?;
         let published = rows::decode::<HistoryRow>(Table::History, key, row).map(|row| row.publication.time);
         let base = found.map_or(top, |row| row.base);
         found = Some(ChannelRow { top, base, published_at: published.unwrap_or_default() });
-        Ok::<_, EngineError>(true)
+        Ok(true)
     })?;
     Ok(found)
 }
@@ -68,26 +63,26 @@ fn read_channel(
     now: Timestamp,
 ) -> Result<(ChannelName, ChannelRow), EngineError> {
     let name = rows::decode_channel_name(key)?;
-    let row = match damage::understood(rows::decode(Table::Channel, key, row), MADE_ANEW) {
+    let row = match damage::understood(rows::decode(Table::Channel, key, row), REPLACED) {
         Some(row) => row,
-        None => made_anew(engine, &name, floor, now)?,
+        None => replacement(engine, &name, floor, now)?,
     };
     Ok((name, row))
 }
 
-/// What a damaged row of a channel costs.
-pub(crate) const MADE_ANEW: &str = "A channel goes on behind all offsets that it may have given out";
+/// The log line for a damaged row of a channel.
+pub(crate) const REPLACED: &str = "A channel continues behind all offsets that it may have used";
 
-/// The row of a channel whose own is damaged: as its history tells it, or else behind all offsets that it can have given out,
-/// so many above `floor` as there are milliseconds since 1970.
-pub(crate) fn made_anew(
+/// Replaces the damaged row of a channel. The channel continues behind the last publication of its history. If that is
+/// empty, it continues so many offsets above `floor` as there are milliseconds since 1970.
+pub(crate) fn replacement(
     engine: &Engine,
     name: &ChannelName,
     floor: Offset,
     now: Timestamp,
 ) -> Result<ChannelRow, EngineError> {
     let row = channel_of_history(engine, name)?.unwrap_or_else(|| ChannelRow::behind_all(floor, now));
-    warn!(channel = %name, top = row.top.0, "The row of a channel is made anew");
+    warn!(channel = %name, top = row.top.0, "The damaged row of a channel is replaced");
     Ok(row)
 }
 
@@ -100,8 +95,8 @@ fn next_channel(
     let mut found = None;
     engine.scan(Table::Channel, Bound::Excluded(after), |key, row| {
         let channel = read_channel(engine, key, row, floor, now);
-        found = damage::tolerate(channel, "A channel comes back with its next publication only")?;
-        Ok::<_, EngineError>(found.is_none())
+        found = damage::tolerate(channel, "A channel is not restored before its next publication")?;
+        Ok(found.is_none())
     })?;
     let Some((name, row)) = found else { return Ok(None) };
     let mut publications = Vec::new();
@@ -114,10 +109,10 @@ fn next_channel(
         let history = rows::decode::<HistoryRow>(Table::History, key, history);
         match damage::understood(history, "A publication is lost; the history of its channel begins behind it") {
             Some(history) if history.expires_at > now => publications.push((offset, history.publication)),
-            Some(_) => publications.clear(), // What is before an expired one is older still, whatever its time to live.
-            None => publications.clear(),    // No gaps: whoever resumes from before is told.
+            // A history has no gaps: it begins behind an expired or a damaged publication.
+            Some(_) | None => publications.clear(),
         }
-        Ok::<_, EngineError>(true)
+        Ok(true)
     })?;
     Ok(Some(RestoredChannel { name, top: row.top, publications }))
 }

@@ -8,17 +8,17 @@ use crate::engine::{EngineError, Table};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChannelRow {
-    /// The last publication's offset; 0 before the first, of a row that keeps room for an event that is not yet due.
+    /// The offset of the last publication. 0: none was published yet, and the row reserves room for a scheduled event.
     pub(crate) top: Offset,
-    /// The oldest publication kept; `top` + 1 when none is.
+    /// The oldest kept publication; `top` + 1 if none is kept.
     pub(crate) base: Offset,
-    /// When the last publication was added, or is due if that is later.
+    /// When the last publication was added, or when the last scheduled event is due if that is later.
     pub(crate) published_at: Timestamp,
 }
 
 impl ChannelRow {
-    /// For a channel of which nobody knows which offsets it gave out: behind them all, unless it had more than one publication a
-    /// millisecond ever since 1970.
+    /// For a channel with unknown offsets. It continues behind all of them, unless it had more than one publication per
+    /// millisecond since 1970.
     pub(crate) fn behind_all(floor: Offset, now: Timestamp) -> Self {
         let top = Offset(floor.0.saturating_add(now.as_millis()));
         Self { top, base: top.next(), published_at: now }
@@ -49,13 +49,12 @@ pub(crate) fn decode_channel_name(key: &[u8]) -> Result<ChannelName, EngineError
     name.ok_or_else(|| EngineError::damaged(Table::Channel, key))
 }
 
-/// What is remembered of an idempotency key.
+/// The row of an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PublishKeyRow {
     /// The key's place in the order of keys.
     pub(crate) number: u64,
     pub(crate) published_at: Timestamp,
-    /// Of the publication.
     pub(crate) offset: Offset,
 }
 
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_channel_whose_name_begins_like_another_has_other_history_keys() {
+    fn history_keys_differ_if_a_channel_name_begins_with_another() {
         let (short, long) = (ChannelName::new("a").unwrap(), ChannelName::new("ab").unwrap());
         assert!(!history_key(&long, Offset(1)).starts_with(&history_prefix(&short)));
         assert_eq!(decode_history_offset(&history_key(&long, Offset(7))).unwrap(), Offset(7));

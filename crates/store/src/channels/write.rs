@@ -1,13 +1,13 @@
-//! Publishing into durable channels: each publication gets the next offset, and pushes out what the history has no room for.
+//! Publishes into durable channels. Each publication gets the next offset, and replaces the oldest one of a full history.
 //!
-//! Bound: `channel_count_max` channels; publishing into another one is refused.
+//! Bound: `channel_count_max` channels; publishing into a further one is refused.
 
 use std::collections::{BTreeMap, HashSet};
 
 use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
 
 use super::keys::publish_key;
-use super::read::{MADE_ANEW, made_anew};
+use super::read::{REPLACED, replacement};
 use crate::channels::rows::{ChannelRow, HistoryRow};
 use crate::channels::{DurableChannel, StoredPublication};
 use crate::committer::draft::Draft;
@@ -40,15 +40,15 @@ impl Store {
         self.publish(channel, StoredPublication { data, tags, info, time: now, receipt: None }, None).await
     }
 
-    /// As [`Store::append_publication`], but a publication with the idempotency key of an earlier one in this channel is
-    /// not published: the answer is the position of the earlier one. A key is remembered for five minutes, with the
-    /// publication: also over a crash, and over a failure after which nobody knew whether it was published.
+    /// Like [`Store::append_publication`], but a second publication with the same idempotency key in the same channel is
+    /// not published: the answer is the position of the first one. A key is remembered for five minutes and is written
+    /// together with its publication, so this also holds after a crash or a failed write.
     ///
     /// # Errors
-    /// When the store is overloaded or cannot write. Asking again with the key is without risk.
+    /// When the store is overloaded or cannot write. Repeating the call with the same key is safe.
     ///
     /// # Cancel safety
-    /// Dropped: published or not. Asking again with the key tells.
+    /// Dropped: published or not. Repeating the call with the same key shows which.
     pub async fn append_publication_once(
         &self,
         channel: DurableChannel,
@@ -85,15 +85,15 @@ impl Draft<'_> {
     ) -> Result<Result<(), WriteError>, EngineError> {
         let limit = self.shared.config.channel_count_max;
         if self.state.channel_count + names.clone().count() as u64 <= limit {
-            return Ok(Ok(())); // Room for all even if all were new: no need to look.
+            return Ok(Ok(())); // There is room even if all channels are new.
         }
-        let mut born = HashSet::new();
+        let mut new = HashSet::new();
         for name in names {
-            if !born.contains(name) && self.channel(name)?.is_none() {
-                born.insert(name);
+            if !new.contains(name) && self.channel(name)?.is_none() {
+                new.insert(name);
             }
         }
-        let fits = self.state.channel_count + born.len() as u64 <= limit;
+        let fits = self.state.channel_count + new.len() as u64 <= limit;
         Ok(if fits { Ok(()) } else { Err(WriteError::Overloaded { what: "the set of durable channels", limit }) })
     }
 
@@ -118,13 +118,13 @@ impl Draft<'_> {
         Ok(Ok(position))
     }
 
-    /// Gives the publication the next offset of its channel, and takes away what the history has no room for.
+    /// Gives the publication the next offset of its channel, and deletes the publications that exceed the history.
     pub(crate) fn add_publication(
         &mut self,
         channel: DurableChannel,
         publication: StoredPublication,
     ) -> Result<StreamPosition, EngineError> {
-        let mut row = self.found_channel(&channel.name)?;
+        let mut row = self.channel_or_new(&channel.name)?;
         if row.top == Offset(0) {
             (row.top, row.base) = (self.state.channel_floor, self.state.channel_floor.next());
         }
@@ -143,16 +143,16 @@ impl Draft<'_> {
         Ok(position)
     }
 
-    /// The channel is there until `at` at least, for an event that is due then; the caller has found room for it.
+    /// Reserves the channel until `at` at least, for an event that is due then. The caller has checked that there is room.
     pub(crate) fn keep_channel(&mut self, name: &ChannelName, at: Timestamp) -> Result<(), EngineError> {
-        let mut row = self.found_channel(name)?;
+        let mut row = self.channel_or_new(name)?;
         row.published_at = row.published_at.max(at);
         self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
         Ok(())
     }
 
-    /// An event that a channel was kept for is called off. If others wait for it, it may be forgotten all the same, and be there
-    /// again when they are due: over the bound by one then.
+    /// A scheduled event for which the channel was reserved is cancelled. The channel may then be forgotten although other
+    /// events for it are scheduled. When they are due, it is created again, which may exceed the bound by one.
     pub(crate) fn release_channel(&mut self, name: &ChannelName) -> Result<(), EngineError> {
         let Some(mut row) = self.channel(name)? else { return Ok(()) };
         row.published_at = row.published_at.min(self.now);
@@ -160,8 +160,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The channel, which the caller writes.
-    fn found_channel(&mut self, name: &ChannelName) -> Result<ChannelRow, EngineError> {
+    /// The channel's row or a new one. The caller writes it.
+    fn channel_or_new(&mut self, name: &ChannelName) -> Result<ChannelRow, EngineError> {
         if let Some(row) = self.channel(name)? {
             return Ok(row);
         }
@@ -169,16 +169,12 @@ impl Draft<'_> {
         Ok(ChannelRow { top: Offset(0), base: Offset(1), published_at: Timestamp(0) })
     }
 
-    /// A channel's row. One that is damaged is made anew from the channel's history, which ends with the last
-    /// publication, or else behind all offsets that it can have given out: who resumes from before is told of the gap.
+    /// A channel's row. A damaged one gets a [`replacement`]; clients that resume from before it are told of the gap.
     pub(crate) fn channel(&self, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
-        let key = name.as_str().as_bytes();
-        let read = self
-            .get(Table::Channel, key)
-            .and_then(|row| row.map(|row| rows::decode(Table::Channel, key, &row)).transpose());
-        match damage::tolerate(read, MADE_ANEW)? {
+        let decode = |key: &[u8], row: &[u8]| rows::decode(Table::Channel, key, row);
+        match damage::tolerate(self.read(Table::Channel, name.as_str().as_bytes(), decode), REPLACED)? {
             Some(row) => Ok(row),
-            None => made_anew(self.engine, name, self.state.channel_floor, self.now).map(Some),
+            None => replacement(self.engine, name, self.state.channel_floor, self.now).map(Some),
         }
     }
 }

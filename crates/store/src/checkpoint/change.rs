@@ -1,15 +1,15 @@
-//! A row of `change`: what one batch changed of what the checkpoint holds.
+//! A row of `change`: the changes of one batch to the content of a checkpoint.
 //!
-//! A checkpoint shows each part of table and index at some moment after its writing began. Replaying all changes since that
-//! beginning, in order, makes it exact: each says of a set that a number is in it or is not, whatever was so before. Of
-//! a device a change says only that its row is another, and with what traits it was in sets until then; what it has now, its
-//! row says, also where several changes touched it.
+//! A checkpoint shows each part of table and index at some moment after its writing began. Replaying all changes since then
+//! in order makes it exact, because each change says whether a number is in a set, whatever the set had before. A change of
+//! a device says only that its row has changed, and which traits it had in the sets before. Its new data is read from its
+//! row, once for all changes.
 //!
 //! ```text
-//! change   a byte: kind, and whether number and subject are those of the change before;
-//!          number (varint, the difference to the one before, folded), then by its kind
-//! device   nothing, when its traits are as they were or it had none
-//!          platform (a byte), app, locale, country or nothing, user or nothing: its traits until then
+//! change   a byte: kind, and whether number and subject are those of the previous change;
+//!          number (varint, the difference to the previous one, folded), then by kind:
+//! device   nothing if its traits did not change or it had none; otherwise its former traits:
+//!          platform (a byte), app, locale, country or nothing, user or nothing
 //! subscribed, unsubscribed   subject, topic
 //! muted, unmuted             subject, or nothing for everything
 //! ```
@@ -24,7 +24,7 @@ pub(crate) fn change_key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// By what selections find a device; a copy of its own.
+/// [`Traits`] that own their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownTraits {
     pub(crate) platform: Platform,
@@ -41,21 +41,21 @@ impl KnownTraits {
     }
 }
 
-/// One change; of the number of a device.
+/// A change that concerns one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Its row is another or gone; `before`: the traits it does not have any more.
+    /// Its row was changed or deleted; `before`: its former traits, if they changed.
     Device {
         before: Option<KnownTraits>,
     },
-    /// As before, but nobody knows which traits it had: its row was damaged.
+    /// It was deleted, and its former traits are unknown because its row was damaged.
     Forgotten,
     Subscription {
         subject: Subject,
         topic: TopicName,
         is_there: bool,
     },
-    /// Without a subject: of everything.
+    /// Without a subject: a mute of everything.
     Mute {
         subject: Option<Subject>,
         is_there: bool,
@@ -74,13 +74,13 @@ const KIND: u8 = 7;
 const SAME_NUMBER: u8 = 8;
 const SAME_SUBJECT: u8 = 16;
 
-/// Makes a row.
+/// Writes a row.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeWriter {
     row: Vec<u8>,
     count: u64,
     number: Option<DeviceNumber>,
-    /// Of the last change that has one.
+    /// The last subject.
     subject: Option<Subject>,
 }
 
@@ -129,13 +129,13 @@ impl ChangeWriter {
         self.count += 1;
     }
 
-    /// The row, and how many changes it holds.
+    /// The row, and the number of its changes.
     pub(crate) fn finish(self) -> (Vec<u8>, u64) {
         (self.row, self.count)
     }
 }
 
-/// Small differences, up or down, as small numbers.
+/// Encodes small positive and negative differences as small numbers.
 fn fold(difference: i64) -> u64 {
     (difference << 1 ^ difference >> 63) as u64
 }
@@ -144,7 +144,7 @@ fn unfold(folded: u64) -> i64 {
     (folded >> 1) as i64 ^ -((folded & 1) as i64)
 }
 
-/// The changes of a row, in order. `None` in the place of one that cannot be read, which is the last.
+/// The changes of a row, in order. Ends with `None` at an invalid change.
 pub(crate) struct Changes<'a> {
     rest: Unpack<'a>,
     number: Option<DeviceNumber>,
@@ -288,7 +288,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_the_bytes_reading_ends(
+        fn reading_any_bytes_ends(
             changes in changes(),
             damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {

@@ -1,26 +1,25 @@
-//! What the checkpoint does not have yet: writing it down with each batch, replaying it at open, forgetting it.
+//! The changes that the checkpoint does not have yet: they are written with each batch, replayed at open, and deleted.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use tidings_audience::Index;
-use tidings_types::{Device, DeviceNumber};
+use tidings_types::DeviceNumber;
 
 use crate::checkpoint::Unusable;
 use crate::committer::draft::Draft;
 use crate::committer::effect::traits;
 use crate::engine::{Engine, EngineError, Table};
-use crate::rows::{self, Change, Changes, State};
+use crate::rows::{self, Change, Changes, DeviceRow, State};
 use crate::table::DeviceTable;
 
-/// Rows that one look forgets.
+/// Rows that one round deletes.
 const TRIM_COUNT: usize = 2000;
-/// With more bytes of changes the oldest are forgotten though no checkpoint has them: where none can be written, the next
-/// opening reads all rows.
+/// If no checkpoint can be written and there are more bytes of changes, the oldest are deleted. The next opening then reads
+/// all rows.
 const CHANGE_BYTES_MAX: u64 = 1 << 30;
 
-/// Brings table and index, as a checkpoint has them, to what the rows say: replays the changes from `from` on. Tells how
-/// many there were.
+/// Replays the changes from `from` on, so that table and index of a checkpoint agree with the rows. Returns their number.
 pub(crate) fn replay(
     engine: &Engine,
     from: u64,
@@ -29,12 +28,12 @@ pub(crate) fn replay(
     index: &mut Index,
 ) -> Result<u64, NotReplayed> {
     let to = state.change_end;
-    let gap = || NotReplayed::Unusable(Unusable::Gap { from, to });
-    let (mut next, mut count) = (from, 0);
+    let (mut next, mut count, mut is_complete) = (from, 0, true);
     let mut touched = Touched::default();
     engine.scan(Table::Change, Bound::Included(&rows::change_key(from)), |key, row| {
-        if key != rows::change_key(next) || next >= to {
-            return Err(gap());
+        is_complete = key == rows::change_key(next) && next < to;
+        if !is_complete {
+            return Ok(false);
         }
         next += 1;
         for change in Changes::new(row) {
@@ -45,12 +44,15 @@ pub(crate) fn replay(
         }
         Ok(true)
     })?;
-    if next != to {
-        return Err(gap());
+    if !is_complete || next != to {
+        return Err(Unusable::Gap { from, to }.into());
     }
     for number in touched.devices {
-        match device(engine, number)? {
-            Some(device) => set(table, index, number, device),
+        match engine.read(Table::Device, &rows::number_key(number), rows::decode_device)? {
+            Some(DeviceRow { device, .. }) => {
+                index.set_device(number, None, Some(traits(&device)));
+                table.set_reserving(number, device);
+            }
             None => table.remove(number),
         }
     }
@@ -58,11 +60,11 @@ pub(crate) fn replay(
     Ok(count)
 }
 
-/// What the changes are of.
+/// The devices that the changes concern.
 #[derive(Default)]
 struct Touched {
     devices: BTreeSet<DeviceNumber>,
-    /// Whose subscriptions are others perhaps, by number.
+    /// By device number: whether its subscriptions may have changed.
     subscribers: Vec<bool>,
 }
 
@@ -76,8 +78,8 @@ impl Touched {
     }
 }
 
-/// Counts the subscriptions of some devices anew: whether a part of the checkpoint was written before or after a
-/// change, nobody knows.
+/// Counts the subscriptions of some devices anew, because a part of the checkpoint may have been written before or after a
+/// change.
 fn recount(table: &mut DeviceTable, index: &Index, is_recounted: &[bool]) {
     if is_recounted.is_empty() {
         return;
@@ -113,20 +115,7 @@ fn apply(number: DeviceNumber, change: Change, index: &mut Index, touched: &mut 
     }
 }
 
-/// Puts a device into the table and into the sets of its traits.
-fn set(table: &mut DeviceTable, index: &mut Index, number: DeviceNumber, device: Device) {
-    index.set_device(number, None, Some(traits(&device)));
-    table.set_reserving(number, device);
-}
-
-/// What the device's row says now.
-fn device(engine: &Engine, number: DeviceNumber) -> Result<Option<Device>, EngineError> {
-    let key = rows::number_key(number);
-    let row = engine.get(Table::Device, &key)?;
-    row.map(|row| Ok(rows::decode_device(&key, row.as_ref())?.device)).transpose()
-}
-
-/// Why there is nothing to begin from. Damage is no reason not to open: all rows are read instead.
+/// Why the checkpoint cannot be used. After damage, all rows are read instead.
 #[derive(Debug)]
 pub(crate) enum NotReplayed {
     Unusable(Unusable),
@@ -146,7 +135,7 @@ impl From<EngineError> for NotReplayed {
 }
 
 impl Draft<'_> {
-    /// Forgets changes before `taken`, which a checkpoint has. True when there are more.
+    /// Deletes the changes before `taken`, which a checkpoint has. True when there are more.
     pub(crate) fn trim_changes(&mut self, taken: u64) -> Result<bool, EngineError> {
         let first = self.state.change_base;
         if first >= taken && self.state.change_bytes <= CHANGE_BYTES_MAX {
@@ -157,7 +146,7 @@ impl Draft<'_> {
             let Ok(number) = key.try_into().map(u64::from_be_bytes) else { return Ok(false) };
             read.push((number, row.len() as u64));
             is_last = read.len() < TRIM_COUNT;
-            Ok::<_, EngineError>(is_last)
+            Ok(is_last)
         })?;
         for (number, bytes) in read {
             if number >= taken && self.state.change_bytes <= CHANGE_BYTES_MAX {
@@ -169,7 +158,7 @@ impl Draft<'_> {
         }
         if is_last {
             self.state.change_base = self.state.change_end;
-            self.state.change_bytes = 0; // Also those of rows that are not there.
+            self.state.change_bytes = 0; // Corrects the sum if rows were missing.
         }
         Ok(!is_last)
     }

@@ -1,4 +1,4 @@
-//! The file: a head, sections, an end.
+//! The file of a checkpoint: a head, sections, an end.
 //!
 //! ```text
 //! head     "tidings checkpoint" and a version, 20 bytes │ epoch, 8 letters │ change u64 │ checksum u64
@@ -6,10 +6,10 @@
 //! end      as a section: kind 0, number 0, in place of the length how many sections came before ║ reached u64
 //! ```
 //!
-//! Numbers are little-endian. Checksums are XXH3 with a seed of their own per file and place in it, so a section of another
-//! file, or at another place, is none. What is not exactly this is [`Unusable`]: the file is derived, and nothing of it is
-//! believed on suspicion. Written beside its place, synced, moved there, and the folder synced: what is there under its
-//! name is whole, unless the disk damages it.
+//! Numbers are little-endian. Checksums are XXH3. Their seed depends on the file and on the place in it, so a section of
+//! another file or at another place is invalid. A file with any deviation is [`Unusable`], because it is only derived data.
+//! A file is written beside its place, synced and moved there, and then the folder is synced. So the file under its name is
+//! always complete, unless the disk damages it.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -23,33 +23,33 @@ use crate::packed::Unpack;
 
 const NAME: &str = "checkpoint";
 const NAME_BESIDE: &str = "checkpoint.new";
-/// What the file of any version begins with.
+/// The beginning of the file in all versions.
 const MAGIC_OF_ALL: &[u8] = b"tidings checkpoint ";
 const MAGIC: &[u8; 20] = b"tidings checkpoint 3";
 const HEAD_BYTES: usize = MAGIC.len() + 8 + 8 + 8;
 const SECTION_HEAD_BYTES: usize = 32;
 const END_BYTES: u64 = 8;
-/// Kind of the end.
+/// The kind of the end.
 const END: u32 = 0;
 
-/// Of which store a file is, and of which moment.
+/// The store and the moment of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) epoch: Epoch,
-    /// All changes before this are in it; those from here on may be, in parts.
+    /// The file has all changes before this. It may have some of the later ones.
     pub(crate) change: u64,
 }
 
-/// What of the changes is in a file.
+/// The changes that a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// All before this.
+    /// It has all changes before this.
     pub(crate) change: u64,
-    /// None from here on, not even in part.
+    /// It has no change from this on, not even in part.
     pub(crate) reached: u64,
 }
 
-/// What a section holds.
+/// The content of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Section {
     /// A part of the device table.
@@ -59,7 +59,8 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    fn spelling(self) -> (u32, u32) {
+    /// Its kind and number in the file.
+    fn encode(self) -> (u32, u32) {
         match self {
             Self::Table(number) => (1, number),
             Self::Index(number) => (2, number),
@@ -75,7 +76,7 @@ impl Section {
     }
 }
 
-/// Why there is nothing to begin from; everything is then read from the rows.
+/// Why a checkpoint cannot be used. Then all rows are read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unusable {
     #[error("there is no checkpoint")]
@@ -90,7 +91,7 @@ pub(crate) enum Unusable {
     OtherStore,
     #[error("the changes from {from} to {to} are not all there")]
     Gap { from: u64, to: u64 },
-    #[error("the checkpoint has changes up to {reached}, the rows up to {end} only: they are an older copy")]
+    #[error("the checkpoint has changes up to {reached}, but the rows only up to {end}: they are an older copy")]
     Ahead { reached: u64, end: u64 },
 }
 
@@ -108,7 +109,7 @@ fn seed(head: &Head, section_count: u64) -> u64 {
     letters ^ head.change.rotate_left(32) ^ section_count
 }
 
-/// A file in the making. Dropped before [`Writer::finish`], what was written is removed.
+/// Writes a file. If it is dropped before [`Writer::finish`], the file is removed.
 pub(crate) struct Writer {
     folder: PathBuf,
     file: File,
@@ -126,7 +127,7 @@ impl Writer {
         Ok(Self { folder: folder.to_owned(), file, head, section_count: 0, is_finished: false })
     }
 
-    /// Adds a section. `between` is asked after each `chunk` bytes of it.
+    /// Adds a section. Calls `between` after each `chunk` bytes.
     pub(crate) fn section(
         &mut self,
         section: Section,
@@ -134,7 +135,7 @@ impl Writer {
         chunk: usize,
         mut between: impl FnMut(&File) -> io::Result<()>,
     ) -> io::Result<()> {
-        let (kind, number) = section.spelling();
+        let (kind, number) = section.encode();
         self.section_head(kind, number, bytes.len() as u64, bytes)?;
         self.section_count += 1;
         for chunk in bytes.chunks(chunk) {
@@ -155,7 +156,8 @@ impl Writer {
         self.file.write_all(&head)
     }
 
-    /// Durable and in its place when it returns; tells its bytes. No change from `reached` on is in any section.
+    /// Ends the file, syncs it and moves it to its place. Returns its size in bytes. No section has a change from `reached`
+    /// on.
     pub(crate) fn finish(mut self, reached: u64) -> io::Result<u64> {
         let bytes = reached.to_le_bytes();
         self.section_head(END, 0, self.section_count, &bytes)?;
@@ -172,21 +174,20 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.is_finished {
-            let _ = fs::remove_file(self.folder.join(NAME_BESIDE)); // The next one takes its place at the latest.
+            let _ = fs::remove_file(self.folder.join(NAME_BESIDE)); // If this fails, the next checkpoint replaces it.
         }
     }
 }
 
-/// A file of which head, end and what is said of every section are right.
+/// A file with a valid head, valid heads of all sections, and a valid end.
 pub(crate) struct Reader {
     file: File,
     head: Head,
     sections: Vec<Place>,
-    /// No change from here on is in it.
     reached: u64,
 }
 
-/// Where a section lies.
+/// The place of a section.
 struct Place {
     section: Section,
     start: u64,
@@ -195,7 +196,7 @@ struct Place {
 }
 
 impl Reader {
-    /// Opens the file of the store of this epoch. What its sections hold is for [`Reader::read`] to look at.
+    /// Opens the file of the store with this epoch. Only [`Reader::read`] checks the bytes of the sections.
     pub(crate) fn open(folder: &Path, epoch: Epoch) -> Result<Self, Unusable> {
         let file = File::open(folder.join(NAME)).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Unusable::Missing,
@@ -239,12 +240,11 @@ impl Reader {
         Extent { change: self.head.change, reached: self.reached }
     }
 
-    /// What the section of this index holds, if there are so many.
     pub(crate) fn section(&self, index: usize) -> Option<Section> {
         Some(self.sections.get(index)?.section)
     }
 
-    /// Reads the section of this index into `bytes`, in place of what is there.
+    /// Reads the section with this index into `bytes` and replaces their content.
     pub(crate) fn read(&self, index: usize, bytes: &mut Vec<u8>) -> Result<(), Unusable> {
         let Place { start, length, checksum, .. } = self.sections[index];
         bytes.resize(length, 0);
@@ -254,7 +254,7 @@ impl Reader {
     }
 }
 
-/// Forgets a file that is of no use: it must not be taken for right later, when the changes have come as far as its own.
+/// Removes an unusable file. Otherwise it might seem usable later, when the rows have as many changes as it has.
 pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_file(folder.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -265,7 +265,7 @@ pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes the store's file anew as one that was begun when no more than the changes before `change` were there.
+/// Rewrites the store's file as if its writing had begun at `change`.
 #[cfg(test)]
 pub(crate) fn begin_at(folder: &Path, epoch: Epoch, change: u64) {
     let (reader, mut bytes) = (Reader::open(folder, epoch).unwrap(), Vec::new());
@@ -346,7 +346,7 @@ mod tests {
     fn read_all(folder: &Path) -> Result<Vec<(Section, Vec<u8>)>, Unusable> {
         let reader = Reader::open(folder, head().epoch)?;
         assert_eq!(reader.extent(), Extent { change: HEAD, reached: REACHED });
-        let mut bytes = vec![1; 3]; // What is left of another section.
+        let mut bytes = vec![1; 3]; // As if another section had been read before.
         let read = |(index, section)| reader.read(index, &mut bytes).map(|()| (section, bytes.clone()));
         (0..).map_while(|index| Some((index, reader.section(index)?))).map(read).collect()
     }
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_read_back_and_a_later_file_takes_the_place_of_an_earlier() {
+    fn sections_read_back_and_a_later_file_replaces_an_earlier_one() {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(read_all(folder.path()), Err(Unusable::Missing)));
         write(folder.path(), &[]);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_another_version_is_refused_as_that() {
+    fn a_file_of_another_version_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &sections());
         let path = folder.path().join(NAME);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finished_is_not_there() {
+    fn an_unfinished_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &sections());
         let mut half = Writer::create(folder.path(), head()).unwrap();
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn no_changed_byte_and_no_other_length_is_taken_for_it() {
+    fn any_changed_byte_and_any_other_length_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &sections());
         let path = folder.path().join(NAME);
@@ -435,7 +435,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_bytes_reading_ends(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0..200_usize) {
+        fn reading_any_bytes_ends(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0..200_usize) {
             let folder = tempfile::tempdir().unwrap();
             write(folder.path(), &sections());
             let path = folder.path().join(NAME);

@@ -1,4 +1,4 @@
-//! How far the checkpoint is behind, and when the next one is due.
+//! The progress of checkpoints, and when the next one is due.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,38 +8,38 @@ use tokio::time::Instant;
 
 use crate::config::StoreConfig;
 
-/// What committer, checkpoint thread and callers share.
+/// The state that committer, checkpoint thread and callers share.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpointing {
-    /// Changes before this are in table and index.
+    /// Table and index have all changes before this.
     pub(super) changed: AtomicU64,
-    /// None from this on is, not even in part.
+    /// Table and index have no change from this on, not even in part.
     pub(super) reached: AtomicU64,
-    /// Changes before this are in the checkpoint, and it is durable.
+    /// The durable checkpoint has all changes before this.
     pub(super) taken: AtomicU64,
-    /// Single changes and moved records since the last one began.
+    /// Changes and moved records since the last checkpoint began.
     pub(super) pending: AtomicU64,
-    /// Written since the store was opened, and tried in vain.
+    /// Checkpoints since the store was opened.
     pub(crate) taken_count: AtomicU64,
     pub(crate) failed_count: AtomicU64,
-    /// Times that there was none to begin from.
+    /// How often the store was opened without a usable checkpoint.
     pub(crate) rebuilt_count: AtomicU64,
-    /// There is none, though there is what it would hold.
+    /// There is no checkpoint although there are devices.
     pub(super) is_missing: AtomicBool,
-    /// Held while one is written.
+    /// Held while a checkpoint is written.
     pub(super) busy: Mutex<()>,
-    /// The one that is being written is given up.
+    /// The current checkpoint is to be cancelled.
     pub(super) is_interrupted: AtomicBool,
     pub(super) signal: Mutex<Signal>,
     pub(super) signalled: Condvar,
 }
 
-/// What table and index were loaded from.
+/// The checkpoint from which table and index were loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Loaded {
-    /// Changes before this are in the checkpoint.
+    /// It has all changes before this.
     pub(crate) taken: u64,
-    /// Single changes since, made again.
+    /// Changes that were replayed after it.
     pub(crate) replayed_count: u64,
 }
 
@@ -50,12 +50,12 @@ pub(super) struct Signal {
 }
 
 impl Checkpointing {
-    /// Changes before `end` are durable, and table and index begin to take them in.
+    /// Changes before `end` are durable and will now be applied to table and index.
     pub(crate) fn on_changing(&self, end: u64) {
-        self.reached.store(end, Ordering::Relaxed); // Whoever sees any of them has taken a lock that came after this.
+        self.reached.store(end, Ordering::Relaxed); // A thread that sees a change has taken a lock after this store.
     }
 
-    /// Table and index have `count` more changes, all before `changed`; at `limit` a checkpoint is due.
+    /// Table and index have `count` more changes, all before `changed`. At `limit` a checkpoint is due.
     pub(crate) fn on_changes(&self, changed: u64, count: u64, limit: u64) {
         self.changed.store(changed, Ordering::Release);
         if self.pending.fetch_add(count, Ordering::Relaxed) + count >= limit {
@@ -63,15 +63,15 @@ impl Checkpointing {
         }
     }
 
-    /// So many records of the heap were moved: their old places go with a checkpoint that has the new ones.
+    /// `count` records of the heap were moved. Only a new checkpoint frees their old places. At `limit` it is due.
     pub(crate) fn on_moves(&self, count: u64, limit: u64) {
         if count > 0 && self.pending.fetch_add(count, Ordering::Relaxed) + count >= limit {
             self.signal();
         }
     }
 
-    /// Table and index were loaded, of `device_count` devices: all changes before `changed` are in them. Where they come from
-    /// no checkpoint a new one is due, unless there is nothing to put into it.
+    /// Table and index of `device_count` devices were loaded and have all changes before `changed`. If no checkpoint was used
+    /// and there are devices, a new one is due.
     pub(crate) fn on_loaded(&self, config: &StoreConfig, changed: u64, loaded: Option<Loaded>, device_count: u64) {
         let Loaded { taken, replayed_count } = loaded.unwrap_or_default();
         self.reached.store(changed, Ordering::Relaxed);
@@ -94,12 +94,12 @@ impl Checkpointing {
         }
     }
 
-    /// Changes before this need not be kept.
+    /// Changes before this can be deleted.
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Gives up the one that is being written; none is begun before the guard is dropped.
+    /// Cancels the current checkpoint. No other begins before the guard is dropped.
     pub(crate) fn interrupt(&self) -> MutexGuard<'_, ()> {
         self.is_interrupted.store(true, Ordering::Relaxed);
         let guard = lock(&self.busy);
@@ -107,7 +107,7 @@ impl Checkpointing {
         guard
     }
 
-    /// Waits until one is due; false when it is over.
+    /// Waits until a checkpoint is due; false when the thread has to end.
     pub(super) fn wait_until_due(&self, not_before: Instant) -> bool {
         let mut signal = lock(&self.signal);
         loop {
@@ -126,7 +126,7 @@ impl Checkpointing {
         }
     }
 
-    /// Waits for a while, shorter when all is over.
+    /// Waits for `pause`, or until the thread has to end.
     pub(super) fn rest(&self, pause: Duration) {
         let until = Instant::now() + pause;
         let mut signal = lock(&self.signal);
@@ -138,5 +138,5 @@ impl Checkpointing {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner) // What it guards is whole after every step.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner) // Its content is valid after every step.
 }

@@ -1,9 +1,11 @@
-//! One batch in the making: what the requests of a drain want written, and what that changes in memory.
+//! One batch before it is durable: the rows that its requests write, and the changes that they make in memory.
 //!
-//! A [`Draft`] is built from the state before it and touches nothing else; only when its rows are durable does the
-//! committer apply its [`Effect`]s and answer. Dropped, it never was, but for the numbers it gave: then the store is opened
-//! again, which knows who lives. Its rows are bounded by the drain (1 MiB of requests over the first one), the limits of
-//! each request, and [`EFFECT_COUNT_MAX`]: a request of a few bytes may take thousands of subscriptions away.
+//! A [`Draft`] is built from the current state and changes nothing outside. After its rows are durable, the committer
+//! applies its [`Effect`]s and answers the callers. A draft that is dropped leaves no trace, except device numbers that it
+//! has given: then the committer opens the store again and reads the numbers in use from the rows.
+//!
+//! Bounds: the bytes of a drain (1 MiB over its first request), the limits of each request, and [`EFFECT_COUNT_MAX`],
+//! because a request of a few bytes may delete thousands of subscriptions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,10 +25,17 @@ use crate::meta::State;
 use crate::rows;
 use crate::shared::Shared;
 
-/// Changes in memory with which a batch takes up no more requests.
+/// A batch with this many changes in memory takes no more requests.
 const EFFECT_COUNT_MAX: usize = if cfg!(test) { 256 } else { 16 << 10 };
 
-/// One batch in the making: reads see its own rows first, then the engine's.
+/// Answers a caller, after the batch is durable.
+pub(crate) type Ack = Box<dyn FnOnce()>;
+
+/// A request: adds something to a batch, and returns how to answer the caller. A refusal is answered in the same way,
+/// because it may rest on rows of the batch. If the work is dropped, its caller is told that the store cannot write now.
+pub(crate) type Work = Box<dyn FnOnce(&mut Draft<'_>) -> Result<Ack, EngineError> + Send>;
+
+/// One batch before it is durable. Reads see its own rows first, then the engine's.
 pub(crate) struct Draft<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) shared: &'a Shared,
@@ -34,28 +43,26 @@ pub(crate) struct Draft<'a> {
     pub(crate) state: State,
     pub(crate) now: Timestamp,
     pub(crate) effects: Vec<Effect>,
-    /// Subscriptions of the devices this batch touches, as they will be.
+    /// New subscription counts of the devices that this batch changes.
     pub(crate) subscription_counts: HashMap<DeviceNumber, u32>,
-    /// Devices of the users this batch touches, as they will be.
+    /// New device counts of the users that this batch changes.
     pub(crate) user_device_counts: HashMap<UserId, u64>,
-    /// The chunks of the proven set that this batch changes, as they will be.
+    /// The new content of the chunks of the proven set that this batch changes.
     pub(crate) proven: BTreeMap<u16, RoaringBitmap>,
-    /// What has changed in these three since the request at hand began, the latest last.
+    /// The former values of the three fields above since the current request began, the latest change last.
     pub(crate) undo: Vec<Undo>,
-    /// As they will be.
+    /// The pauses and cancelled jobs after this batch.
     pub(crate) brakes: Arc<Brakes>,
     pub(crate) brakes_changed: bool,
-    /// Where the events for later were when they were first looked up by their ids, if they were; at most
-    /// `later_count_max`.
+    /// The ids of scheduled events, if this batch had to look for them; at most `later_count_max`.
     pub(crate) later_ids: Option<BTreeMap<LaterKey, Hash16>>,
     pub(crate) synced: bool,
 }
 
-/// How to take back a change of what a draft holds in memory.
+/// A former value of a draft's field, to undo a change.
 pub(crate) enum Undo {
     SubscriptionCount(DeviceNumber, Option<u32>),
     UserDeviceCount(UserId, Option<u64>),
-    /// Whether the device was proven.
     Proven(DeviceNumber, bool),
 }
 
@@ -66,7 +73,7 @@ pub(crate) struct Finished {
     pub(crate) state: State,
     pub(crate) now: Timestamp,
     pub(crate) effects: Vec<Effect>,
-    /// Changes in its row of `change`.
+    /// Changes in the batch's row of table `change`.
     pub(crate) change_count: u64,
 }
 
@@ -90,19 +97,18 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What ends by itself ends by this: the clock, or the latest `now` where that is earlier. A clock that was ahead for a
-    /// moment has then ended what it met, and ends no more.
+    /// The time by which mutes, idle devices and idle channels end: the clock, or the latest `now` if that is earlier. So
+    /// a clock that was ahead for a moment does no more harm after it was set back.
     pub(crate) fn wall(&self) -> Timestamp {
         self.now.min((self.shared.config.clock)())
     }
 
-    /// Something is asked for at `now`.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
     }
 
-    /// Does something as a whole, or nothing of it where it meets a damaged row: then `None`, and a word in the log.
-    /// Everything else of the batch stays.
+    /// Does `what` as a whole. If it meets a damaged row, all of its changes are undone, the log says so, and the result is
+    /// `None`. The rest of the batch stays.
     pub(crate) fn attempt<T>(
         &mut self,
         what: impl FnOnce(&mut Self) -> Result<T, EngineError>,
@@ -112,7 +118,7 @@ impl<'a> Draft<'a> {
         self.undo.clear();
         let (state, effect_count) = (self.state, self.effects.len());
         let (brakes, brakes_changed) = (self.brakes.clone(), self.brakes_changed);
-        let done = damage::tolerate(what(self), "What rests on a damaged row is refused")?;
+        let done = damage::tolerate(what(self), "A request is refused because it needs a damaged row")?;
         if done.is_none() {
             self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
             self.rows.take_back();
@@ -136,7 +142,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What there is to write; nothing when nothing changed.
+    /// Completes the rows with the state and the changes. No rows if nothing changed.
     pub(crate) fn finish(mut self) -> Finished {
         for (chunk, bits) in self.proven {
             self.rows.put(Table::Proven, rows::proven_key(chunk), rows::proven_row(&bits));
@@ -168,7 +174,33 @@ impl<'a> Draft<'a> {
         Ok(self.engine.get(table, key)?.map(|row| row.as_ref().to_vec()))
     }
 
-    /// Whether the batch has enough: what is in it is written and applied before more is taken up.
+    /// The row under `key` as this batch will leave it, decoded.
+    pub(crate) fn read<T>(
+        &self,
+        table: Table,
+        key: &[u8],
+        decode: impl FnOnce(&[u8], &[u8]) -> Result<T, EngineError>,
+    ) -> Result<Option<T>, EngineError> {
+        self.get(table, key)?.map(|row| decode(key, &row)).transpose()
+    }
+
+    /// The rows whose keys begin with `prefix`, as this batch will leave them.
+    pub(crate) fn with_prefix(&self, table: Table, prefix: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, EngineError> {
+        let mut found = BTreeMap::new();
+        self.engine.scan_prefix(table, prefix, |key, row| {
+            found.insert(key.to_vec(), row.to_vec());
+            Ok(true)
+        })?;
+        for (key, row) in self.rows.prefix(table, prefix) {
+            match row {
+                Some(row) => found.insert(key.clone(), row.clone()),
+                None => found.remove(key),
+            };
+        }
+        Ok(found)
+    }
+
+    /// Whether the batch must be written and applied before it takes more requests.
     pub(crate) fn is_full(&self) -> bool {
         self.effects.len() >= EFFECT_COUNT_MAX
     }

@@ -1,5 +1,5 @@
-//! What a batch changes in memory: in the device table and in the index; and the row that says it, for what the checkpoint
-//! does not have yet.
+//! The changes of a batch in memory (device table and index), and the row of table `change` that repeats them for the
+//! checkpoint.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::channels::{DurableChannel, StoredPublication};
 use crate::rows::ChangeWriter;
 use crate::table::DeviceTable;
 
-/// What a batch changes in memory, in order.
+/// A change in memory. The effects of a batch are applied in order.
 pub(crate) enum Effect {
     DeviceSet {
         number: DeviceNumber,
         device: Device,
-        /// What it was before, if it was there.
+        /// `None`: the device is new.
         before: Option<Box<Device>>,
     },
     DeviceRemoved {
         number: DeviceNumber,
-        /// What it was; nobody knows when its row was damaged.
+        /// `None`: its row was damaged.
         before: Option<Box<Device>>,
     },
     Subscribed {
@@ -35,7 +35,7 @@ pub(crate) enum Effect {
         subject: Subject,
         topic: TopicName,
     },
-    /// Without a subject: everything.
+    /// `None`: everything is muted.
     Muted {
         number: DeviceNumber,
         subject: Option<Subject>,
@@ -49,17 +49,17 @@ pub(crate) enum Effect {
         position: StreamPosition,
         publication: StoredPublication,
     },
-    /// A durable channel is forgotten; it would begin at the floor now, as all do that are not there.
-    GivenBack {
+    /// A durable channel is forgotten. New channels begin at the floor from now on.
+    ChannelForgotten {
         channel: ChannelName,
         floor: Offset,
     },
-    /// These bits of the proven set are now so.
+    /// The new content of a chunk of the proven set.
     Proven {
         chunk: u16,
         bits: RoaringBitmap,
     },
-    /// All brakes there are now.
+    /// The new set of pauses and cancelled jobs.
     Braked(Arc<Brakes>),
 }
 
@@ -77,14 +77,14 @@ impl Effect {
             Self::Unsubscribed { number, .. } => table.count_subscription(*number, -1),
             Self::Proven { chunk, bits } => table.set_proven_chunk(*chunk, bits),
             Self::Published { .. }
-            | Self::GivenBack { .. }
+            | Self::ChannelForgotten { .. }
             | Self::Braked(_)
             | Self::Muted { .. }
             | Self::Unmuted { .. } => {}
         }
     }
 
-    /// What the device table reserves for it, in bytes.
+    /// The bytes that the device table must reserve for it.
     pub(crate) fn table_room(&self) -> u64 {
         match self {
             Self::DeviceSet { device, .. } => DeviceTable::room_for(device),
@@ -107,20 +107,20 @@ impl Effect {
                 index.set_device(*number, Some(traits(before)), None);
             }
             Self::DeviceRemoved { number, before: None } => index.forget_devices(&[*number].into()),
-            Self::Published { .. } | Self::GivenBack { .. } | Self::Proven { .. } | Self::Braked(_) => {}
+            Self::Published { .. } | Self::ChannelForgotten { .. } | Self::Proven { .. } | Self::Braked(_) => {}
             Self::Muted { number, subject } => _ = index.mute(*number, subject.as_ref()),
             Self::Unmuted { number, subject } => _ = index.unmute(*number, subject.as_ref()),
         }
     }
 }
 
-/// What the index chooses a device by.
+/// The traits of a device in the index.
 pub(crate) fn traits(device: &Device) -> Traits<'_> {
     let Device { platform, app, locale, country, user, .. } = device;
     Traits { platform: *platform, app, locale, country: country.as_ref(), user: user.as_ref() }
 }
 
-/// The row that says what a batch changed, and how many changes that are; `None` when nothing of it is in the checkpoint.
+/// The row with the changes of a batch, and their number; `None` when nothing changed that a checkpoint contains.
 pub(crate) fn change_row(effects: &[Effect]) -> Option<(Vec<u8>, u64)> {
     let mut writer = ChangeWriter::default();
     for effect in effects {
@@ -135,7 +135,7 @@ pub(crate) fn change_row(effects: &[Effect]) -> Option<(Vec<u8>, u64)> {
             Effect::Unsubscribed { number, subject, topic } => writer.subscription(*number, subject, topic, false),
             Effect::Muted { number, subject } => writer.mute(*number, subject.as_ref(), true),
             Effect::Unmuted { number, subject } => writer.mute(*number, subject.as_ref(), false),
-            Effect::Published { .. } | Effect::GivenBack { .. } | Effect::Proven { .. } | Effect::Braked(_) => {}
+            Effect::Published { .. } | Effect::ChannelForgotten { .. } | Effect::Proven { .. } | Effect::Braked(_) => {}
         }
     }
     Some(writer.finish()).filter(|(_, count)| *count > 0)

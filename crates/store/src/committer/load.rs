@@ -1,4 +1,4 @@
-//! Reading at open what is kept in memory: from the checkpoint and the changes since, or else from all rows.
+//! Loads the derived data at open: from the checkpoint and the changes since, or from all rows.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -28,18 +28,18 @@ use crate::meta::read_state;
 use crate::rows;
 use crate::table::DeviceTable;
 
-/// What is in memory only to be quick, and made from the rows at open.
+/// Data in memory that is made from the rows at open.
 pub(crate) struct Derived {
     pub(crate) table: DeviceTable,
     pub(crate) index: Index,
     pub(crate) brakes: Brakes,
     pub(crate) blocks: Blocks,
-    /// The checkpoint from which table and index were made; `None`: they were made from all rows.
+    /// The checkpoint from which table and index were loaded; `None`: they were made from all rows.
     pub(crate) checkpoint: Option<Loaded>,
 }
 
-/// The committer's counters, the device table and the audience index of the store in `folder`. Of a few damaged devices and
-/// subscriptions only these are missing: a device that registers and subscribes again is as it was.
+/// The committer's counters and the derived data of the store in `folder`. A few damaged rows of devices and subscriptions
+/// are left out. A device comes back when it registers and subscribes again.
 pub(crate) fn load(engine: &Engine, folder: &Path) -> Result<(State, Derived), EngineError> {
     let mut state = read_state(engine)?;
     count_later(engine, &mut state)?;
@@ -50,7 +50,7 @@ pub(crate) fn load(engine: &Engine, folder: &Path) -> Result<(State, Derived), E
         Ok((table, index, loaded)) => (table, index, Some(loaded)),
         Err(NotReplayed::Engine(error)) if !error.is_damage() => return Err(error),
         Err(why) => {
-            say_why(&why, &state);
+            log_why(&why, &state);
             checkpoint::remove(folder)?;
             let (table, index) = from_rows(engine, folder, &state, &left_out)?;
             (table, index, None)
@@ -88,17 +88,17 @@ fn load_blocks(engine: &Engine, state: &State, table: &DeviceTable, left_out: &L
     Ok(Blocks::new(blocks, state.device_next, table.numbers(), state.journal_end))
 }
 
-/// That there is no checkpoint is nothing new in a new store.
-fn say_why(why: &NotReplayed, state: &State) {
+/// A new store has no checkpoint, so this is not logged.
+fn log_why(why: &NotReplayed, state: &State) {
     let why = match why {
         NotReplayed::Unusable(Unusable::Missing) if state.change_end == 0 => return,
         NotReplayed::Unusable(why) => chain(why),
         NotReplayed::Engine(why) => chain(why),
     };
-    warn!(%why, "The checkpoint is of no use; all devices and subscriptions are read");
+    warn!(%why, "The checkpoint cannot be used; all devices and subscriptions are read");
 }
 
-/// Table and index as the checkpoint has them and the changes since leave them.
+/// Table and index from the checkpoint and the changes since.
 fn from_checkpoint(engine: &Engine, folder: &Path, state: &State) -> Result<(DeviceTable, Index, Loaded), NotReplayed> {
     let reader = Reader::open(folder, state.epoch)?;
     let Extent { change, reached } = reader.extent();
@@ -110,11 +110,11 @@ fn from_checkpoint(engine: &Engine, folder: &Path, state: &State) -> Result<(Dev
     Ok((table, index, Loaded { taken: change, replayed_count }))
 }
 
-/// Shards of the index that are named together. As many wait, and as many are added meanwhile.
+/// Shards of the index that are named together. As many wait in the channel, and as many are added meanwhile.
 const SHARD_COUNT: usize = 4;
 
-/// Table and index as the checkpoint has them. Another thread reads the shards of the index, this one fills the sets
-/// when it has read the table.
+/// Table and index from the checkpoint. Another thread reads the shards of the index. This thread reads the table and then
+/// fills the sets of the index.
 fn decode(reader: &Reader, folder: &Path, number_end: u32) -> Result<(DeviceTable, Index), Unusable> {
     let mut table = DeviceTable::open(folder).map_err(|error| Unusable::Io(io::Error::other(error)))?;
     let mut filling = Filling::default();
@@ -149,7 +149,7 @@ fn read_shards(reader: &Reader, tx: &SyncSender<NamedShards>) -> Result<Naming, 
         let shard = Shard::read(number as usize, bytes);
         shards.push(shard.map_err(|_| Unusable::Damaged("a shard of the index"))?);
         if shards.len() == SHARD_COUNT && tx.send(naming.name(mem::take(&mut shards))).is_err() {
-            break; // The table is damaged.
+            break; // The receiver is gone because the table is damaged.
         }
     }
     let _ = tx.send(naming.name(shards)); // As above.
@@ -160,11 +160,11 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
-/// Table and index as the rows say. One thread reads devices and puts them into the table, one reads the keys of
-/// subscriptions, this one puts these into the index.
+/// Table and index from all rows. One thread reads devices and puts them into the table, one reads the keys of
+/// subscriptions, and this one puts these into the index.
 ///
-/// Memory beside table and index: 96 MiB in two builders, and 16 bytes per set; some 100 MiB for a million pairs of names,
-/// and of further pairs 16 bytes for each subscription.
+/// Memory beside table and index: 96 MiB in two builders, and 16 bytes per set; about 100 MiB for a million pairs of names;
+/// for further pairs 16 bytes per subscription.
 fn from_rows(
     engine: &Engine,
     folder: &Path,
@@ -192,7 +192,7 @@ fn from_rows(
     Ok((table, builder.finish()))
 }
 
-/// Puts all devices into the table, and what they are and have muted into the builder of an index.
+/// Puts all devices into the table, and their traits and mutes into the builder of an index.
 fn read_devices(
     engine: &Engine,
     state: &State,
@@ -205,7 +205,7 @@ fn read_devices(
             let DeviceRow { device, .. } = rows::decode_device(key, row)?;
             let number = rows::decode_number(Table::Device, key, key)?;
             if number.0 >= state.device_next {
-                return Err(EngineError::damaged(Table::Device, key)); // Never given out; the table would grow up to it.
+                return Err(EngineError::damaged(Table::Device, key)); // Otherwise the table would grow up to this number.
             }
             builder.set_device(number, traits(&device));
             table.set_reserving(number, device);
@@ -222,12 +222,12 @@ fn read_devices(
     Ok(builder)
 }
 
-/// Subscriptions on their way into the index.
+/// Puts subscriptions into the builder of an index, and counts them.
 struct Subscriptions {
     builder: Builder,
-    /// By subject and topic as keys spell them; at most [`KNOWN_COUNT_MAX`].
+    /// By subject and topic as in keys; at most [`KNOWN_COUNT_MAX`].
     known: HashMap<Box<[u8]>, Subscribers>,
-    /// Of each number.
+    /// Per device number.
     counts: Vec<u16>,
 }
 
@@ -256,9 +256,9 @@ impl Subscriptions {
     }
 }
 
-/// Pairs of names that are read once; of more, each time.
+/// Pairs of subject and topic that are parsed once. Further pairs are parsed for each subscription.
 const KNOWN_COUNT_MAX: usize = 1 << 20;
-/// Keys handed over at once, and how often until their reader waits.
+/// Keys in one message, and messages in the channel before the reader waits.
 const KEY_COUNT: usize = 2048;
 const READ_AHEAD_COUNT: usize = 8;
 
@@ -281,19 +281,20 @@ impl Keys {
     }
 }
 
-/// Hands over all keys of a table, until nobody takes them.
+/// Sends all keys of a table until the receiver is gone.
 fn read_keys(engine: &Engine, table: Table, tx: &SyncSender<Keys>) -> Result<(), EngineError> {
     let mut keys = Keys::default();
     engine.scan(table, Bound::Unbounded, |key, _| {
         keys.push(key);
         let is_full = keys.ends.len() >= KEY_COUNT;
-        Ok::<_, EngineError>(!is_full || tx.send(mem::take(&mut keys)).is_ok())
+        Ok(!is_full || tx.send(mem::take(&mut keys)).is_ok())
     })?;
-    let _ = tx.send(keys); // Who takes them waits for the end of this.
+    let _ = tx.send(keys); // If the receiver is gone, it has failed and reports its own error.
     Ok(())
 }
 
-/// A pause that cannot be read holds everything: what it held must not be sent. Resuming everything forgets it.
+/// An unreadable pause pauses everything, because the pushes that it paused must not be sent. Resuming everything deletes
+/// it.
 fn load_brakes(engine: &Engine, left_out: &LeftOut) -> Result<Brakes, EngineError> {
     let mut brakes = Brakes::default();
     engine.scan(Table::Brake, Bound::Unbounded, |key, row| {
@@ -301,7 +302,7 @@ fn load_brakes(engine: &Engine, left_out: &LeftOut) -> Result<Brakes, EngineErro
             let (scope, since) = rows::decode_brake(key, row).inspect_err(|error| {
                 error!(
                     error = chain(&error),
-                    "All sending is paused, for a pause cannot be read; `tidings jobs resume everything` ends it"
+                    "All sending is paused because a pause cannot be read; `tidings jobs resume everything` ends this"
                 );
                 Arc::make_mut(&mut brakes.paused).entry(BrakeScope::Everything).or_default();
             })?;
@@ -318,15 +319,15 @@ fn load_brakes(engine: &Engine, left_out: &LeftOut) -> Result<Brakes, EngineErro
     Ok(brakes)
 }
 
-/// Counts the events for later anew if the first is not the one that the counters say: a version that knows of none has
-/// written them meanwhile, and what was accepted is still owed.
+/// Counts the scheduled events anew if the first one is not the one in the counters. Then an older version without
+/// scheduled events has written the counters meanwhile.
 fn count_later(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
     let mut first = None;
     let scanned = engine.scan(Table::Later, Bound::Unbounded, |key, _| {
         first = rows::decode_later_key(key);
-        Ok::<_, EngineError>(first.is_none())
+        Ok(first.is_none())
     });
-    if damage::tolerate(scanned, "Events for later cannot be counted; the counters are believed")?.is_none() {
+    if damage::tolerate(scanned, "Scheduled events cannot be counted; their stored count is used")?.is_none() {
         return Ok(());
     }
     if first == state.later_first {
@@ -338,14 +339,14 @@ fn count_later(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
         state.later_bytes += row.len() as u64;
         let arrival = rows::decode_later_key(key).map_or(0, |key| key.arrival + 1);
         state.later_arrival = state.later_arrival.max(arrival);
-        Ok::<_, EngineError>(true)
+        Ok(true)
     })?;
-    warn!(count = state.later_count, "Events for later were counted anew");
+    warn!(count = state.later_count, "Scheduled events were counted anew");
     Ok(())
 }
 
-/// Counts the idempotency keys anew if the counters say that there never was one: a version that knows of none may have
-/// written them meanwhile.
+/// Counts the idempotency keys anew if the counters say that there never was one. Then an older version without such keys
+/// may have written the counters meanwhile.
 fn count_publish_keys(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
     if state.publish_key_end > 0 {
         return Ok(());
@@ -356,7 +357,7 @@ fn count_publish_keys(engine: &Engine, state: &mut State) -> Result<(), EngineEr
             let first = numbers.map_or(number, |(first, _)| first);
             numbers = Some((first, number));
         }
-        Ok::<_, EngineError>(true)
+        Ok(true)
     });
     damage::tolerate(scanned, "Idempotency keys cannot all be counted")?;
     if let Some((first, last)) = numbers {

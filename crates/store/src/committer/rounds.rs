@@ -1,4 +1,4 @@
-//! Taking away what is no longer needed: a bounded look each time, between batches.
+//! Maintenance between batches: rounds of bounded work, mostly the deletion of rows that are no longer needed.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::engine::EngineError;
 use super::draft::Draft;
 use crate::mutes::ends::MuteEnds;
 
-/// How soon a round looks again where there was more than one look takes.
+/// The pause before the next round if there is more work.
 const BUSY: Duration = Duration::from_millis(20);
-/// How long it lets be what a damaged row is among.
+/// The pause before the next round if a damaged row stopped this one.
 const DAMAGED: Duration = Duration::from_secs(60);
 
-/// What is looked for.
+/// A kind of maintenance.
 #[derive(Debug, Clone, Copy)]
 enum Round {
     Journal,
@@ -42,7 +42,7 @@ impl Round {
         Self::Numbers,
     ];
 
-    /// How often, when there is nothing.
+    /// The pause before the next round if there is no more work.
     const fn interval(self) -> Duration {
         match self {
             Self::Devices => Duration::from_secs(1),
@@ -51,16 +51,16 @@ impl Round {
     }
 }
 
-/// When each kind is looked for again, and where its search goes on. Each for itself: a damaged channel is no reason to
-/// keep all events.
+/// When the next round of each kind is due, and where it continues. The kinds are independent: a damaged channel does not
+/// stop the deletion of events.
 #[derive(Debug)]
 pub(super) struct Rounds {
     next: [Instant; Round::ALL.len()],
-    /// The key of the last channel, and that of the last device.
+    /// The key of the last channel, and of the last device.
     channel: Vec<u8>,
     device: Vec<u8>,
     mute_ends: MuteEnds,
-    /// Devices that were deleted.
+    /// Devices that have expired.
     expired: u64,
 }
 
@@ -70,18 +70,18 @@ impl Rounds {
         Self { next, channel: Vec::new(), device: Vec::new(), mute_ends: MuteEnds::default(), expired: 0 }
     }
 
-    /// When something is to be looked for.
+    /// When the next round of any kind is due.
     pub(super) fn next(&self) -> Instant {
         self.next.into_iter().min().expect("there are rounds")
     }
 
-    /// Devices that expired since this was asked last.
+    /// Devices that expired since the last call.
     pub(super) fn take_expired(&mut self) -> u64 {
         std::mem::take(&mut self.expired)
     }
 
-    /// Looks for what it is time for.
-    pub(super) fn look(
+    /// Does the rounds that are due.
+    pub(super) fn run(
         &mut self,
         draft: &mut Draft<'_>,
         trim_to: JournalPosition,

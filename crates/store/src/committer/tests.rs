@@ -1,4 +1,4 @@
-//! Batches of which nobody knows whether they are durable, until the store is open again.
+//! The committer with a failing disk and damaged rows, and what the tests of its parts share.
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -45,7 +45,7 @@ fn open(path: &std::path::Path, sink: Arc<Sink>) -> Store {
     Store::open(config(path), sink).unwrap()
 }
 
-fn config(path: &std::path::Path) -> StoreConfig {
+pub(crate) fn config(path: &std::path::Path) -> StoreConfig {
     let queue = QueueLimit { count: 16, bytes: 1 << 20 };
     let day = Duration::from_secs(24 * 3600);
     StoreConfig {
@@ -89,14 +89,26 @@ fn device(name: &str) -> NewDevice {
     NewDevice { environment: Environment::Sandbox, ..new }
 }
 
-/// Writes past the store what a bug or a broken disk might.
+/// Writes a damaged row past the store.
 fn damage(store: &Store, table: Table, key: &[u8]) {
     let mut rows = Rows::default();
     rows.put(table, key, "not what we wrote");
     store.shared().engine.read().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
 }
 
-/// Waits until it is so.
+/// An event that is due at `due`.
+fn later(id: &str, due: u64) -> Vec<NewEvent> {
+    let mut events = event(id);
+    events[0].event.at = Some(Timestamp(due));
+    events
+}
+
+/// Makes the next commit fail.
+fn fail_next(store: &Store, fault: Fault) {
+    *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
+}
+
+/// Waits until `is_so` is true.
 async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let mut pulse = tokio::time::interval(Duration::from_millis(2));
     let waited = tokio::time::timeout(Duration::from_secs(20), async {
@@ -138,7 +150,7 @@ async fn with_fault(fault: Fault) -> (bool, Vec<u64>, JournalPosition) {
     let sink = Arc::new(Sink::default());
     let store = open(folder.path(), sink.clone());
     let epoch = store.append_events(event("e1"), Timestamp(1)).await.unwrap()[0].published()[0].1.epoch;
-    *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
+    fail_next(&store, fault);
     let refused = store.append_events(event("e2"), Timestamp(1)).await.unwrap_err();
     assert_eq!(refused, AppendError::Write(WriteError::Unavailable));
     let again = append_again(&store, "e2").await;
@@ -300,7 +312,7 @@ async fn a_store_whose_data_is_gone_is_not_begun_anew_under_those_who_use_it() {
     let store = open(folder.path(), Arc::default());
     store.append_events(event("e1"), Timestamp(1)).await.unwrap();
     std::fs::rename(folder.path().join("data"), folder.path().join("taken")).unwrap();
-    *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(Fault::BeforeCommit);
+    fail_next(&store, Fault::BeforeCommit);
     refused_tries(&store).await;
     assert!(!folder.path().join("data").exists(), "an empty store in place of what was acknowledged");
     std::fs::rename(folder.path().join("taken"), folder.path().join("data")).unwrap();
@@ -316,7 +328,7 @@ async fn a_foreign_store_in_its_place_is_not_taken_for_it() {
     let (data, taken) = (folder.path().join("data"), folder.path().join("taken"));
     std::fs::rename(&data, &taken).unwrap();
     std::fs::rename(other.path().join("data"), &data).unwrap();
-    *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(Fault::BeforeCommit);
+    fail_next(&store, Fault::BeforeCommit);
     refused_tries(&store).await;
     assert_eq!(store.counts().reopened, 0);
 }

@@ -1,4 +1,5 @@
-//! Which devices an event is for, and what sending needs of each. Memory answers; rows only where a record is damaged.
+//! The audience of an event, and the data that sending needs of each device. Read from memory; a damaged record is read from
+//! its row.
 
 use std::collections::HashSet;
 
@@ -11,10 +12,10 @@ use crate::rows;
 use crate::service::Store;
 
 impl Store {
-    /// Who is told of the event, as it is at one moment, in which nobody is in two places or in none: whoever it names
-    /// or selects, or else whoever subscribed to its topic on any of its subjects and all devices of the users among
-    /// these; of them those that its filter admits. Changes wait meanwhile: a millisecond for millions of devices, some
-    /// tens of them for a selector of many parts. Named devices that memory does not know cost a row read each.
+    /// The audience of an event: the devices that it names or selects; if it names none, the devices that subscribed to its
+    /// topic on any of its subjects, and all devices of the users among its subjects. The event's filter then leaves out
+    /// some. The audience is a consistent snapshot. Changes wait meanwhile: one millisecond for millions of devices, some
+    /// tens of milliseconds for a selector with many parts. Each named device that is not in memory costs one row read.
     pub fn select(&self, event: &Event) -> Frozen {
         let filter = event.filter.clone().unwrap_or_default();
         let Some(to) = &event.to else {
@@ -29,7 +30,8 @@ impl Store {
         }
     }
 
-    /// All devices that a selector means, the muted too: one million of numbers after the other, each as it is then.
+    /// All devices that match a selector, including muted ones. It reads one million device numbers at a time, so the result
+    /// is no snapshot.
     pub fn selected(&self, selector: &Selector) -> Frozen {
         let index = &self.shared().index;
         let mut selecting = Selecting::new(&index.read(), selector);
@@ -37,8 +39,8 @@ impl Store {
         selecting.finish()
     }
 
-    /// How many devices each part of a selector means, counted one by one, one million of numbers after the
-    /// other, each as it is then. Changes wait for one at a time: up to some milliseconds for each part.
+    /// How many devices match each part of a selector. It reads one million device numbers at a time, so the result is no
+    /// snapshot. Changes wait for each of these steps: up to some milliseconds per part.
     pub fn explain(&self, selector: &Selector) -> Explanation {
         let index = &self.shared().index;
         let mut explaining = Explaining::new(&index.read(), selector);
@@ -46,7 +48,8 @@ impl Store {
         explaining.finish()
     }
 
-    /// The numbers of those devices that exist. Where the rows cannot be read, memory knows them too: sending goes on.
+    /// The numbers of the devices that exist. If rows cannot be read, all devices in memory are searched, so that sending
+    /// continues.
     fn numbers_of(&self, ids: &[DeviceId]) -> Vec<DeviceNumber> {
         if ids.is_empty() {
             return Vec::new();
@@ -61,9 +64,9 @@ impl Store {
         )
     }
 
-    /// Hands out what sending needs of the devices among `numbers` that exist, in this order, and tells how many that were.
-    /// Changes wait meanwhile: at most a window of some thousand at once, and `visit` must not call the store. A device whose
-    /// record is damaged costs a row read; while the store is opened again it is passed over.
+    /// Visits the devices with these numbers that exist, in this order, and returns their count. Changes wait meanwhile, so
+    /// ask for a few thousand at once at most; `visit` must not call the store. A device with a damaged record costs one row
+    /// read; while the store is being opened again, such a device is skipped.
     pub fn with_recipients(&self, numbers: &[DeviceNumber], mut visit: impl FnMut(Recipient<'_>)) -> usize {
         let (mut rest, mut count) = (numbers, 0);
         let mut visit = |recipient: Recipient<'_>| {
@@ -81,11 +84,8 @@ impl Store {
     fn visit_lost(&self, number: DeviceNumber, visit: impl FnOnce(Recipient<'_>)) {
         self.shared().losses.note(number);
         let proven = self.shared().table.read().is_proven(number);
-        let row = self.with_engine(|engine| {
-            let key = rows::number_key(number);
-            engine.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, row.as_ref())).transpose()
-        });
-        if let Ok(Some(row)) = row {
+        let key = rows::number_key(number);
+        if let Ok(Some(row)) = self.with_engine(|engine| engine.read(Table::Device, &key, rows::decode_device)) {
             visit(Recipient::of(number, &row.device, proven));
         }
     }

@@ -1,4 +1,4 @@
-//! Secrets that prove a device, and their hashes: only these are stored.
+//! Secrets with which devices prove their identity. Only their hashes are stored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,12 +9,12 @@ use tidings_types::NameError;
 
 use crate::hash::{Hash32, hash32, random};
 
-/// A secret that a device brings along; only its hash is stored.
+/// The secret of an imported device.
 #[derive(Clone, PartialEq, Eq)]
 pub enum GivenCredential {
-    /// The text itself.
+    /// The secret itself.
     Secret(String),
-    /// Its hash: nobody but the device has the text.
+    /// Only its hash.
     Hash(CredentialHash),
 }
 
@@ -33,7 +33,7 @@ impl From<String> for GivenCredential {
     }
 }
 
-// Secrets never reach a log, nor what a weak one can be guessed from.
+// Neither secrets nor their hashes reach a log: from its hash, a weak secret can be guessed.
 impl fmt::Debug for GivenCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GivenCredential")
@@ -69,24 +69,24 @@ impl fmt::Debug for CredentialHash {
     }
 }
 
-/// A secret that proves a device: 32 random bytes in base64url. Only its hash is stored.
+/// The secret of a device: 32 random bytes in base64url.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential(pub(crate) String);
 
 impl Credential {
-    /// A new one, and the hash that is stored of it.
+    /// A new secret and its hash.
     pub(crate) fn generate() -> (Self, Hash32) {
         let credential = Self(URL_SAFE_NO_PAD.encode(random::<32>()));
         let hash = hash32(credential.as_str().as_bytes());
         (credential, hash)
     }
 
-    /// Whether `text` is the credential with this hash; takes the same time for every wrong one.
+    /// Whether `text` is the secret with this hash. Takes the same time for every wrong secret.
     pub(crate) fn matches(text: &str, hash: &Hash32) -> bool {
         aws_lc_rs::constant_time::verify_slices_are_equal(&hash32(text.as_bytes()), hash).is_ok()
     }
 
-    /// The text to hand to the device.
+    /// The text for the device.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,8 +1,8 @@
-//! Devices that nobody has seen for longer than `idle_max` are deleted.
+//! Deletes devices that were not seen for longer than `idle_max`.
 //!
-//! A device is seen when it registers, changes itself or proves itself. All devices are walked over, some each second: 20
-//! million in six hours. However many are idle, a look takes no more than a part: a clock that jumps for a moment, or a
-//! policy that was set wrong, takes days to cost everything, and is seen in the counter before.
+//! A device is seen when it registers, changes itself or proves itself. Each second, a round reads some of all devices: 20
+//! million in six hours. A round deletes only a part of what it reads. So after a clock jump or with a wrong setting it takes
+//! days until many devices are deleted, and the counter shows it before.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -16,24 +16,24 @@ use crate::devices::rows::device::DeviceRow;
 use crate::engine::{EngineError, Table};
 use crate::rows;
 
-/// Devices that one look reads, and those of them that it may delete.
-const LOOK_COUNT: usize = 1000;
-const EXPIRE_COUNT: usize = LOOK_COUNT / 8;
-/// Changes in memory after which a look deletes no more: a device may have thousands of subscriptions.
-const EFFECT_COUNT: usize = 16 * LOOK_COUNT;
-/// When in its day a device was seen is not kept.
+/// Devices that one round reads, and how many of them it may delete.
+const READ_COUNT: usize = 1000;
+const EXPIRE_COUNT: usize = READ_COUNT / 8;
+/// After this many changes in memory a round deletes no more, because a device may have thousands of subscriptions.
+const EFFECT_COUNT: usize = 16 * READ_COUNT;
+/// Only the day is stored on which a device was seen, so it is kept one day longer.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Draft<'_> {
-    /// Walks on over the devices behind `cursor` and deletes those that nobody has seen for longer than `idle_max`; tells
-    /// how many.
+    /// Continues over the devices behind `cursor`, deletes those that were not seen for longer than `idle_max`, and returns
+    /// their number.
     pub(crate) fn expire_devices(&mut self, idle_max: Duration, cursor: &mut Vec<u8>) -> Result<u64, EngineError> {
         let (mut idle, mut unknown) = (Vec::new(), Vec::new());
         let (mut seen_count, mut last) = (0, Vec::new());
         let now = self.wall();
         let scanned = self.engine.scan(Table::Device, Bound::Excluded(cursor), |key, row| {
             (seen_count, last) = (seen_count + 1, key.to_vec());
-            // A damaged one was left out at open, or is found by whoever asks for it.
+            // A damaged device is handled where it is read by its number.
             if let (Ok(number), Ok(row)) = (rows::decode_number(Table::Device, key, key), rows::decode_device(key, row))
             {
                 match last_seen(&row) {
@@ -42,11 +42,11 @@ impl Draft<'_> {
                     Some(_) => {}
                 }
             }
-            Ok::<_, EngineError>(seen_count < LOOK_COUNT)
+            Ok(seen_count < READ_COUNT)
         });
-        *cursor = match damage::tolerate(scanned, "Idle devices are looked for behind what cannot be read")? {
+        *cursor = match damage::tolerate(scanned, "The search for idle devices skips an unreadable block")? {
             None if seen_count == 0 => next_key(cursor),
-            Some(()) if seen_count < LOOK_COUNT => Vec::new(), // At the end the next look begins again.
+            Some(()) if seen_count < READ_COUNT => Vec::new(), // At the end of the table, the next round begins again.
             Some(()) | None => last,
         };
         for (number, row) in unknown {
@@ -67,19 +67,19 @@ impl Draft<'_> {
         Ok(count as u64)
     }
 
-    /// Writes the day on which a device was seen. Nobody in memory asks for it, and it is no change of the device.
+    /// Writes the day on which a device was seen. This is not in memory, and it does not change the revision.
     pub(crate) fn note_seen(&mut self, number: DeviceNumber, mut row: DeviceRow, at: Timestamp) {
         row.device.seen_at = row.device.seen_at.max(at.start_of_day()); // The clock may have been set back.
         self.rows.put(Table::Device, rows::number_key(number), rows::encode_device(&row));
     }
 }
 
-/// `None`: nobody noted when, as an older version did not. When its token was registered says nothing of that.
+/// `None` in a row of an older version that did not store it.
 fn last_seen(row: &DeviceRow) -> Option<Timestamp> {
     Some(row.device.seen_at).filter(|at| *at > Timestamp(0))
 }
 
-/// One number further; from the last one to the beginning.
+/// The key of the next number; after the last number, the beginning.
 fn next_key(cursor: &[u8]) -> Vec<u8> {
     let next = match rows::decode_number(Table::Device, cursor, cursor) {
         Ok(DeviceNumber(last)) => last.checked_add(1),

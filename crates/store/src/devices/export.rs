@@ -1,4 +1,4 @@
-//! Reading devices with all that belongs to them, as they can be imported elsewhere, and which of them are damaged.
+//! Reads devices with all their data for an import elsewhere, and reports damaged ones.
 
 use tidings_types::{DeviceId, DeviceNumber, UserId};
 
@@ -14,11 +14,11 @@ use crate::rows;
 use crate::service::Store;
 use crate::subscriptions::read::read_subscriptions;
 
-/// What a damaged row costs an export.
+/// The log line for a damaged device.
 const MISSING: &str = "A device is missing from an export";
 
 impl Store {
-    /// The same devices with all that belongs to them, and those that cannot be read.
+    /// The devices of [`Store::devices_of_user`] with all their data, and those that cannot be read.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -43,9 +43,8 @@ impl Store {
         Ok(ExportPage { devices: self.with_proven(exported), damaged, last })
     }
 
-    /// Devices with all that belongs to them, in order of ids, those behind `after`: at most `limit`, with those among
-    /// them that cannot be read. A device that changes while it is read may have what belongs to it from before or after
-    /// the change.
+    /// Devices with all their data, behind `after` in order of their ids: at most `limit`, including the unreadable ones. If
+    /// a device changes meanwhile, its data may be from before or after the change.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -60,7 +59,7 @@ impl Store {
                 let read = read_device(engine, id, number)
                     .and_then(|found| found.map(|(number, row)| read_all(engine, number, row)).transpose());
                 match damage::tolerate(read, MISSING)? {
-                    Some(device) => exported.extend(device), // Or it was deleted meanwhile.
+                    Some(device) => exported.extend(device), // `None`: it was deleted meanwhile.
                     None => damaged.push(name.clone()),
                 }
                 let is_full = exported.len() + damaged.len() >= limit;
@@ -71,7 +70,7 @@ impl Store {
         Ok(ExportPage { devices: self.with_proven(exported), damaged, last })
     }
 
-    /// The devices of these numbers that there are, in this order, each as [`Store::export`] has it.
+    /// The devices with these numbers that exist, in this order, each as in [`Store::export`].
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -79,11 +78,8 @@ impl Store {
         let (mut exported, mut damaged) = (Vec::with_capacity(numbers.len()), Vec::new());
         self.with_engine(|engine| {
             for &number in numbers {
-                let key = rows::number_key(number);
-                let read = engine.get(Table::Device, &key).and_then(|row| {
-                    let row = row.map(|row| rows::decode_device(&key, row.as_ref())).transpose()?;
-                    row.map(|row| read_all(engine, number, row)).transpose()
-                });
+                let row = engine.read(Table::Device, &rows::number_key(number), rows::decode_device);
+                let read = row.and_then(|row| row.map(|row| read_all(engine, number, row)).transpose());
                 match damage::tolerate(read, MISSING)? {
                     Some(device) => exported.extend(device),
                     None => damaged.push(self.known_id(number)),
@@ -94,7 +90,7 @@ impl Store {
         Ok(ExportPage { devices: self.with_proven(exported), damaged, last: None })
     }
 
-    /// The id of a device as memory has it.
+    /// The id of a device in memory.
     fn known_id(&self, number: DeviceNumber) -> Option<DeviceId> {
         let table = self.shared().table.read();
         table.recipient(number).ok().flatten().and_then(|found| DeviceId::new(found.id).ok())
@@ -102,15 +98,15 @@ impl Store {
 
     fn with_proven(&self, devices: Vec<(DeviceNumber, Exported)>) -> Vec<Exported> {
         let table = self.shared().table.read();
-        let told = |(number, device): (_, Exported)| Exported { proven: table.is_proven(number), ..device };
-        devices.into_iter().map(told).collect()
+        let complete = |(number, device): (_, Exported)| Exported { proven: table.is_proven(number), ..device };
+        devices.into_iter().map(complete).collect()
     }
 }
 
-/// A device with what rows have of it.
+/// A device with its data from rows.
 fn read_all(engine: &Engine, number: DeviceNumber, row: DeviceRow) -> Result<(DeviceNumber, Exported), EngineError> {
     let DeviceRow { device, credential } = row;
-    let (subscriptions, mutes) = (read_subscriptions(engine, number, Err)?, read_mutes(engine, number, Err)?);
+    let (subscriptions, mutes) = (read_subscriptions(engine, number, None)?, read_mutes(engine, number, None)?);
     let credential = credential.map(CredentialHash);
     Ok((number, Exported { device, credential, subscriptions, mutes, proven: false }))
 }

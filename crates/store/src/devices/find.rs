@@ -1,4 +1,4 @@
-//! How the committer finds a device: by memory, by the row of its id, and where that is damaged by all of memory.
+//! How the committer finds a device: in memory, by the row of its id, or, if that row is damaged, by searching all of memory.
 
 use tidings_types::{DeviceId, DeviceNumber};
 
@@ -9,7 +9,7 @@ use crate::engine::{EngineError, Table};
 use crate::rows;
 
 impl Draft<'_> {
-    /// The device's number. Memory mostly knows; it does too where the row that says it is damaged.
+    /// The device's number. If the row is damaged, all devices in memory are searched.
     pub(crate) fn find_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
         let is_untouched = self.rows.get(Table::DeviceId, rows::device_id_key(id)).is_none();
         if is_untouched
@@ -18,16 +18,16 @@ impl Draft<'_> {
         {
             return Ok(Some(number));
         }
-        match damage::tolerate(self.named_number(id), "A device is looked for in memory")? {
+        match damage::tolerate(self.named_number(id), "A device is searched in memory")? {
             Some(number) => Ok(number),
             None => Ok(self.shared.table.read().find_all(|found| found.id == id.as_str()).pop()),
         }
     }
 
-    /// What the row says that names the device.
+    /// The number in the row of the id.
     pub(crate) fn named_number(&self, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
-        let key = rows::device_id_key(id);
-        self.get(Table::DeviceId, key)?.map(|row| rows::decode_number(Table::DeviceId, key, &row)).transpose()
+        let decode = |key: &[u8], row: &[u8]| rows::decode_number(Table::DeviceId, key, row);
+        self.read(Table::DeviceId, rows::device_id_key(id), decode)
     }
 
     pub(crate) fn is_named(&self, id: &DeviceId, number: DeviceNumber) -> bool {
@@ -36,14 +36,13 @@ impl Draft<'_> {
 
     pub(crate) fn find(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
         let Some(number) = self.find_number(id)? else { return Ok(None) };
-        // A row of another device is not this one's, whatever names it.
+        // After damage, the number may belong to another device.
         Ok(self.row(number)?.filter(|row| row.device.id == *id).map(|row| (number, row)))
     }
 
-    /// What is kept of a device. One whose row is damaged is not known: registered again, it gets a new number.
+    /// The row of a device. A device with a damaged row counts as unknown: if it registers again, it gets a new number.
     pub(crate) fn row(&self, number: DeviceNumber) -> Result<Option<DeviceRow>, EngineError> {
-        let key = rows::number_key(number);
-        let row = self.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, &row));
-        Ok(damage::tolerate(row.transpose(), "A device is not known any more")?.flatten())
+        let row = self.read(Table::Device, &rows::number_key(number), rows::decode_device);
+        Ok(damage::tolerate(row, "A device is not known any more")?.flatten())
     }
 }

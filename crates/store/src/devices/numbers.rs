@@ -1,6 +1,5 @@
-//! Giving numbers to devices, and making those of deleted devices ready to be given again (`blocks.rs` says when).
+//! Gives numbers to devices, and makes the numbers of deleted devices free again (`blocks.rs` says when).
 
-use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,18 +16,18 @@ use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
 use crate::rows;
 
-/// How long a number rests when no job can hold it any more. Not at all in the store's own tests.
+/// How long a number rests after the last job that may hold it. Zero in the store's own tests.
 const REST: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(60) };
-/// Numbers one look makes ready.
+/// Numbers that one round makes free.
 const RIPE_COUNT: usize = 256;
 
 impl Draft<'_> {
-    /// Only the committer asks, so nobody waits.
+    /// Only the committer takes this lock, so there is no waiting.
     pub(crate) fn blocks(&self) -> MutexGuard<'_, Blocks> {
-        self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner) // Each step leaves it whole.
+        self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner) // It is valid after each step.
     }
 
-    /// A number for a new device; refused when there are `device_count_max`.
+    /// A number for a new device; an error when there are `device_count_max` devices.
     pub(crate) fn new_number(&mut self, device: &NewDevice) -> Result<DeviceNumber, WriteError> {
         let limit = self.shared.config.device_count_max;
         let mut blocks = self.blocks();
@@ -43,7 +42,7 @@ impl Draft<'_> {
         Ok(number)
     }
 
-    /// Whether there is room for so many new devices.
+    /// Whether there is room for `count` new devices.
     pub(crate) fn check_number_room(&self, count: u64) -> Result<(), WriteError> {
         let limit = self.shared.config.device_count_max;
         let room = self.blocks().room(limit);
@@ -51,50 +50,38 @@ impl Draft<'_> {
         if count <= room { Ok(()) } else { Err(full) }
     }
 
-    /// The device of this number is deleted with this batch.
+    /// This batch deletes the device with this number.
     pub(crate) fn free_number(&mut self, number: DeviceNumber) {
         self.blocks().delete(number, self.state.journal_end);
     }
 
-    /// Makes numbers ready of which the sender needs nothing before `trim_to` and that have rested. True when there may be
-    /// more.
+    /// Makes numbers free that have rested. The sender needs no event before `trim_to`. True when there may be more.
     pub(crate) fn ripen_numbers(&mut self, trim_to: u64, now: Instant) -> Result<bool, EngineError> {
         self.shared.counters.looks.fetch_add(1, Ordering::Relaxed);
         self.blocks().rest(trim_to, now + REST);
         for _ in 0..RIPE_COUNT {
             let ripe = self.blocks().ripe(now);
             let Some(number) = ripe else { return Ok(false) };
-            if damage::tolerate(self.clean(number), "Rows that are left of a number cannot be read")? == Some(true) {
+            if damage::tolerate(self.clean(number), "Rows of a deleted device cannot be read")? == Some(true) {
                 self.blocks().free(number);
             } else {
-                error!(device = number.0, "A number is not given again: a device's row is left of it");
+                error!(
+                    device = number.0,
+                    "A number is not used again: rows of its former device are left or unreadable"
+                );
                 self.blocks().burn(number);
             }
         }
         Ok(true)
     }
 
-    /// Whether nothing is left under a number; subscriptions and mutes that damage left are deleted here.
+    /// Deletes subscriptions and mutes that damage left under a number. False if a row of its device is left.
     fn clean(&mut self, number: DeviceNumber) -> Result<bool, EngineError> {
         if self.get(Table::Device, &rows::number_key(number))?.is_some() {
             return Ok(false);
         }
-        if self.has_rows(Table::Subscription, number)? {
-            self.remove_subscriptions(number)?;
-        }
-        if self.has_rows(Table::Mute, number)? {
-            self.remove_mutes(number)?;
-        }
+        self.remove_subscriptions(number)?;
+        self.remove_mutes(number)?;
         Ok(true)
-    }
-
-    fn has_rows(&self, table: Table, number: DeviceNumber) -> Result<bool, EngineError> {
-        let prefix = rows::number_key(number);
-        let mut found = false;
-        self.engine.scan(table, Bound::Included(&prefix), |key, _| {
-            found = key.starts_with(&prefix);
-            Ok::<_, EngineError>(false)
-        })?;
-        Ok(found)
     }
 }

@@ -1,7 +1,7 @@
-//! Which tokens a provider has accepted: a bit per device number, in rows of 2^16 numbers each.
+//! The set of proven tokens: a bit per device number, in rows of 2^16 numbers each.
 //!
-//! A batch changes copies of the rows it touches and writes each once, however many bits it sets. A first job to a million
-//! new devices, told in batches as its outcomes come, rewrites 8 KiB per batch and 65 536 device numbers, and no device row.
+//! A batch changes copies of these rows and writes each changed row once, however many bits it sets. A first job to a million
+//! new devices writes 8 KiB per batch and 65 536 device numbers, and no device row.
 
 use tidings_types::DeviceNumber;
 
@@ -15,11 +15,11 @@ use crate::table::{Lost, proven_place};
 use crate::weight;
 
 impl Store {
-    /// Notes that providers have accepted pushes to the tokens of these devices; those that are not there or have no token
-    /// are passed over. A token that is new or replaced is unproven again; one that was replaced between the push and this
-    /// call is taken for proven. Not synced: after a power failure a device may have to prove itself once more.
+    /// Notes that providers have accepted pushes to the tokens of these devices. Devices that do not exist or have no token
+    /// are skipped. A new token is unproven again. A token that was replaced between the push and this call counts as
+    /// proven. Not synced: after a power failure, some tokens may be unproven again.
     ///
-    /// Tell many at a time: each call may rewrite 8 KiB for each 65 536 device numbers that it touches.
+    /// Pass many devices at once: each call may rewrite 8 KiB per 65 536 device numbers that it changes.
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
@@ -33,7 +33,7 @@ impl Store {
 }
 
 impl Draft<'_> {
-    /// The provider has accepted a push to what is the token of each of these by now; those without one are passed over.
+    /// See [`Store::devices_proven`].
     pub(crate) fn devices_proven(&mut self, numbers: &[DeviceNumber]) -> Result<(), EngineError> {
         for &number in numbers {
             if self.has_token(number)? {
@@ -43,7 +43,6 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Notes whether the device's token was accepted before.
     pub(crate) fn set_proven(&mut self, number: DeviceNumber, is_proven: bool) {
         let (chunk, place) = proven_place(number);
         let table = self.shared.table.read();
@@ -60,7 +59,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Asks memory, unless this batch has changed the device: a row read for each of a million would cost seconds.
+    /// Reads memory unless this batch has changed the device, because a million row reads would take seconds.
     fn has_token(&self, number: DeviceNumber) -> Result<bool, EngineError> {
         let key = rows::number_key(number);
         match self.rows.get(Table::Device, &key) {

@@ -1,6 +1,6 @@
-//! Reading devices from the engine's memory or the disk, at the caller's cost, never behind a write.
+//! Reads devices from the engine, in the caller's thread, without waiting for a write.
 //!
-//! Which number a device has, memory is asked first, unless somebody writes to it just then.
+//! The number of a device is first searched in memory, unless the memory is just being written.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,11 +17,11 @@ use crate::error::ReadError;
 use crate::rows;
 use crate::service::Store;
 
-/// What a damaged row costs a list.
+/// The log line for a damaged device in a list.
 const LEFT_OUT: &str = "A device is left out of a list";
 
 impl Store {
-    /// A device by the application's name for it.
+    /// The device with this id.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -37,8 +37,8 @@ impl Store {
         self.with_engine(|engine| self.find_number(engine, id))
     }
 
-    /// The number of a device that has been proven: by `credential`, or without one by other means, such as a token signed
-    /// for it. `None`: no such device, or not its secret; a device that was imported without one has none.
+    /// The number of a device that proves its identity by `credential`, or, if this is `None`, has proven it by other means
+    /// such as a signed token. `None`: there is no such device, the secret is wrong, or the device was imported without one.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -52,7 +52,7 @@ impl Store {
         })
     }
 
-    /// The devices whose ids come after `after`, in order of ids, at most `limit`; fewer means that there are no more.
+    /// The devices behind `after` in order of their ids, at most `limit`. Fewer means that there are no more.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -64,16 +64,17 @@ impl Store {
         self.with_engine(|engine| {
             self.scan_ids(engine, after, limit, |id, number| {
                 let found = damage::tolerate(read_device(engine, id, number), LEFT_OUT)?.flatten();
-                devices.extend(found.map(|(_, row)| row.device)); // Or it was deleted, and this view still has its id.
+                devices.extend(found.map(|(_, row)| row.device)); // `None`: it was deleted meanwhile.
                 Ok(devices.len() < limit)
             })
         })?;
         Ok(devices)
     }
 
-    /// Hands out ids and rows of numbers behind `after`, in order of ids, until `visit` says stop (false). Behind a block
-    /// that cannot be read, memory knows them, `limit` at a look at every device; where memory has lost one too that is an
-    /// error, until the committer has written its record anew. One whose row is damaged as well is known to nobody then.
+    /// Visits the rows of ids behind `after` in order of the ids, until `visit` returns false. Behind an unreadable block, the
+    /// ids are taken from memory, `limit` at each search through all devices. If the record of a device in memory is damaged
+    /// too, this is an error until the committer has written the record anew. A device whose row is also damaged is then
+    /// left out.
     pub(crate) fn scan_ids(
         &self,
         engine: &Engine,
@@ -90,7 +91,7 @@ impl Store {
         if scanned.as_ref().is_err_and(EngineError::is_damage) && self.has_lost() {
             return scanned;
         }
-        if damage::tolerate(scanned, "Devices are listed as memory knows them")?.is_some() {
+        if damage::tolerate(scanned, "Devices are listed from memory")?.is_some() {
             return Ok(());
         }
         loop {
@@ -108,14 +109,14 @@ impl Store {
         }
     }
 
-    /// Whether memory has lost what a device is; the committer is told of each.
+    /// Whether a record in memory is damaged. Notes each for the committer.
     fn has_lost(&self) -> bool {
         let lost = self.shared().table.read().lost();
         lost.iter().for_each(|number| self.shared().losses.note(*number));
         !lost.is_empty()
     }
 
-    /// The first devices behind `after` that memory knows, in order of ids; fewer than `limit`: all of them.
+    /// The first `limit` devices in memory behind `after`, in order of their ids.
     fn ids_behind(&self, after: &str, limit: usize) -> BTreeMap<String, DeviceNumber> {
         let first = RefCell::new(BTreeMap::new());
         let note = |found: &Recipient<'_>| {
@@ -134,9 +135,9 @@ impl Store {
         first.into_inner()
     }
 
-    /// The devices of a user whose ids come after `after`, in order of ids, at most `limit`; fewer means that there are no
-    /// more. Looks at each of his devices in memory, up to [`USER_DEVICE_COUNT_MAX`](crate::USER_DEVICE_COUNT_MAX), and
-    /// reads those that it tells.
+    /// The devices of a user behind `after` in order of their ids, at most `limit`. Fewer means that there are no more. It
+    /// reads all devices of the user in memory, up to [`USER_DEVICE_COUNT_MAX`](crate::USER_DEVICE_COUNT_MAX), and the rows
+    /// of those that it returns.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -160,20 +161,16 @@ impl Store {
         let mut numbers = self.numbers_of_user(user, after).into_iter().peekable();
         let mut rows: BTreeMap<DeviceId, (DeviceNumber, DeviceRow)> = BTreeMap::new();
         let mut is_cut = false;
-        // Those without a name in memory come first: they are read all.
+        // The devices whose name is not in memory come first. All of them are read.
         let mut named_count = 0;
         while let Some((name, number)) = numbers.next_if(|(name, _)| name.is_none() || named_count < limit) {
-            let key = rows::number_key(number);
-            let row = engine.get(Table::Device, &key).and_then(|row| {
-                let row = row.map(|row| rows::decode_device(&key, row.as_ref()));
-                row.transpose()
-            });
+            let row = engine.read(Table::Device, &rows::number_key(number), rows::decode_device);
             let is_named = name.is_some();
             let row = damage::tolerate(row, LEFT_OUT)?;
             if row.is_none() && (is_named || after.is_none()) {
-                damaged.push(name); // One without a name on the first page only.
+                damaged.push(name); // A device without a name is only on the first page.
             }
-            // Meanwhile it may have been deleted or be another's.
+            // Meanwhile it may have been deleted or have another user.
             if let Some(row) = row.flatten().filter(|row| row.device.user.as_ref() == Some(user))
                 && after.is_none_or(|after| row.device.id > *after)
             {
@@ -186,13 +183,13 @@ impl Store {
             }
         }
         if let Some((last, _)) = rows.last_key_value().filter(|_| is_cut) {
-            damaged.retain(|name| name.as_ref().is_none_or(|name| name <= last)); // The others are of the next page.
+            damaged.retain(|name| name.as_ref().is_none_or(|name| name <= last)); // The others are on the next page.
         }
         Ok(rows)
     }
 
-    /// The numbers of a user's devices in the order of their ids, those that memory knows behind `after`, and first those
-    /// of which it lost what they are.
+    /// The devices of a user behind `after` in order of their ids. The devices with a damaged record come first, without an
+    /// id.
     fn numbers_of_user(&self, user: &UserId, after: Option<&DeviceId>) -> Vec<(Option<DeviceId>, DeviceNumber)> {
         let numbers = self.shared().index.read().devices_of_user(user);
         let table = self.shared().table.read();
@@ -206,17 +203,15 @@ impl Store {
         named.into_iter().map(|(name, number)| (owned(name), number)).collect()
     }
 
-    /// Memory mostly knows the number; it does too where the row that names the device is damaged.
+    /// The device's number. If the row is damaged, all devices in memory are searched.
     pub(crate) fn find_number(&self, engine: &Engine, id: &DeviceId) -> Result<Option<DeviceNumber>, EngineError> {
         let hint = self.shared().table.try_read().and_then(|table| table.number_of(id));
         if hint.is_some() {
             return Ok(hint);
         }
-        let key = rows::device_id_key(id);
-        let number = engine
-            .get(Table::DeviceId, key)
-            .and_then(|row| row.map(|row| rows::decode_number(Table::DeviceId, key, row.as_ref())).transpose());
-        match damage::tolerate(number, "A device is looked for in memory")? {
+        let decode = |key: &[u8], row: &[u8]| rows::decode_number(Table::DeviceId, key, row);
+        let number = engine.read(Table::DeviceId, rows::device_id_key(id), decode);
+        match damage::tolerate(number, "A device is searched in memory")? {
             Some(number) => Ok(number),
             None => Ok(self.shared().table.read().find_all(|found| found.id == id.as_str()).pop()),
         }
@@ -229,15 +224,14 @@ impl Store {
     }
 }
 
-/// The device under `number`, if it is the one that `id` names: the row of another proves nothing of this one.
+/// The device under `number`; an error if it has another id.
 pub(crate) fn read_device(
     engine: &Engine,
     id: &[u8],
     number: &[u8],
 ) -> Result<Option<(DeviceNumber, DeviceRow)>, EngineError> {
     let place = rows::decode_number(Table::DeviceId, id, number)?;
-    let Some(row) = engine.get(Table::Device, number)? else { return Ok(None) };
-    let row = rows::decode_device(number, row.as_ref())?;
+    let Some(row) = engine.read(Table::Device, number, rows::decode_device)? else { return Ok(None) };
     if rows::device_id_key(&row.device.id) != id {
         return Err(EngineError::damaged(Table::DeviceId, id));
     }

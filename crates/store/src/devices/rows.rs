@@ -1,4 +1,4 @@
-//! Rows that lead to a device, and rows that say which tokens are proven. The row of a device itself is in `device`.
+//! Rows that lead to a device, and rows of the proven set. The row of a device itself is in `device`.
 
 use roaring::RoaringBitmap;
 use tidings_types::{DeviceId, DeviceToken, Provider};
@@ -13,8 +13,8 @@ pub(crate) fn device_id_key(id: &DeviceId) -> &[u8] {
     id.as_str().as_bytes()
 }
 
-/// An APNs token may be spelt like the identity of another provider's token: such a one gets a key apart, or whoever
-/// registers it takes a stranger's token away.
+/// The bytes of an APNs token may be the identity of another provider's token. Such a token gets a different key, because
+/// otherwise a device that registers it would take the token of another device.
 pub(crate) fn token_key(token: &DeviceToken) -> Hash16 {
     const PREFIXES: [&[u8]; 3] = [b"apns\0", b"fcm\0", b"web_push\0"];
     let identity = token.identity();

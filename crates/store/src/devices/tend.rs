@@ -1,5 +1,5 @@
-//! Tending the device table: writing lost records anew, collecting garbage of its heap and putting it in order, telling
-//! it who has which number. A bounded look each time.
+//! Maintenance of the device table in bounded rounds: writes damaged records anew, collects garbage of its heap, puts its
+//! records in order, and fills its cache of device numbers by id.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -15,13 +15,13 @@ use crate::engine::{EngineError, Table};
 use crate::rows;
 use crate::table::{DeviceTable, Ids};
 
-/// Rows one look reads.
+/// Rows that one round reads.
 const REPAIR_COUNT: usize = 256;
-/// Ids one look reads: a millisecond.
+/// Ids that one round reads: a millisecond.
 const ID_COUNT: usize = if cfg!(test) { 8 } else { 1024 };
 
 impl Draft<'_> {
-    /// Nothing of it is a change: no row is written. True when there may be more.
+    /// Repairs and tidies the table. Writes no row. True when there may be more to do.
     pub(crate) fn tend_table(&mut self) -> Result<bool, EngineError> {
         let lost = self.shared.losses.take(REPAIR_COUNT);
         let mut forgotten = BTreeSet::new();
@@ -40,25 +40,25 @@ impl Draft<'_> {
         Ok(collected.has_more || lost.len() == REPAIR_COUNT)
     }
 
-    /// Tells the table who has which number. Nothing of it is a change. True when there may be more.
+    /// Fills the table's cache of device numbers. Writes no row. True when there may be more to do.
     pub(crate) fn hint_at_ids(&mut self) -> Result<bool, EngineError> {
         let outgrown = self.shared.table.read().outgrown_hints();
         if let Some(device_count) = outgrown {
-            let hints = Ids::for_twice(device_count); // Megabytes: neither made nor freed under the lock.
+            let hints = Ids::for_twice(device_count); // Megabytes, so it is made and freed without the lock.
             let _old = self.shared.table.write().replace_hints(hints);
         }
         let Some(after) = self.shared.table.read().next_unhinted() else { return Ok(false) };
         let (mut found, mut seen_count, mut last) = (Vec::new(), 0, None);
         let scanned = self.engine.scan(Table::DeviceId, Bound::Excluded(&after), |key, number| {
-            // What is damaged is asked of the rows, which say so.
+            // Damaged rows are skipped here. The damage is reported when such a device is read.
             let id = std::str::from_utf8(key).ok().and_then(|id| DeviceId::new(id).ok());
             found.extend(id.zip(rows::decode_number(Table::DeviceId, key, number).ok()));
             (seen_count, last) = (seen_count + 1, Some(key.to_vec()));
-            Ok::<_, EngineError>(seen_count < ID_COUNT)
+            Ok(seen_count < ID_COUNT)
         });
         if let Err(error) = &scanned {
-            // Nobody needs a hint: of who has none the rows are asked, and only then is it an error.
-            warn!(error = chain(&error), "Ids of devices are not all kept in memory, for rows cannot be read");
+            // Without a hint, the row is read; only then is damage an error.
+            warn!(error = chain(&error), "Not all ids of devices are kept in memory, because rows cannot be read");
         }
         let next = last.filter(|_| scanned.is_ok() && seen_count == ID_COUNT);
         let has_more = next.is_some();
@@ -66,14 +66,9 @@ impl Draft<'_> {
         Ok(has_more)
     }
 
-    /// What the row says, whatever the table says. A device whose row is damaged too is known no more, and the index has to
-    /// forget it.
+    /// Writes a record anew from its row. A device whose row is damaged too is removed, and the index has to forget it.
     fn repair(&self, number: DeviceNumber, forgotten: &mut BTreeSet<DeviceNumber>) -> Result<(), EngineError> {
-        let key = rows::number_key(number);
-        let row = self
-            .engine
-            .get(Table::Device, &key)
-            .and_then(|row| row.map(|row| rows::decode_device(&key, row.as_ref())).transpose());
+        let row = self.engine.read(Table::Device, &rows::number_key(number), rows::decode_device);
         let row = damage::tolerate_quietly(row)?.flatten();
         let mut table = self.shared.table.write();
         match row {
@@ -83,7 +78,7 @@ impl Draft<'_> {
                 table.remove(number);
                 forgotten.insert(number);
             }
-            None => {} // Deleted since.
+            None => {} // It was deleted meanwhile.
         }
         table.flush();
         Ok(())

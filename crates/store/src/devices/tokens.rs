@@ -1,6 +1,6 @@
-//! Whose a push token is: an address has one device. Also taking tokens away that a provider says are gone.
+//! Which device has a push token (a token has one device), and the removal of tokens that a provider reports as gone.
 
-use tidings_types::{Device, DeviceNumber, DeviceToken, Timestamp};
+use tidings_types::{Device, DeviceNumber, DeviceToken};
 
 use crate::committer::draft::Draft;
 use crate::damage;
@@ -15,55 +15,41 @@ use crate::service::Store;
 use crate::weight;
 
 impl Store {
-    /// Takes tokens away that the provider says are gone, each only if the device still has it and did not register it
-    /// again after `gone_at`. Tells how many were taken.
+    /// Removes tokens that the provider reports as gone. A device keeps its token if it has another one by now, or registered
+    /// it again after `gone_at`. Returns how many were removed.
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
     ///
     /// # Cancel safety
-    /// Dropped: all taken away or none. The same request again changes nothing more.
+    /// Dropped: all are removed or none. Repeating the request changes nothing more.
     pub async fn tokens_gone(&self, tokens: Vec<GoneToken>) -> Result<usize, WriteError> {
         let bytes = weight::TOKEN * tokens.len();
         self.write(Class::Devices, bytes, move |draft| draft.tokens_gone(tokens)).await
     }
 
-    /// One token, as [`Store::tokens_gone`]; true when it was taken.
-    ///
-    /// # Errors
-    /// When the store is overloaded or cannot write.
-    ///
-    /// # Cancel safety
-    /// As [`Store::tokens_gone`].
-    pub async fn token_gone(
-        &self,
-        number: DeviceNumber,
-        token: DeviceToken,
-        gone_at: Option<Timestamp>,
-    ) -> Result<bool, WriteError> {
-        Ok(self.tokens_gone(vec![GoneToken { number, token, gone_at }]).await? == 1)
-    }
-
-    /// The device that has this address.
+    /// The device that has this token.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
     pub fn device_by_token(&self, token: &DeviceToken) -> Result<Option<Device>, ReadError> {
         let token_key = rows::token_key(token);
         self.with_engine(|engine| {
-            let Some(number) = engine.get(Table::Token, &token_key)? else { return Ok(None) };
-            let key = rows::number_key(rows::decode_number(Table::Token, &token_key, number.as_ref())?);
-            let row =
-                engine.get(Table::Device, &key)?.map(|row| rows::decode_device(&key, row.as_ref())).transpose()?;
-            // Between the two reads it may have got another.
+            let Some(number) = engine.read(Table::Token, &token_key, decode_holder)? else { return Ok(None) };
+            let row = engine.read(Table::Device, &rows::number_key(number), rows::decode_device)?;
+            // Between the two reads it may have got another token.
             let has_it = |device: &Device| device.token.as_ref().is_some_and(|had| rows::token_key(had) == token_key);
             Ok(row.map(|row| row.device).filter(has_it))
         })
     }
 }
 
+fn decode_holder(key: &[u8], row: &[u8]) -> Result<DeviceNumber, EngineError> {
+    rows::decode_number(Table::Token, key, row)
+}
+
 impl Draft<'_> {
-    /// Gives `token` to `number`: whoever had it loses it, and so does `number` the one it had.
+    /// Gives the token `new` to the device `number`. Another device that has it loses it. The device loses the token `old`.
     pub(crate) fn move_token(
         &mut self,
         number: DeviceNumber,
@@ -76,7 +62,7 @@ impl Draft<'_> {
         let Some(new) = new else { return Ok(()) };
         let key = rows::token_key(new);
         for holder in self.holders(&key)?.into_iter().filter(|holder| *holder != number) {
-            // Whoever has another token by now, as a damaged row may say, keeps it.
+            // After damage, the row may name a device that has another token; that device keeps it.
             let held = |row: &DeviceRow| row.device.token.as_ref().is_some_and(|token| rows::token_key(token) == key);
             if let Some(mut row) = self.row(holder)?.filter(held) {
                 row.device.token = None;
@@ -88,13 +74,13 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Who has the token of this key. Where its row is damaged, all devices in memory are looked at: an address that
-    /// two devices have would be told twice.
+    /// The devices that have the token of this key. If its row is damaged, all devices in memory are searched, because a
+    /// token of two devices would get every push twice.
     pub(crate) fn holders(&self, key: &Hash16) -> Result<Vec<DeviceNumber>, EngineError> {
-        let holder = self
-            .get(Table::Token, key)
-            .and_then(|row| row.map(|row| rows::decode_number(Table::Token, key, &row)).transpose());
-        match damage::tolerate(holder, "Who has a token is asked of memory")? {
+        match damage::tolerate(
+            self.read(Table::Token, key, decode_holder),
+            "The device of a token is searched in memory",
+        )? {
             None => {
                 let table = self.shared.table.read();
                 Ok(table.find_all(|found| found.token.is_some_and(|token| rows::token_key(&token.to_token()) == *key)))
@@ -107,9 +93,9 @@ impl Draft<'_> {
         let mut taken = 0;
         for GoneToken { number, token, gone_at } in tokens {
             let Some(mut row) = self.row(number)? else {
-                // Nobody knows it any more, and nobody is told at this address.
+                // Its row is damaged, so memory says whether it has this token.
                 let has_it = |(_, held): (_, Option<DeviceToken>)| held.as_ref() == Some(&token);
-                if self.is_left(number) && self.left_address(number).is_some_and(has_it) {
+                if self.is_left(number) && self.address_in_memory(number).is_some_and(has_it) {
                     self.forget(number)?;
                     taken += 1;
                 }

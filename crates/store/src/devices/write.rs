@@ -1,4 +1,4 @@
-//! Registering and changing devices, and deleting them with all that belongs to them.
+//! Registers and changes devices, and deletes them with all their data.
 
 use tidings_types::{Device, DeviceId, DeviceNumber, DeviceToken, JournalPosition, Timestamp, TokenRef, UserId};
 
@@ -15,21 +15,20 @@ use crate::rows;
 use crate::service::Store;
 use crate::weight;
 
-/// Devices of a user that are deleted in one step: each may take thousands of subscriptions with it.
+/// Devices of a user that are deleted in one step. Each may have thousands of subscriptions.
 const ERASE_COUNT: usize = 16;
 
-/// Who says what is put into a device's row.
+/// The origin of a registration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Origin {
-    /// The device itself, or who speaks for it: it gets a secret when it is new, and may say that its token is proven,
-    /// or not.
+    /// The device or the application: a new device gets a secret.
     Device { proven: Option<bool> },
-    /// An import: no secret is made; a given one counts.
+    /// An import: no secret is issued, a given one counts.
     Import { credential: Option<Hash32>, proven: bool, seen_at: Option<Timestamp>, token_at: Option<Timestamp> },
 }
 
 impl Store {
-    /// Registers a device, or replaces what is known of it; its subscriptions and mutes stay. A new one gets a credential.
+    /// Registers a device, or replaces its data; its subscriptions and mutes stay. A new device gets a credential.
     ///
     /// # Errors
     /// When the precondition does not hold, or the store is overloaded, has `device_count_max` devices, or cannot write.
@@ -49,31 +48,31 @@ impl Store {
         self.write(Class::Devices, weight::DEVICE, put).await?
     }
 
-    /// Forgets a device with its subscriptions and mutes; false when it was not known.
+    /// Deletes a device with its subscriptions and mutes; false when there is no such device.
     ///
     /// # Errors
     /// When the precondition does not hold, or the store is overloaded or cannot write.
     ///
     /// # Cancel safety
-    /// Dropped: forgotten or not. Ask again to be sure; it tells false where the device was forgotten before.
+    /// Dropped: deleted or not. Call again to be sure.
     pub async fn delete_device(&self, id: &DeviceId, precondition: Precondition) -> Result<bool, ChangeError> {
         let id = id.clone();
         self.write(Class::Devices, weight::DEVICE, move |draft| draft.delete_device(&id, precondition)).await?
     }
 
-    /// Forgets every device of a user with all that belongs to it: addresses, secrets, subscriptions, mutes. Some at a time;
-    /// tells how many it were. 0: the user has none.
+    /// Deletes all devices of a user with their tokens, secrets, subscriptions and mutes, some at a time. Returns how many
+    /// devices were deleted.
     ///
-    /// What else is known of him is not kept by devices, and goes by itself: events that name him, in the journal with
-    /// their jobs, until the sender is done with them and their ids are forgotten (`id_window`), those for later until they
-    /// are due or called off; what durable channels published, with whoever did, until the channel's `history_ttl`. Who
-    /// is present in a channel is not here but in the hub, until the connection ends.
+    /// Other data about the user is not kept with devices and disappears by itself. Events in the journal that name the user,
+    /// and their jobs, stay until the sender is done with them and their ids are forgotten (`id_window`). Scheduled events
+    /// stay until they are due or cancelled. Publications in durable channels, with their publishers, stay for the channel's
+    /// `history_ttl`. The hub, not the store, has the presence of connections until they end.
     ///
     /// # Errors
-    /// When the store is overloaded or cannot write; some devices may be gone by then. Repeat it until it tells 0.
+    /// When the store is overloaded or cannot write. Some devices may be deleted by then. Repeat the call until it returns 0.
     ///
     /// # Cancel safety
-    /// Dropped: done in part, as on an error.
+    /// Dropped: done in part, as after an error.
     pub async fn erase_user(&self, user: &UserId) -> Result<u64, WriteError> {
         let mut erased = 0;
         loop {
@@ -85,16 +84,16 @@ impl Store {
         }
     }
 
-    /// Notes that a device was seen, so that it does not expire (`idle_max`): one row a day, however often it is said. Not
-    /// synced; an unknown device is passed over.
+    /// Notes that a device was seen, so that it does not expire (`idle_max`). It writes at most one row per device and day.
+    /// Not synced. An unknown device is skipped.
     ///
     /// # Errors
-    /// When the store is overloaded or cannot write: the next time will do.
+    /// When the store is overloaded or cannot write. The next call will note it.
     ///
     /// # Cancel safety
     /// Dropped: noted or not.
     pub async fn touch(&self, id: &DeviceId, now: Timestamp) -> Result<(), WriteError> {
-        // What is known already is no reason to wait for the disk; what cannot be read is the committer's to judge.
+        // If the day is already noted, this does not wait for a write. A damaged row is left to the committer.
         if self.device(id).is_ok_and(|device| device.is_none_or(|device| device.seen_at >= now.start_of_day())) {
             return Ok(());
         }
@@ -106,22 +105,22 @@ impl Store {
         self.write_lazily(Class::Devices, weight::NAMES, touch).await
     }
 
-    /// Gives a device a new secret; from the acknowledgement on the old one proves nothing. `None`: no such device. Live
-    /// connections that were proven by the old one are the caller's to end.
+    /// Gives a device a new secret. From the acknowledgement on, the old one proves nothing. `None`: no such device. The
+    /// caller must revoke the proof of live connections that used the old secret.
     ///
     /// # Errors
-    /// When the store is overloaded or cannot write. As with every refused write it may be done nevertheless: ask again.
+    /// When the store is overloaded or cannot write. The write may be done nevertheless, so call again.
     ///
     /// # Cancel safety
-    /// Dropped: done or not; the new credential is then lost, and asking again gives another.
+    /// Dropped: done or not; the new secret is then lost. Another call issues another one.
     pub async fn rotate_credential(&self, id: &DeviceId) -> Result<Option<(DeviceNumber, Credential)>, WriteError> {
         let id = id.clone();
         self.write(Class::Devices, weight::DEVICE, move |draft| draft.rotate_credential(&id)).await
     }
 
-    /// Parts a device from its user: it has none, its subscriptions and mutes are gone, and its secret is a new one; its address
-    /// stays. All in one step. `None`: no such device. Jobs whose audience was frozen before still hold it, but it is owed
-    /// none of their events any more: what was for its former user does not show up on the next one's phone.
+    /// Removes the user, the subscriptions and the mutes of a device and gives it a new secret, in one step. Its token stays.
+    /// `None`: no such device. Jobs that have already selected their audience may still contain the device, but it does not
+    /// get their events, because these were for its former user.
     ///
     /// # Errors
     /// As [`Store::rotate_credential`].
@@ -195,7 +194,7 @@ impl Draft<'_> {
             Origin::Device { proven } => proven,
             Origin::Import { proven, .. } => proven.then_some(true),
         };
-        let is_proven = stated.or((!is_same_address).then_some(false)); // A new address has proven nothing.
+        let is_proven = stated.or((!is_same_address).then_some(false)); // A new token is unproven.
         if let Some(is_proven) = is_proven {
             self.set_proven(number, is_proven && new.token.is_some());
         }
@@ -228,9 +227,9 @@ impl Draft<'_> {
         Ok(Ok(true))
     }
 
-    /// Deletes some devices of the user and tells how many; 0 when he has none.
+    /// Deletes some devices of the user and returns how many; 0 when there are no more.
     pub(crate) fn erase_user(&mut self, user: &UserId) -> Result<usize, EngineError> {
-        // The index does not know yet what this batch says.
+        // The index does not have the changes of this batch yet.
         let new = self.effects.iter().filter_map(|effect| match effect {
             Effect::DeviceSet { number, device, .. } if device.user.as_ref() == Some(user) => Some(*number),
             _ => None,
@@ -252,7 +251,7 @@ impl Draft<'_> {
         Ok(erased)
     }
 
-    /// Deletes a device that memory says is the user's; false when it is not any more.
+    /// Deletes a device that belongs to the user according to memory; false when this is not so any more.
     fn erase(&mut self, number: DeviceNumber, user: &UserId) -> Result<bool, EngineError> {
         match self.row(number)? {
             Some(row) if row.device.user.as_ref() == Some(user) => self.remove_device(number, row)?,
@@ -262,7 +261,7 @@ impl Draft<'_> {
         Ok(true)
     }
 
-    /// Takes away a device with all that belongs to it.
+    /// Deletes a device with all its data.
     pub(crate) fn remove_device(&mut self, number: DeviceNumber, row: DeviceRow) -> Result<(), EngineError> {
         self.remove_subscriptions(number)?;
         self.remove_mutes(number)?;
@@ -270,7 +269,7 @@ impl Draft<'_> {
             self.rows.delete(Table::Token, rows::token_key(token));
         }
         self.set_proven(number, false);
-        // Damage may have left two with one id.
+        // After damage, there may be two devices with one id.
         let names_another = |named: Option<DeviceNumber>| named.is_some_and(|named| named != number);
         if !self.named_number(&row.device.id).is_ok_and(names_another) {
             self.rows.delete(Table::DeviceId, rows::device_id_key(&row.device.id));
@@ -282,7 +281,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Notes that a device was seen: a new row on a new day.
+    /// See [`Store::touch`].
     pub(crate) fn touch(&mut self, id: &DeviceId, now: Timestamp) -> Result<(), EngineError> {
         if let Some((number, row)) = self.find(id)?.filter(|(_, row)| row.device.seen_at < now.start_of_day()) {
             self.note_seen(number, row, now);
@@ -290,26 +289,26 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Takes away what is left of a device whose row is damaged; its number is told nothing any more.
+    /// Deletes the remains of a device whose row is damaged.
     fn forget_damaged(&mut self, id: &DeviceId) -> Result<bool, EngineError> {
         let Some(number) = self.find_number(id)? else { return Ok(false) };
         self.rows.delete(Table::DeviceId, rows::device_id_key(id));
         if self.row(number)?.is_some() {
-            return Ok(false); // It is another device's by now.
+            return Ok(false); // The number belongs to another device.
         }
         self.forget(number)?;
         Ok(true)
     }
 
-    /// Whether a device without a row that can be read is left in memory.
+    /// Whether a device without a readable row is still in memory.
     pub(crate) fn is_left(&self, number: DeviceNumber) -> bool {
         let is_untouched = self.rows.get(Table::Device, &rows::number_key(number)).is_none();
         is_untouched && self.shared.table.read().contains(number)
     }
 
-    /// Takes away a device without a row that can be read; its name and address are those that memory has.
+    /// Deletes a device without a readable row. Its id and token are taken from memory.
     pub(crate) fn forget(&mut self, number: DeviceNumber) -> Result<(), EngineError> {
-        if let Some((id, token)) = self.left_address(number) {
+        if let Some((id, token)) = self.address_in_memory(number) {
             if self.is_named(&id, number) {
                 self.rows.delete(Table::DeviceId, rows::device_id_key(&id));
             }
@@ -329,13 +328,13 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(crate) fn left_address(&self, number: DeviceNumber) -> Option<(DeviceId, Option<DeviceToken>)> {
+    pub(crate) fn address_in_memory(&self, number: DeviceNumber) -> Option<(DeviceId, Option<DeviceToken>)> {
         let table = self.shared.table.read();
         let found = table.recipient(number).ok().flatten()?;
         Some((DeviceId::new(found.id).ok()?, found.token.map(TokenRef::to_token)))
     }
 
-    /// A new secret for the device; the old one proves nothing from now on.
+    /// See [`Store::rotate_credential`].
     pub(crate) fn rotate_credential(
         &mut self,
         id: &DeviceId,
@@ -347,21 +346,21 @@ impl Draft<'_> {
         Ok(Some((number, credential)))
     }
 
-    /// The device is nobody's, subscribed to nothing and has muted nothing; its address stays for its next user.
+    /// See [`Store::log_out`].
     pub(crate) fn log_out(&mut self, id: &DeviceId) -> Result<Option<(DeviceNumber, Credential)>, EngineError> {
         let Some((number, mut row)) = self.find(id)? else { return Ok(None) };
         self.remove_subscriptions(number)?;
         self.remove_mutes(number)?;
         let (credential, hash) = Credential::generate();
         row.credential = Some(hash);
-        row.device.since = JournalPosition(self.state.journal_end); // What waits to be pushed is its former user's.
+        row.device.since = JournalPosition(self.state.journal_end); // Waiting pushes are for its former user.
         let before = row.device.clone();
         row.device.user = None;
         self.put_row(number, row, Some(before));
         Ok(Some((number, credential)))
     }
 
-    /// A device that was the one's is the other's.
+    /// Counts a device that moves from one user to another.
     pub(crate) fn count_user_device(&mut self, before: Option<&UserId>, after: Option<&UserId>) {
         if before == after {
             return;
@@ -374,7 +373,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Devices of a user as this batch will leave them.
+    /// The device count of a user after this batch.
     pub(crate) fn user_device_count(&self, user: &UserId) -> u64 {
         self.user_device_counts
             .get(user)
@@ -382,7 +381,7 @@ impl Draft<'_> {
             .unwrap_or_else(|| self.shared.index.read().devices_of_user_from(user, DeviceNumber(0)).count() as u64)
     }
 
-    /// Writes a changed row; its new revision.
+    /// Writes a changed row and returns its new revision.
     fn put_row(&mut self, number: DeviceNumber, mut row: DeviceRow, before: Option<Device>) -> u64 {
         self.state.revision += 1;
         row.device.revision = self.state.revision;
@@ -398,13 +397,13 @@ impl Draft<'_> {
     }
 }
 
-/// What is kept of a device after `new` was said of it; of an import, what only the device itself knows stays.
+/// The new data of a device. An import never moves `seen_at`, or `token_at` of the same token, back.
 fn merge(new: NewDevice, old: Option<&Device>, origin: Origin, now: Timestamp, journal_end: JournalPosition) -> Device {
     let known_token_at = old.filter(|old| old.token == new.token).map(|old| old.token_at);
     let (token_at, seen_at) = match origin {
-        // The clock may have been set back.
+        // `max`, because the clock may have been set back.
         Origin::Device { .. } => (now, now.start_of_day().max(old.map_or(Timestamp(0), |old| old.seen_at))),
-        // Where nobody knows when an imported token was registered, what a provider says of it counts always.
+        // If the registration time of an imported token is unknown, it is 0: a report that it is gone always counts.
         Origin::Import { seen_at, token_at, .. } => {
             let seen_at = seen_at.map(|seen_at| seen_at.min(now).start_of_day());
             let known = old.map(|old| old.seen_at);
@@ -412,7 +411,7 @@ fn merge(new: NewDevice, old: Option<&Device>, origin: Origin, now: Timestamp, j
             (token_at.unwrap_or_default(), seen_at.max(known).unwrap_or(now.start_of_day()))
         }
     };
-    // What is under way to its former user is not for the next one's eyes.
+    // A new user must not get the waiting pushes of the former user.
     let is_taken_over = old.is_some_and(|old| old.user.is_some() && old.user != new.user);
     let since = old.filter(|_| !is_taken_over).map_or(journal_end, |old| old.since);
     let NewDevice { id, user, app, platform, environment, token, locale, country, time_zone, push_permission } = new;
@@ -434,7 +433,7 @@ fn merge(new: NewDevice, old: Option<&Device>, origin: Origin, now: Timestamp, j
     }
 }
 
-/// Whether what the provider said of the one's token holds for the other's: a browser with new keys is not the same.
+/// Whether the proof of the old token holds for the new one. A browser with new keys has a new token.
 fn is_same_address(old: &Device, new: &NewDevice) -> bool {
     (&old.token, &old.app, old.platform, old.environment) == (&new.token, &new.app, new.platform, new.environment)
 }

@@ -1,26 +1,28 @@
-//! Rows to be written in one step, and taking back a part of them before they are.
+//! Rows to be written in one step. A part of them can be undone before they are written.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::table::Table;
 
-/// Whether a batch is on the disk or only with the operating system when [`Engine::commit`] returns.
+/// Whether a batch is on the disk when [`Engine::commit`](super::Engine::commit) returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
     /// Survives a power failure.
     Synced,
-    /// Survives the end of this process; a power failure may take it, together with everything written after it.
+    /// Only handed to the operating system: survives a crash of this process. A power failure may lose it, together with
+    /// everything written after it.
     Handed,
 }
-/// What is to be under a key; `None`: nothing.
+
+/// The new value of a key; `None`: the key is deleted.
 type Row = Option<Vec<u8>>;
 
-/// Rows to be written in one step: the last word on each key, so that a batch never holds a key twice.
+/// Rows to be written in one step. Each key is there once, with its last value.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     pub(super) tables: [BTreeMap<Vec<u8>, Row>; Table::ALL.len()],
-    /// What was there instead of the rows since the last [`Rows::keep`], the latest last.
+    /// The former values of the keys that were changed since the last [`Rows::keep`], the latest last.
     replaced: Vec<(Table, Vec<u8>, Option<Row>)>,
 }
 
@@ -38,12 +40,12 @@ impl Rows {
         self.replaced.push((table, key, old));
     }
 
-    /// What there is now is not taken back any more.
+    /// Changes up to now can no longer be undone.
     pub(crate) fn keep(&mut self) {
         self.replaced.clear();
     }
 
-    /// Takes back all since the last [`Rows::keep`].
+    /// Undoes all changes since the last [`Rows::keep`].
     pub(crate) fn take_back(&mut self) {
         while let Some((table, key, old)) = self.replaced.pop() {
             match old {
@@ -53,7 +55,7 @@ impl Rows {
         }
     }
 
-    /// What will be under the key: `None` when these rows do not say.
+    /// The new value of the key; `None`: these rows do not change it.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Option<&[u8]>> {
         self.tables[table as usize].get(key).map(Option::as_deref)
     }
@@ -62,17 +64,13 @@ impl Rows {
         self.tables.iter().all(BTreeMap::is_empty)
     }
 
-    /// The rows whose key comes after `key`, deleted ones too.
-    pub(crate) fn after(&self, table: Table, key: &[u8]) -> impl Iterator<Item = (&Vec<u8>, &Option<Vec<u8>>)> {
+    /// The rows whose keys come after `key`, including deleted ones.
+    pub(crate) fn after(&self, table: Table, key: &[u8]) -> impl Iterator<Item = (&Vec<u8>, &Row)> {
         self.tables[table as usize].range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded))
     }
 
-    /// The rows whose key begins with `prefix`, deleted ones too.
-    pub(crate) fn prefix<'a>(
-        &'a self,
-        table: Table,
-        prefix: &'a [u8],
-    ) -> impl Iterator<Item = (&'a Vec<u8>, &'a Option<Vec<u8>>)> {
+    /// The rows whose keys begin with `prefix`, including deleted ones.
+    pub(crate) fn prefix<'a>(&'a self, table: Table, prefix: &'a [u8]) -> impl Iterator<Item = (&'a Vec<u8>, &'a Row)> {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         self.tables[table as usize].range::<[u8], _>(from).take_while(move |(key, _)| key.starts_with(prefix))
     }

@@ -1,4 +1,4 @@
-//! Reading all rows as they were at one moment, while others are written: what a backup is made of.
+//! Reading all rows as they were at one moment while others are written. Backups are made from this.
 
 use fjall::{Database, LsmError, Slice};
 
@@ -7,12 +7,12 @@ use super::table::Table;
 
 /// All rows as they were between two commits, table after table.
 ///
-/// It holds the write buffers and files of that moment and nothing that is written later: a snapshot would, in memory,
-/// for as long as it lives. The folder cannot be opened again before this is dropped.
+/// It keeps the write buffers and files of that moment. A snapshot would also keep everything that is written later in
+/// memory. The folder cannot be opened again before this is dropped.
 pub(crate) struct Cut {
     tables: std::vec::IntoIter<(Table, CutRows)>,
     current: Option<(Table, CutRows)>,
-    /// The key of the last row: one that cannot be read comes behind it.
+    /// The key of the last row, to name the place of an unreadable row.
     last: Slice,
     _database: Database,
 }
@@ -34,7 +34,7 @@ impl Iterator for Cut {
                 self.current = Some(self.tables.next()?);
                 self.last = Slice::empty();
             }
-            let (table, rows) = self.current.as_mut().expect("there is one now");
+            let (table, rows) = self.current.as_mut().expect("set above");
             let Some(row) = rows.next() else {
                 self.current = None;
                 continue;

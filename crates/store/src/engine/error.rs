@@ -1,4 +1,4 @@
-//! Why the engine refuses: the disk, a lost file, or one damaged row.
+//! The errors of the engine: a failing disk, a lost file, or one damaged row.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use fjall::LsmError;
 
 use super::table::Table;
 
-/// The engine failed, or a row is not what we wrote.
+/// The engine failed, or a row is not as the store wrote it.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct EngineError(Cause);
@@ -17,7 +17,7 @@ enum Cause {
     Fjall(#[source] fjall::Error),
     #[error("the storage engine failed")]
     Io(#[source] std::io::Error),
-    #[error("row {key} of table {table} is damaged; a copy of the folder has it as it was")]
+    #[error("row {key} of table {table} is damaged; only a copy of the folder has the original row")]
     Damaged { table: &'static str, key: String },
     #[error("the heap of devices cannot be used")]
     Heap(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -34,7 +34,7 @@ enum Cause {
     Locked,
     /// Nothing was changed.
     #[error(
-        "{} {what}: the store would come up without data that was acknowledged, so it is not opened; put the file back from a \
+        "{} {what}: the store is not opened, because data that was acknowledged would be missing; put the file back from a \
          copy of this folder, or restore a backup (docs/operations.md, \"When the store is damaged\")",
         path.display()
     )]
@@ -42,7 +42,7 @@ enum Cause {
 }
 
 impl EngineError {
-    /// The row under `key` is not what we wrote.
+    /// The row under `key` is not as the store wrote it.
     pub(crate) fn damaged(table: Table, key: &[u8]) -> Self {
         Self(Cause::Damaged { table: table.name(), key: key.escape_ascii().to_string() })
     }
@@ -52,17 +52,17 @@ impl EngineError {
         Self(Cause::Replaced)
     }
 
-    /// A file of the database is missing or is not what was written.
+    /// A file of the database is missing or was changed.
     pub(super) fn incomplete(path: &Path, what: impl Into<String>) -> Self {
         Self(Cause::Incomplete { path: path.to_owned(), what: what.into() })
     }
 
-    /// There is no database where one was.
+    /// The database does not exist any more.
     pub(super) fn missing() -> Self {
         Self(Cause::Missing)
     }
 
-    /// Whether it is about one row, and not about the disk: the others can be read and written.
+    /// Whether only one row is damaged. The disk works, and other rows can be read and written.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self.0, Cause::Damaged { .. })
     }
@@ -95,8 +95,8 @@ impl From<std::io::Error> for EngineError {
     }
 }
 
-/// A block whose checksum is wrong is damaged like a row: opening the store again finds it as it is. `key` is that of
-/// the row, or of the one before it.
+/// A block with a wrong checksum counts as a damaged row, because opening the store again would not repair it. `key` is
+/// the key of the row, or of the row before it.
 pub(super) fn read_error(error: fjall::Error, table: Table, key: &[u8]) -> EngineError {
     match error {
         fjall::Error::Storage(
@@ -111,7 +111,7 @@ pub(super) fn read_error(error: fjall::Error, table: Table, key: &[u8]) -> Engin
     }
 }
 
-/// A disk that fails may work the next time; whatever else the database is refused for, it stays so.
+/// A failing disk may work at the next attempt. Any other reason stays.
 pub(super) fn open_error(path: &Path, error: fjall::Error) -> EngineError {
     match error {
         fjall::Error::Io(source) | fjall::Error::Storage(LsmError::Io(source))

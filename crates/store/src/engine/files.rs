@@ -1,16 +1,17 @@
-//! Whether every file of a database is there, asked before fjall opens it.
+//! Checks that every file of a database exists, before fjall opens the database.
 //!
-//! fjall takes some lost files for a database that was never finished: without its log it begins a new one, whose writes
-//! the next start then skips as older than the tables; a keyspace without `current` it deletes. So the store keeps two
-//! small files of its own in the database's folder, and refuses to open what does not agree with them:
+//! If some files are lost, fjall takes the database for one that was never finished. Without its log it begins a new one,
+//! and the next start skips the rows of the new log because their numbers are lower than those in the tables. It deletes
+//! a keyspace that has no file `current`. So the store keeps two small files of its own in the database's folder, and
+//! refuses to open a database that does not agree with them:
 //!
-//! - `manifest` names the keyspace of each table, and for each log file the rows that must be in tables once the log files
-//!   before it are gone. It is replaced as a whole when a table is made, or a log file is begun.
-//! - `acknowledged` has the number of the last commit that was synced. It is written in place after each such commit, so it
-//!   is never ahead of the log, also after a power failure.
+//! - `manifest` names the keyspace of each table. For each log file it also names the rows that must be in tables after
+//!   the older log files are gone. It is replaced as a whole when a table or a log file is created.
+//! - `acknowledged` has the number of the last synced commit. It is written in place after each such commit, so it is
+//!   never ahead of the log, also after a power failure.
 //!
-//! Stores of earlier versions have neither; they get both when they are opened. A lost or damaged one is made anew too:
-//! nothing that was stored is in them.
+//! A missing or damaged one of these two files is made anew when the database is opened, because no stored data is in
+//! them. Stores of earlier versions have neither.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -28,13 +29,13 @@ use super::table::Table;
 
 const MANIFEST: &str = "manifest";
 const ACKNOWLEDGED: &str = "acknowledged";
-/// fjall's folder of keyspaces, each named by its number. The one of fjall's own is 0.
+/// fjall's folder of keyspaces, each named by its number. fjall's own keyspace is 0.
 const KEYSPACES: &str = "keyspaces";
-/// fjall's file in a keyspace that says which version file counts: number u64, XXH3 of that file u128, a zero.
+/// fjall's file in a keyspace that names the valid version file: number u64, XXH3 of that file u128, a zero.
 const CURRENT: &str = "current";
 const TABLES: &str = "tables";
 
-/// What the database is known to have.
+/// The files that the database must have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     /// The keyspace of each table, by the table's name.
@@ -43,11 +44,11 @@ pub(super) struct Manifest {
     pub(super) logs: Vec<LogNote>,
 }
 
-/// A log file, and what is needed of those before it.
+/// A log file, and the rows that only the older log files had when it was begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LogNote {
     pub(super) number: u64,
-    /// The tables that have rows in the log files before this one which were in none of their files.
+    /// By table.
     pub(super) behind: BTreeMap<String, Behind>,
 }
 
@@ -56,12 +57,13 @@ pub(super) struct LogNote {
 pub(super) struct Behind {
     /// The highest sequence number among them.
     pub(super) sequence_number: u64,
-    /// The version of the table's keyspace then. It grows whenever rows get into files, and when files are merged: after that a
-    /// deletion may be gone with what it deleted, so the sequence number says nothing any more.
+    /// The version of the table's keyspace at that time. It grows when rows are written into files and when files are
+    /// merged. After a merge a deletion may be gone together with the deleted row, so that the sequence number proves
+    /// nothing any more.
     pub(super) version: u64,
 }
 
-/// The number of the version that counts in a keyspace's folder; none before its first.
+/// The number of the valid version in a keyspace's folder; 0 before the first.
 pub(super) fn current_version(keyspace: &Path) -> io::Result<u64> {
     match fs::read(keyspace.join(CURRENT)) {
         Ok(bytes) => Ok(bytes.first_chunk().map_or(0, |number| u64::from_le_bytes(*number))),
@@ -71,7 +73,7 @@ pub(super) fn current_version(keyspace: &Path) -> io::Result<u64> {
 }
 
 impl Manifest {
-    /// The one in `place`; an empty one where there is none.
+    /// Reads the manifest in `place`. It is empty if the file is missing or damaged.
     fn read(place: &Path) -> io::Result<Self> {
         let path = place.join(MANIFEST);
         let bytes = match fs::read(&path) {
@@ -81,12 +83,12 @@ impl Manifest {
         let found = bytes.split_first_chunk().filter(|(sum, json)| u64::from_le_bytes(**sum) == xxh3_64(json));
         let manifest = found.and_then(|(_, json)| serde_json::from_slice(json).ok());
         Ok(manifest.unwrap_or_else(|| {
-            warn!(path = %path.display(), "The list of the store's files is damaged, and is made anew");
+            warn!(path = %path.display(), "The list of the store's files is damaged and is made anew");
             Self::default()
         }))
     }
 
-    /// Puts it in the place of the old one, in one step.
+    /// Replaces the file in one step.
     pub(super) fn write(&self, place: &Path) -> io::Result<()> {
         let (path, new) = (place.join(MANIFEST), place.join("manifest.new"));
         let json = serde_json::to_vec(self).expect("its keys are strings");
@@ -98,14 +100,14 @@ impl Manifest {
         File::open(place)?.sync_all()
     }
 
-    /// What must be in tables where `oldest` is the first log file: of the last note that is not behind it.
+    /// The rows that must be in tables if `oldest` is the oldest log file: those of the last note that is not newer.
     pub(super) fn behind(&self, oldest: u64) -> Option<&BTreeMap<String, Behind>> {
         let note = self.logs.iter().rev().find(|note| note.number <= oldest)?;
         Some(&note.behind).filter(|behind| !behind.is_empty())
     }
 }
 
-/// What was found in a folder that has every file.
+/// The result of [`check`].
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) manifest: Manifest,
@@ -113,9 +115,9 @@ pub(super) struct Found {
     pub(super) logs: Vec<u64>,
 }
 
-/// Looks whether a database has all its files, and its log can be read. Changes nothing.
+/// Checks that a database has all its files and that its log can be read. Changes nothing.
 ///
-/// Cost: the log is read once, and of each table the list of its parts.
+/// Cost: reads the whole log, and the list of parts of each table file.
 pub(super) fn check(place: &Path) -> Result<Found, EngineError> {
     for name in ["version", "lock"] {
         present(&place.join(name))?;
@@ -151,14 +153,14 @@ fn check_keyspaces(folder: &Path, manifest: &Manifest) -> Result<(), EngineError
         if keyspace.join(CURRENT).try_exists()? {
             check_keyspace(&keyspace)?;
         } else if tables.try_exists()? && fs::read_dir(&tables)?.next().is_some() {
-            // One whose making was interrupted has no tables.
+            // A keyspace whose creation was interrupted has no tables.
             return Err(missing(&keyspace.join(CURRENT)));
         }
     }
     Ok(())
 }
 
-/// The version file is the one that `current` means, and every table that it names is there.
+/// Checks that the version file is the one that `current` names, and that all tables in it exist.
 fn check_keyspace(keyspace: &Path) -> Result<(), EngineError> {
     let current = keyspace.join(CURRENT);
     let damaged = |path: &Path| EngineError::incomplete(path, "is damaged");
@@ -169,7 +171,7 @@ fn check_keyspace(keyspace: &Path) -> Result<(), EngineError> {
     present(&version)?;
     let content = fs::read(&version)?;
     if xxh3_128(&content) != u128::from_le_bytes(*sum) {
-        return Err(EngineError::incomplete(&version, format!("is not what {} says", current.display())));
+        return Err(EngineError::incomplete(&version, format!("does not have the checksum in {}", current.display())));
     }
     for table in tables_of(&version, &content).ok_or_else(|| damaged(&version))? {
         let path = keyspace.join(TABLES).join(table.to_string());
@@ -181,9 +183,10 @@ fn check_keyspace(keyspace: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The tables that a version file names; `None` where it cannot be read.
+/// The tables that a version file names; `None` if it cannot be read.
 ///
-/// Its section `tables`: levels u8, in each runs u8, in each tables u32, of each its number u64 and 25 bytes more.
+/// Its section `tables`: the number of levels u8; per level the number of runs u8; per run the number of tables u32; per
+/// table its number u64 and 25 more bytes.
 fn tables_of(path: &Path, content: &[u8]) -> Option<Vec<u64>> {
     let reader = sfa::Reader::new(path).ok()?;
     let section = reader.toc().section(b"tables")?;
@@ -201,10 +204,10 @@ fn tables_of(path: &Path, content: &[u8]) -> Option<Vec<u64>> {
     Some(tables)
 }
 
-/// Whether the list of a table's parts, at the end of its file, is what was written. fjall trusts its count before it
-/// compares the checksum, and asks for as much memory: a changed byte would end the process.
+/// Whether the checksum of the list of a table's parts, at the end of its file, is right. fjall allocates memory for the
+/// count in the list before it compares the checksum, so a changed byte could end the process.
 ///
-/// The file ends with "SFA!", 1, 0, the list's XXH3 u128, its place u64, its length u64.
+/// The file ends with "SFA!", 1, 0, the list's XXH3 u128, its position u64, its length u64.
 fn is_list_of_parts_whole(path: &Path) -> io::Result<bool> {
     const TRAILER_BYTES: usize = 38;
     const LIST_BYTES_MAX: u64 = 64 << 10;
@@ -220,7 +223,7 @@ fn is_list_of_parts_whole(path: &Path) -> io::Result<bool> {
     Ok(trailer.starts_with(b"SFA!\x01\x00") && xxh3_128(&list) == sum)
 }
 
-/// The log files follow on each other, and so do the commits in them.
+/// Checks that neither a log file nor a commit between two log files is missing.
 fn check_logs(place: &Path, manifest: &Manifest, acknowledged: Option<u64>) -> Result<Vec<u64>, EngineError> {
     let files = log::numbered_log_files(place)?;
     let meta = manifest.tables.get(Table::Meta.name()).copied();
@@ -238,11 +241,11 @@ fn check_logs(place: &Path, manifest: &Manifest, acknowledged: Option<u64>) -> R
             if !is_last || acknowledged.is_none_or(|acknowledged| known < Some(acknowledged)) {
                 return Err(EngineError::incomplete(path, format!("is damaged at byte {offset}")));
             }
-            // A power failure may leave the pages of commits that were not synced in any order.
-            warn!(path = %path.display(), offset, "The log ends with commits that were never acknowledged, and is cut off there");
+            // After a power failure, any pages of unsynced commits may be missing.
+            warn!(path = %path.display(), offset, "The end of the log has commits that were never acknowledged and is cut off");
         }
         if log.batch_count == 0 && !is_last {
-            return Err(EngineError::incomplete(path, "is empty, and is not the newest"));
+            return Err(EngineError::incomplete(path, "is empty, and is not the newest log file"));
         }
         let (first_commit, last_commit) = log.commits.unzip();
         if let (Some((_, Some(before))), Some(first)) = (last, first_commit)
@@ -273,7 +276,7 @@ impl Acknowledged {
         Ok(Self { file, path })
     }
 
-    /// Nothing where the file is new or damaged.
+    /// `None` if the file is new or damaged.
     pub(super) fn read(&self) -> io::Result<Option<u64>> {
         let mut bytes = [0; 16];
         match self.file.read_exact_at(&mut bytes, 0) {
@@ -282,7 +285,7 @@ impl Acknowledged {
         }
         let [commit, sum] = [0, 8].map(|at| u64::from_le_bytes(*bytes[at..].first_chunk().expect("16 bytes")));
         if sum != xxh3_64(&commit.to_le_bytes()) {
-            warn!(path = %self.path.display(), "The number of the last commit is damaged, and is made anew");
+            warn!(path = %self.path.display(), "The number of the last commit is damaged and is made anew");
             return Ok(None);
         }
         Ok(Some(commit))

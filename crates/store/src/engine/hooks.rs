@@ -1,23 +1,22 @@
-//! What tests see of the disk, and do to it.
+//! Hooks for tests: they make a commit fail, and see how batches were written.
 
 use std::sync::Mutex;
 
 use super::batch::Durability;
 
-/// What tests see of the disk, and do to it.
 #[derive(Default)]
 pub(crate) struct Hooks {
-    /// What the next commit is to do wrong.
+    /// The fault of the next commit.
     pub(crate) fault: Mutex<Option<Fault>>,
     /// How each batch was written.
     pub(crate) commits: Mutex<Vec<Durability>>,
 }
 
-/// A disk that fails.
+/// A failure of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing of the batch is written.
     BeforeCommit,
-    /// The batch is durable, but the caller is told otherwise, as when only the sync fails.
+    /// The batch is durable, but the commit fails, as if only the sync had failed.
     AfterCommit,
 }

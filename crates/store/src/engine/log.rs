@@ -1,6 +1,6 @@
-//! Reading fjall's log files before fjall does, because fjall cuts a log off where it cannot read on.
+//! Reading fjall's log files before fjall does, because fjall cuts off a log at the first place that it cannot read.
 //!
-//! A log file is a row of batches, and then zeros or nothing:
+//! A log file is a sequence of batches, followed by zeros or nothing:
 //!
 //! ```text
 //! start 1 │ items u32 │ sequence number u64
@@ -9,8 +9,8 @@
 //! end   3 │ XXH3 of all items and clears u64 │ "FJL" 3
 //! ```
 //!
-//! A process that is killed leaves at most the beginning of one batch at the end: nothing of it was acknowledged. If an
-//! end marker follows the place where reading stops, a whole batch was written there, and the file is damaged.
+//! A process that is killed leaves at most the beginning of one batch at the end, which was not acknowledged. If an end
+//! marker follows the place where reading stops, a whole batch was written there, and the file is damaged.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read, Seek as _, SeekFrom};
@@ -22,24 +22,24 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::error::EngineError;
 use super::table::STATE_KEY;
 
-/// What ends a batch.
+/// The end of a batch.
 const MAGIC: &[u8] = &[b'F', b'J', b'L', 3];
 const ITEM_HEAD_BYTES: usize = 21;
 const END_BYTES: usize = 13;
-/// Bytes behind the last whole batch that are looked at: more than a batch has.
+/// Bytes after the last whole batch that are searched for an end marker: more than a batch has.
 const REST_BYTES_MAX: u64 = 16 << 20;
-/// A page of zeros ends what was written.
+/// The search ends at a page of zeros.
 const PAGE_BYTES: usize = 4 << 10;
 
-/// What is in one log file.
+/// The result of reading a log file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LogFile {
     pub(super) batch_count: u64,
     /// Up to the end of the last whole batch.
     pub(super) bytes: u64,
-    /// The number of the first and the last commit.
+    /// The numbers of the first and the last commit.
     pub(super) commits: Option<(u64, u64)>,
-    /// Where the batches end and damage begins.
+    /// The offset at which damage begins.
     pub(super) damaged_at: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn log_name(number: u64) -> String {
     format!("{number}.jnl")
 }
 
-/// The log files of the database at `place`, the one that is written last.
+/// The log files of the database at `place`, the newest last.
 pub(super) fn numbered_log_files(place: &Path) -> Result<Vec<(u64, PathBuf)>, EngineError> {
     let mut files = Vec::new();
     for file in fs::read_dir(place)? {
@@ -59,7 +59,7 @@ pub(super) fn numbered_log_files(place: &Path) -> Result<Vec<(u64, PathBuf)>, En
     Ok(files)
 }
 
-/// Reads a log file. `meta` is the keyspace whose state row has the number of the commit.
+/// Reads a log file. `meta` is the keyspace of the state row, which has the number of the commit.
 pub(super) fn read(path: &Path, meta: Option<u64>) -> io::Result<LogFile> {
     let mut batches = Batches { input: BufReader::new(File::open(path)?), meta, item: Vec::new(), commit: None };
     let (mut log, mut end) = (LogFile::default(), 0);
@@ -72,31 +72,25 @@ pub(super) fn read(path: &Path, meta: Option<u64>) -> io::Result<LogFile> {
     }
     let mut input = batches.input.into_inner();
     input.seek(SeekFrom::Start(end))?;
-    let mut rest = Vec::new();
-    BufReader::new(input.take(REST_BYTES_MAX)).read_written(&mut rest)?;
+    let rest = read_until_zeros(BufReader::new(input.take(REST_BYTES_MAX)))?;
     log.bytes = end;
     log.damaged_at = has_end_marker(&rest).then_some(end);
     Ok(log)
 }
 
-trait ReadWritten {
-    /// Reads until a page of zeros, or the end.
-    fn read_written(self, into: &mut Vec<u8>) -> io::Result<()>;
-}
-
-impl<R: Read> ReadWritten for R {
-    fn read_written(mut self, into: &mut Vec<u8>) -> io::Result<()> {
-        loop {
-            let start = into.len();
-            self.by_ref().take(PAGE_BYTES as u64).read_to_end(into)?;
-            if into[start..] == [0; PAGE_BYTES] || into.len() - start < PAGE_BYTES {
-                return Ok(());
-            }
+/// Reads until a page of zeros, or the end.
+fn read_until_zeros(mut input: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let start = bytes.len();
+        input.by_ref().take(PAGE_BYTES as u64).read_to_end(&mut bytes)?;
+        if bytes[start..] == [0; PAGE_BYTES] || bytes.len() - start < PAGE_BYTES {
+            return Ok(bytes);
         }
     }
 }
 
-/// Whether a batch ends in these bytes: behind an end marker comes another batch, or nothing.
+/// Whether a batch ends in these bytes: an end marker is followed by another batch or by nothing.
 fn has_end_marker(rest: &[u8]) -> bool {
     rest.windows(END_BYTES).enumerate().any(|(at, bytes)| {
         bytes[0] == 3 && bytes.ends_with(MAGIC) && matches!(rest.get(at + END_BYTES), None | Some(0 | 1))
@@ -107,18 +101,18 @@ struct Batches {
     input: BufReader<File>,
     meta: Option<u64>,
     item: Vec<u8>,
-    /// Of the last batch.
+    /// The number of the last batch's commit.
     commit: Option<u64>,
 }
 
-/// The part of the state row that is of interest here.
+/// The needed part of the state row.
 #[derive(Deserialize)]
 struct StateRow {
     commit: u64,
 }
 
 impl Batches {
-    /// The bytes of the next batch; `None` if no whole one is there.
+    /// The size of the next batch; `None` if there is no whole one.
     fn next(&mut self) -> io::Result<Option<u64>> {
         match self.whole() {
             Ok(bytes) => Ok(Some(bytes)),
@@ -146,7 +140,7 @@ impl Batches {
         Ok(bytes + END_BYTES as u64)
     }
 
-    /// Reads an item; the number of the commit, if it is the row that has it.
+    /// Reads an item. If it is the state row, returns the number of the commit.
     fn item(&mut self) -> io::Result<Option<u64>> {
         self.item.clear();
         match self.input.fill_buf()?.first() {

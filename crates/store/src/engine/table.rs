@@ -1,22 +1,21 @@
-//! The tables of rows, called keyspaces by fjall, and how the files of each are made.
+//! The tables of rows, called keyspaces by fjall, and the options of their files.
 //!
-//! `rows.rs` says what is in them. A table keeps the options with which it was made.
+//! `rows.rs` says what is in them. A table keeps the options with which it was created.
 
 use fjall::CompressionType;
 use fjall::KeyspaceCreateOptions;
 use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, PartitioningPolicy};
 
-/// Bytes of a block before it is compressed, in tables that are walked along. With 16 KiB a table is 4 % smaller, but the
-/// few rows of one device take twice the time to read.
-const WALKED_BLOCK_BYTES: u32 = 4 << 10;
+/// Bytes of a block before compression, in tables that are only scanned. With 16 KiB a table is 4 % smaller, but reading
+/// the few rows of one device takes twice as long.
+const SCANNED_BLOCK_BYTES: u32 = 4 << 10;
 
-/// The same of devices, which are asked for one by one: that takes the time of 4 KiB without compression.
+/// Bytes of a block of devices, which are read one by one. Reading takes as long as with 4 KiB without compression.
 const DEVICE_BLOCK_BYTES: u32 = 2 << 10;
 
-/// The key in [`Table::Meta`] of the row that counts commits. The engine looks for it in the log.
+/// The key in [`Table::Meta`] of the row that counts commits. The engine searches for it in the log.
 pub(crate) const STATE_KEY: &[u8] = b"state";
 
-/// The tables; `rows.rs` says what is in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Table {
     Meta,
@@ -93,37 +92,37 @@ impl Table {
         }
     }
 
-    /// How its files are made. Tables that exist keep what they were made with.
+    /// The options of a new table.
     pub(super) fn options(self) -> KeyspaceCreateOptions {
         let options = KeyspaceCreateOptions::default().max_memtable_size(self.write_buffer_bytes());
-        // In parts of 4 KiB. As a whole, those of a file take megabytes, which the cache does not keep where it has many
-        // shards (four for each core): then each row that is asked for reads them anew, a tenth of a millisecond or more.
+        // Index and filter in parts of 4 KiB. As a whole they take megabytes per file. A cache with many shards (four per
+        // core) does not keep such large entries, so every read of a row would take a tenth of a millisecond or more.
         let parted = |options: KeyspaceCreateOptions| {
             options
                 .index_block_partitioning_policy(PartitioningPolicy::all(true))
                 .filter_block_partitioning_policy(PartitioningPolicy::all(true))
         };
-        // As it comes, fjall compresses from the third level on, and a table of less than 256 MiB has two.
+        // By default fjall compresses from the third level on, and a table of less than 256 MiB has two levels.
         let compressed = |options: KeyspaceCreateOptions, block_bytes| {
             parted(options)
                 .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
                 .data_block_size_policy(BlockSizePolicy::all(block_bytes))
         };
         match self {
-            // Never asked for a key, the index knows: only walked along. So filters are of no use.
+            // Only scanned, never read by key, so filters would be useless.
             Self::Subscription | Self::Change => {
-                compressed(options, WALKED_BLOCK_BYTES).filter_policy(FilterPolicy::disabled())
+                compressed(options, SCANNED_BLOCK_BYTES).filter_policy(FilterPolicy::disabled())
             }
-            // Who asks for a number knows that it is there.
+            // Only numbers that exist are read.
             Self::Device => compressed(options, DEVICE_BLOCK_BYTES).expect_point_read_hits(true),
             Self::DeviceId => parted(options),
-            // Of hashes nothing is left out.
+            // Hashes cannot be compressed.
             Self::Token => parted(options).data_block_compression_policy(CompressionPolicy::disabled()),
             _ => options,
         }
     }
 
-    /// Memory for rows not yet in a file of the table. Their sum, times four at worst, is the engine's memory for writes.
+    /// Memory for rows that are not yet in a file. The engine needs at most four times the sum over all tables.
     fn write_buffer_bytes(self) -> u64 {
         match self {
             Self::Event | Self::History | Self::Device | Self::Subscription => 32 << 20,
@@ -132,7 +131,7 @@ impl Table {
     }
 }
 
-// Tables are found by their place in `ALL`.
+// The position of a table in `ALL` is its value as an integer.
 const _: () = {
     let mut place = 0;
     while place < Table::ALL.len() {

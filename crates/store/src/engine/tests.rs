@@ -1,10 +1,10 @@
-//! The engine against folders as a crash, a failing disk or a careless hand leaves them.
+//! The engine on folders after a crash, a failing disk or a careless operator.
 
 use super::*;
 
-/// As fjall comes, neither what was just written nor a table that was filled would be compressed.
+/// With fjall's defaults, neither new rows nor a filled table would be compressed.
 #[test]
-fn what_rows_share_takes_little_room_from_the_beginning() {
+fn rows_are_compressed_from_the_beginning() {
     for table in [Table::Device, Table::Subscription, Table::Change] {
         let row =
             |number: u32| ([&number.to_be_bytes()[..], b"team:42\0goal"].concat(), b"com.example.app\x02en\x02GB");
@@ -25,7 +25,7 @@ fn what_rows_share_takes_little_room_from_the_beginning() {
             let mut read = all();
             let scanned = engine.scan(table, Bound::Unbounded, |key, value| {
                 assert_eq!(read.next(), Some((key.to_vec(), value.try_into().unwrap())));
-                Ok::<_, EngineError>(true)
+                Ok(true)
             });
             scanned.unwrap();
             assert_eq!(read.next(), None);
@@ -33,9 +33,9 @@ fn what_rows_share_takes_little_room_from_the_beginning() {
     }
 }
 
-/// The folder is as fjall leaves it right behind a new log file: the one before has rows that are in no table.
+/// The folder is as fjall leaves it right after it began a new log file: the older one has rows that are in no table.
 #[test]
-fn a_log_file_that_the_tables_still_need_is_missed() {
+fn a_missing_log_file_that_the_tables_still_need_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
     let write = |engine: &Engine, key: u8| {
@@ -58,7 +58,7 @@ fn a_log_file_that_the_tables_still_need_is_missed() {
     assert!([1, 2].iter().all(|key| engine.get(Table::Device, &[*key]).unwrap().is_some()));
     assert!(engine.flush_all().unwrap());
     drop(engine);
-    // Now the tables have them, and fjall deletes the file itself.
+    // Now the tables have these rows, and fjall deletes the file itself.
     if first.exists() {
         fs::remove_file(&first).unwrap();
     }
@@ -66,7 +66,7 @@ fn a_log_file_that_the_tables_still_need_is_missed() {
     assert!([1, 2].iter().all(|key| engine.get(Table::Device, &[*key]).unwrap().is_some()));
 }
 
-/// A deletion goes with what it deleted when files are merged, and its sequence number with it.
+/// When files are merged, a deletion disappears together with the deleted row, and so does its sequence number.
 #[test]
 fn merged_files_are_not_taken_for_lost_ones() {
     let folder = tempfile::tempdir().unwrap();
@@ -95,9 +95,9 @@ fn merged_files_are_not_taken_for_lost_ones() {
     assert!(engine.get(Table::Device, b"1").unwrap().is_some());
 }
 
-/// A power failure may leave pages of what was not synced in any order.
+/// After a power failure, any pages that were not synced may be missing.
 #[test]
-fn a_torn_end_that_nobody_was_told_of_is_cut_off() {
+fn a_torn_end_that_was_not_acknowledged_is_cut_off() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
     let log = folder.path().join(PLACE).join("0.jnl");
@@ -118,7 +118,7 @@ fn a_torn_end_that_nobody_was_told_of_is_cut_off() {
     fs::write(&log, &bytes).unwrap();
     let engine = open().unwrap();
     assert!(engine.get(Table::Device, &[1]).unwrap().is_some() && engine.get(Table::Device, &[2]).unwrap().is_none());
-    // If the second commit was acknowledged, it is missed.
+    // If the second commit was acknowledged, its loss is noticed.
     engine.acknowledge(2);
     drop(engine);
     fs::write(&log, &bytes).unwrap();
@@ -127,7 +127,7 @@ fn a_torn_end_that_nobody_was_told_of_is_cut_off() {
 }
 
 #[test]
-fn a_log_that_is_cut_off_before_what_was_synced_is_refused() {
+fn a_log_without_a_synced_commit_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Engine::open(folder.path(), 1 << 20, Rows::default);
     let engine = open().unwrap();

@@ -1,9 +1,9 @@
-//! How versions without push by evidence spelt an event, so that what they accepted is known again.
+//! The JSON of events in versions without push by evidence, to recognise repeats of events that such a version accepted.
 //!
-//! An id is remembered with the hash of the event's spelling. By now two more fields are always spelt, and who says nothing
-//! of `push` means another policy: a producer that repeats an event across the upgrade would be told that it is another
-//! one. Asked only where the hashes differ, and of use until the ids of before the upgrade are forgotten. What is spelt
-//! now never has such a hash, so two events of this version are not taken for one.
+//! An id is stored with the hash of the event's JSON. The JSON now has two more fields that are always written, and the
+//! default of `push` has changed. So without this module, a producer that repeats an event after the upgrade would get a
+//! conflict. It is used only if the hashes differ, and until the ids from before the upgrade are forgotten. The JSON of
+//! this version never has such a hash, so two different events of this version do not count as the same.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -12,7 +12,7 @@ use tidings_types::{PushPolicy, ReceiptPolicy, event_limits};
 use crate::hash::{Hash32, hash32};
 use crate::rows;
 
-/// The fields there were, in their order; the texts are taken over as they are.
+/// The fields of that version in their order. The texts of the values are kept.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Former<'a> {
@@ -39,8 +39,7 @@ struct Former<'a> {
     ttl: &'a RawValue,
 }
 
-/// The hash by which such a version remembers the event that is spelt `json` now; `None` when it says what could not
-/// be said then.
+/// The hash under which such a version stored the event with this `json`; `None` if the event uses newer features.
 pub(crate) fn content(json: &[u8]) -> Option<Hash32> {
     let mut event: Former<'_> = serde_json::from_slice(json).ok()?;
     let receipt = (u128::from(event.receipt_wait), event.receipt_policy);
@@ -48,7 +47,7 @@ pub(crate) fn content(json: &[u8]) -> Option<Hash32> {
         return None;
     }
     if event.push == PushPolicy::UnlessReceived {
-        event.push = PushPolicy::Always; // What saying nothing meant.
+        event.push = PushPolicy::Always; // The former default.
     }
     Some(hash32(&rows::encode(&event)))
 }

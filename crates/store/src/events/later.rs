@@ -1,7 +1,7 @@
-//! Events that are accepted and not yet due: kept in the order in which they are, until they are moved into the journal.
+//! Scheduled events: kept in the order of their times until they are due and move into the journal.
 //!
-//! Moving is one atomic step with the publication into the event's channels: a crash leaves an event here or there, never
-//! both or neither. Its id stays taken all the time; only trimming the journal or cancelling the event gives it free.
+//! An event moves and is published in its channels in one atomic step. So after a crash it is in exactly one of both
+//! places. Its id stays in use until the journal is trimmed or the event is cancelled.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -24,18 +24,18 @@ use crate::rows;
 use crate::service::Store;
 use crate::weight;
 
-/// Events that are moved in one batch, and their bytes, over the first one.
+/// Events that are moved in one batch, and their bytes over the first one.
 const RELEASE_COUNT_MAX: usize = 256;
 const RELEASE_BYTES_MAX: usize = 1 << 20;
 
 impl Store {
-    /// Moves events that are due at `now` into the journal and publishes each in its channels, in the order of their times
-    /// and, at one time, of their acceptance: as many as one batch takes, so call again until it is 0. They count as accepted
-    /// when they were due, their publications are of `now`. One whose time is over is published nowhere. Each is moved in
-    /// one step: a crash neither loses nor doubles it.
+    /// Moves events that are due at `now` into the journal and publishes them in their channels, in the order of
+    /// [`LaterKey`]. Moves as many as fit into one batch and returns their number, so call it again until it returns 0. They
+    /// count as accepted when they were due; the time of their publications is `now`. An event whose time to live is over is
+    /// not published. A crash neither loses nor doubles an event.
     ///
     /// # Errors
-    /// [`WriteError::Overloaded`] when the journal has no room for the first; it stays where it is, try again.
+    /// [`WriteError::Overloaded`] when the journal has no room for the first event. It stays scheduled; call again later.
     ///
     /// # Cancel safety
     /// Dropped: moved or not.
@@ -47,26 +47,26 @@ impl Store {
         self.write(Class::Jobs, weight::RELEASE, release).await?
     }
 
-    /// Forgets an event that is not yet due, and its id; false when none with this id waits.
+    /// Deletes a scheduled event and its id; false when there is none with this id.
     ///
     /// # Errors
     /// When the store is overloaded or cannot write.
     ///
     /// # Cancel safety
-    /// Dropped: forgotten or not.
+    /// Dropped: deleted or not.
     pub async fn cancel_later(&self, id: &EventId) -> Result<bool, WriteError> {
         let id_hash = hash16(id.as_str().as_bytes());
         self.write(Class::Brakes, weight::NAMES, move |draft| draft.cancel_later(id_hash)).await
     }
 
-    /// Follows when the earliest event that is not yet due will be; `None` when there is none.
+    /// Watches the time of the earliest scheduled event; `None` when there is none.
     pub fn next_later(&self) -> watch::Receiver<Option<Timestamp>> {
         self.shared().next_later.subscribe()
     }
 }
 
 impl Draft<'_> {
-    /// Keeps an event until `at`; the caller has found room for it.
+    /// Schedules an event for `at`. The caller has checked that there is room.
     pub(crate) fn put_later(
         &mut self,
         event: PreparedEvent,
@@ -76,7 +76,7 @@ impl Draft<'_> {
         let key = LaterKey { at, arrival: self.state.later_arrival };
         self.state.later_arrival += 1;
         for channel in &event.channels {
-            self.keep_channel(&channel.name, at)?; // When the event is due there must be room for its channels.
+            self.keep_channel(&channel.name, at)?; // Reserves the room for its channels until the event is due.
         }
         let row = rows::later_row(&event, now);
         self.state.later_count += 1;
@@ -87,18 +87,17 @@ impl Draft<'_> {
         Ok(Appended { to: AppendedTo::Later { at }, repeated: false })
     }
 
-    /// Moves what is due into the journal, the earliest first, as far as there is room and one batch goes. Tells how
-    /// many; an error only if there was no room for the first.
+    /// See [`Store::release_later`].
     pub(crate) fn release_later(&mut self, now: Timestamp) -> Result<Result<usize, WriteError>, EngineError> {
         let (mut released, mut bytes) = (0, 0);
         for _ in 0..RELEASE_COUNT_MAX {
             let Some(key) = self.state.later_first.filter(|key| key.at <= now && bytes < RELEASE_BYTES_MAX) else {
                 break;
             };
-            // One that cannot be read is lost like one that holds nothing.
+            // An unreadable or missing row counts as an empty one, which cannot be decoded.
             let row = damage::tolerate_quietly(self.get(Table::Later, &rows::later_key(key)))?.flatten();
             let row = row.unwrap_or_default();
-            match damage::understood(rows::decode_later(key, &row), "An event that was to be sent later is lost") {
+            match damage::understood(rows::decode_later(key, &row), "A scheduled event is lost") {
                 Some(mut later) => {
                     if let Err(full) = self.check_journal_room(1, later.json.len() as u64) {
                         return Ok(if released == 0 { Err(full) } else { Ok(released) });
@@ -121,15 +120,15 @@ impl Draft<'_> {
         Ok(Ok(released))
     }
 
-    /// Leaves an event only the channels that it is still published in: none when its time is over, and not one whose row
-    /// is damaged, for which it and all behind it would wait for ever.
+    /// Removes the channels in which an event is not published: all if its time to live is over, and those whose state
+    /// cannot be read, because otherwise it and all later events would wait for ever.
     fn keep_publishable(&self, row: &mut LaterRow<'_>, now: Timestamp) -> Result<(), EngineError> {
         let LaterEvent { key, event, .. } = &row.later;
         if key.at.saturating_add(event.ttl) <= now {
             row.channels.clear();
         }
         for channel in std::mem::take(&mut row.channels) {
-            let cost = format_args!("Event {} is due, and is not published in a channel", event.id);
+            let cost = format_args!("Event {} is due and is not published in a channel", event.id);
             if damage::tolerate(self.channel(&channel.name), cost)?.is_some() {
                 row.channels.push(channel);
             }
@@ -137,7 +136,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Forgets an event that is not yet due, and its id. False when there is none.
+    /// See [`Store::cancel_later`].
     pub(crate) fn cancel_later(&mut self, id_hash: Hash16) -> Result<bool, EngineError> {
         let Some((EventPlace::Later(key), _)) = self.known_id(&id_hash)? else { return Ok(false) };
         let row = self.get(Table::Later, &rows::later_key(key))?.unwrap_or_default();
@@ -155,7 +154,7 @@ impl Draft<'_> {
         self.rows.delete(Table::Later, rows::later_key(key));
         self.state.later_count = self.state.later_count.saturating_sub(1);
         self.state.later_bytes = match self.state.later_count {
-            0 => 0, // Also those of rows that could not be read.
+            0 => 0, // Corrects the sum if rows could not be read.
             _ => self.state.later_bytes.saturating_sub(row_bytes as u64),
         };
         if self.state.later_first == Some(key) {
@@ -164,14 +163,14 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The next one behind `key` as this batch will leave them. What was taken lies before, so it is not walked over again.
+    /// The first scheduled event behind `key`, as this batch will leave them.
     fn later_after(&mut self, key: LaterKey) -> Result<Option<LaterKey>, EngineError> {
         let start = rows::later_key(key);
         let mut stored = None;
         let scanned = self.engine.scan(Table::Later, Bound::Excluded(&start), |found, _| {
             let is_taken = self.rows.get(Table::Later, found) == Some(None);
             stored = rows::decode_later_key(found).filter(|_| !is_taken);
-            Ok::<_, EngineError>(stored.is_none())
+            Ok(stored.is_none())
         });
         if damage::tolerate_quietly(scanned)?.is_none() {
             stored = self.later_after_by_ids(key)?;
@@ -181,8 +180,8 @@ impl Draft<'_> {
         Ok(stored.into_iter().chain(drafted).min())
     }
 
-    /// The next one that is stored, where a block that cannot be read ends the scan. It may be in that block itself: then
-    /// it is lost when its turn comes.
+    /// The first stored scheduled event behind `key`, if an unreadable block ends the scan. It may be in that block; then it
+    /// is lost when it is due.
     fn later_after_by_ids(&mut self, key: LaterKey) -> Result<Option<LaterKey>, EngineError> {
         self.later_ids()?;
         let behind = (Bound::Excluded(key), Bound::Unbounded);
@@ -195,7 +194,7 @@ impl Draft<'_> {
         Ok(None)
     }
 
-    /// What [`later_ids`] found, once in a batch: it looks at every id that is remembered.
+    /// The result of [`later_ids`]. It is computed once per batch, because it scans all ids.
     fn later_ids(&mut self) -> Result<&BTreeMap<LaterKey, Hash16>, EngineError> {
         let ids = match self.later_ids.take() {
             Some(ids) => ids,
@@ -203,7 +202,7 @@ impl Draft<'_> {
                 let ids = later_ids(self.engine)?;
                 warn!(
                     count = ids.len(),
-                    "A block of events for later cannot be read; the others are found by their ids"
+                    "A block of scheduled events cannot be read; the others are found by their ids"
                 );
                 ids
             }
@@ -212,8 +211,7 @@ impl Draft<'_> {
     }
 }
 
-/// The event as if it were handed in now. What its publications ask of connections counts from when it was due, as its time
-/// to live does.
+/// The event as if it were new. The wait for its receipts begins when it was due, like its time to live.
 fn prepared(LaterRow { id_hash, json, channels, later }: LaterRow<'_>) -> PreparedEvent {
     let LaterEvent { key, event, audience_max, .. } = later;
     PreparedEvent {

@@ -1,4 +1,4 @@
-//! An event on its way to the committer, with all that its caller's task could compute.
+//! An event on its way to the committer, with everything that the caller's task can compute.
 
 use tidings_types::{EventId, Json, ReceiptTerms, Timestamp};
 
@@ -8,17 +8,16 @@ use crate::hash::{Hash16, Hash32, hash16, hash32};
 use crate::rows::parts::encode;
 use crate::weight;
 
-/// An event with all that can be computed before its turn, in the caller's own task.
 pub(crate) struct PreparedEvent {
     pub(crate) id: EventId,
     pub(crate) id_hash: Hash16,
-    /// Hash of `json`: same id and same content is the same event.
+    /// Hash of `json`. Two events with the same id and content are the same event.
     pub(crate) content: Hash32,
     pub(crate) json: Vec<u8>,
-    /// What its channels publish.
+    /// The data of its publications.
     pub(crate) data: Json,
     pub(crate) channels: Vec<DurableChannel>,
-    /// What those publications ask of the connections they are written to.
+    /// The receipts that its publications ask for.
     pub(crate) receipt: Option<ReceiptTerms>,
     pub(crate) audience_max: Option<u64>,
     /// When it is due, if that is later than now.

@@ -1,4 +1,4 @@
-//! Reading the journal and the scheduled events. One call hands out at most 8 MiB, over the first event.
+//! Reads the journal and the scheduled events. One call returns at most 8 MiB over the first event.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,40 +12,40 @@ use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
 use crate::events::rows::EventPlace;
 use crate::events::{AcceptedEvent, LaterEvent, LaterKey};
-use crate::hash::{self, Hash16};
+use crate::hash::{Hash16, hash16};
 use crate::rows;
 use crate::service::Store;
 
-/// Bytes of events handed out at once, over the first event.
+/// Bytes of events that one call returns, over the first event.
 const EVENTS_BYTES_MAX: usize = 8 << 20;
 
-/// Events that cannot be read at all and are passed over one by one, in one call: a block of a file holds fewer.
+/// Unreadable events that one call skips one by one. A block of a file has fewer events.
 const UNREADABLE_COUNT_MAX: usize = 10_000;
 
-/// What damaged rows cost here.
+/// Log lines for damaged rows.
 const LEFT_OUT: &str = "An event is left out of the journal";
-const LATER_LEFT_OUT: &str = "An event for later is left out of a list";
+const LATER_LEFT_OUT: &str = "A scheduled event is left out of a list";
 
 impl Store {
-    /// Says that no event before `position` is needed any more. They go when their ids need not be remembered either.
-    /// Not stored: the sender says it again after a start.
+    /// Says that no event before `position` is needed any more. The store deletes these events when their ids need not be
+    /// remembered any more. Not stored: the sender calls this again after a start.
     pub fn trim(&self, position: JournalPosition) {
         self.shared().trim_to.fetch_max(position.0, Ordering::Relaxed);
     }
 
-    /// The position the next event will get.
+    /// The position of the next event.
     pub fn journal_end(&self) -> JournalPosition {
         *self.shared().journal_end.borrow()
     }
 
-    /// Follows [`Store::journal_end`]; changes after the sink was told.
+    /// Watches [`Store::journal_end`]. It changes after the sink was called.
     pub fn watch_journal_end(&self) -> watch::Receiver<JournalPosition> {
         self.shared().journal_end.subscribe()
     }
 
-    /// The events from `start` on, oldest first: at most `limit` and about 8 MiB; fewer than asked does not mean the
-    /// end, none does. Events that have been trimmed are left out, so the first position may be a later one; and so
-    /// are damaged ones, each with a word in the log.
+    /// The events from `start` on, oldest first: at most `limit`, and about 8 MiB. An empty result means the end; a result
+    /// with fewer than `limit` events does not. Trimmed events are left out, so the first position may be later than
+    /// `start`. Damaged events are left out and logged.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -54,12 +54,12 @@ impl Store {
         start: JournalPosition,
         limit: usize,
     ) -> Result<Vec<(JournalPosition, AcceptedEvent)>, ReadError> {
-        let end = self.journal_end(); // A later event may be readable already, but the sink was not told of it yet.
+        let end = self.journal_end(); // The sink does not know of later events yet.
         let (mut events, mut bytes, mut next) = (Vec::new(), 0, start);
         if limit == 0 {
             return Ok(events);
         }
-        // False: it has enough.
+        // False: enough events.
         let mut take = |position: JournalPosition, row: &[u8]| {
             bytes += row.len();
             if position >= end || (bytes > EVENTS_BYTES_MAX && !events.is_empty()) {
@@ -74,7 +74,7 @@ impl Store {
                 let scanned = engine.scan(Table::Event, Bound::Included(&rows::position_key(next)), |key, row| {
                     let position = rows::decode_position(Table::Event, key, key)?;
                     next = JournalPosition(position.0 + 1);
-                    Ok::<_, EngineError>(take(position, row))
+                    Ok(take(position, row))
                 });
                 if next >= end {
                     return scanned;
@@ -82,7 +82,7 @@ impl Store {
                 if damage::tolerate_quietly(scanned)?.is_some() {
                     return Ok(());
                 }
-                // A scan ends at a block that cannot be read, also one that begins just behind it.
+                // The scan ended at an unreadable block, so the next event is read alone.
                 let position = next;
                 next = JournalPosition(position.0 + 1);
                 let row = engine.get(Table::Event, &rows::position_key(position));
@@ -96,7 +96,7 @@ impl Store {
         Ok(events)
     }
 
-    /// The event at `position`, unless it was trimmed or is not there yet.
+    /// The event at `position`; `None` if it was trimmed or does not exist yet.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -104,13 +104,10 @@ impl Store {
         if position >= self.journal_end() {
             return Ok(None);
         }
-        self.with_engine(|engine| {
-            let key = rows::position_key(position);
-            engine.get(Table::Event, &key)?.map(|row| rows::decode_event(&key, row.as_ref())).transpose()
-        })
+        self.with_engine(|engine| engine.read(Table::Event, &rows::position_key(position), rows::decode_event))
     }
 
-    /// Where the event with this id is in the journal, as long as it is remembered. One that is not yet due is not there.
+    /// The position of the event with this id in the journal, as long as the id is remembered. A scheduled event has none.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -124,8 +121,8 @@ impl Store {
         })
     }
 
-    /// Whether an event with this id was accepted and is remembered: in the journal, not yet due, or on its way from
-    /// the one to the other. Who was told that it is accepted finds it here at once, until its id is forgotten.
+    /// Whether an event with this id was accepted and its id is remembered: in the journal, scheduled, or on its way from
+    /// the schedule to the journal. True from the acknowledgement until the id is forgotten.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -136,7 +133,7 @@ impl Store {
                 if engine.get(Table::Later, &rows::later_key(key))?.is_some() {
                     return Ok(true);
                 }
-                // Between the two reads it was moved or called off; if not, its row is lost.
+                // Between the two reads it was moved or cancelled. If neither, its row is lost.
                 let again = find_event(engine, id)?;
                 if again == place {
                     return Ok(false);
@@ -147,23 +144,23 @@ impl Store {
         })
     }
 
-    /// The event with this id while it is not yet due. It moves from here into the journal: ask for this first, then for
-    /// [`Store::event_position`]. For the moment between a release's commit and its acknowledgement neither knows it; after a
-    /// [`Store::cancel_later`] that found none, the journal does.
+    /// The scheduled event with this id. Because it moves into the journal, ask for this first and then for
+    /// [`Store::event_position`]. Neither finds it for the moment between the commit of its release and the
+    /// acknowledgement. After a [`Store::cancel_later`] that found none, the journal has it.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
     pub fn later(&self, id: &EventId) -> Result<Option<LaterEvent>, ReadError> {
         self.with_engine(|engine| {
             let Some(EventPlace::Later(key)) = find_event(engine, id)? else { return Ok(None) };
-            // Between the two reads it may have become due.
-            let row = engine.get(Table::Later, &rows::later_key(key))?;
-            row.map(|row| Ok(rows::decode_later(key, row.as_ref())?.later)).transpose()
+            // Between the two reads it may have moved.
+            let decode = |_: &[u8], row: &[u8]| Ok(rows::decode_later(key, row)?.later);
+            engine.read(Table::Later, &rows::later_key(key), decode)
         })
     }
 
-    /// The events that are not yet due, the earliest first, behind `after`: at most `limit` and about 8 MiB; none means that
-    /// there are no more. Damaged ones are left out, each with a word in the log.
+    /// The scheduled events behind `after`, the earliest first: at most `limit`, and about 8 MiB. An empty result means that
+    /// there are no more. Damaged events are left out and logged.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
@@ -172,7 +169,7 @@ impl Store {
         if limit == 0 {
             return Ok(events);
         }
-        // False: it has enough.
+        // False: enough events.
         let mut take = |key: LaterKey, row: &[u8]| {
             bytes += row.len();
             if bytes > EVENTS_BYTES_MAX && !events.is_empty() {
@@ -188,12 +185,12 @@ impl Store {
             let scanned = engine.scan(Table::Later, start, |key, row| {
                 let Some(key) = rows::decode_later_key(key) else { return Ok(true) };
                 last = Some(key);
-                Ok::<_, EngineError>(take(key, row))
+                Ok(take(key, row))
             });
             if damage::tolerate_quietly(scanned)?.is_some() {
                 return Ok(());
             }
-            // The scan ended at a block that cannot be read.
+            // The scan ended at an unreadable block.
             for key in later_ids(engine)?.into_keys().filter(|key| Some(*key) > last) {
                 match damage::tolerate(engine.get(Table::Later, &rows::later_key(key)), LATER_LEFT_OUT)?.flatten() {
                     Some(row) if !take(key, row.as_ref()) => return Ok(()),
@@ -206,21 +203,20 @@ impl Store {
     }
 }
 
-/// Where the events for later are, by the ids that lead there; of some the row may be gone. For when their own table
-/// cannot be walked over: this walks over every id that is remembered.
+/// The keys of scheduled events, found by scanning all ids. For use when a scan of their own table fails. Some of their rows
+/// may not exist any more.
 pub(crate) fn later_ids(engine: &Engine) -> Result<BTreeMap<LaterKey, Hash16>, EngineError> {
     let mut ids = BTreeMap::new();
     engine.scan(Table::EventId, Bound::Unbounded, |id, row| {
         if let (Ok(id), Ok((EventPlace::Later(key), _))) = (id.try_into(), rows::decode_event_id(id, row)) {
             ids.insert(key, id);
         }
-        Ok::<_, EngineError>(true)
+        Ok(true)
     })?;
     Ok(ids)
 }
 
 fn find_event(engine: &Engine, id: &EventId) -> Result<Option<EventPlace>, EngineError> {
-    let key = hash::hash16(id.as_str().as_bytes());
-    let row = engine.get(Table::EventId, &key)?;
-    Ok(row.map(|row| rows::decode_event_id(&key, row.as_ref())).transpose()?.map(|(place, _)| place))
+    let key = hash16(id.as_str().as_bytes());
+    Ok(engine.read(Table::EventId, &key, rows::decode_event_id)?.map(|(place, _)| place))
 }

@@ -1,4 +1,4 @@
-//! Rows of events: in the journal, scheduled for later, and what is remembered of their ids.
+//! Rows of events in the journal, of scheduled events, and of event ids.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,7 +11,7 @@ use crate::events::{AcceptedEvent, LaterEvent, LaterKey};
 use crate::hash::{Hash16, Hash32, hash16};
 use crate::rows::parts::decode;
 
-/// The head of an event row: what trimming needs without reading the JSON behind it.
+/// The head of an event row. Trimming reads only this, not the JSON behind it.
 pub(crate) struct EventHead {
     pub(crate) accepted_at: Timestamp,
     pub(crate) id_hash: Hash16,
@@ -19,7 +19,7 @@ pub(crate) struct EventHead {
 
 const EVENT_HEAD_BYTES: usize = 24;
 
-/// The JSON behind the head. The event's own JSON is spliced in as the caller's task made it.
+/// The event's own JSON is copied as the caller's task made it.
 pub(crate) fn event_row(
     head: &EventHead,
     published: &[(ChannelName, StreamPosition)],
@@ -35,7 +35,7 @@ pub(crate) fn event_row(
     row
 }
 
-/// The fields with which the JSON of an event's row ends.
+/// The last fields of the JSON in an event's row.
 fn push_rest(row: &mut Vec<u8>, audience_max: Option<u64>, event_json: &[u8]) {
     if let Some(max) = audience_max {
         row.extend_from_slice(format!(",\"audience_max\":{max}").as_bytes());
@@ -87,15 +87,15 @@ pub(crate) fn later_row(event: &PreparedEvent, accepted_at: Timestamp) -> Vec<u8
     row
 }
 
-/// The head of a later event's row: what is to be forgotten with it.
+/// The id hash at the beginning of a scheduled event's row.
 pub(crate) fn later_id_hash(row: &[u8]) -> Option<Hash16> {
     row.first_chunk::<LATER_HEAD_BYTES>().copied()
 }
 
-/// A later event with what is needed to append it.
+/// A scheduled event with the data for appending it.
 pub(crate) struct LaterRow<'a> {
     pub(crate) id_hash: Hash16,
-    /// The event as its caller's task spelt it.
+    /// The event's JSON as the caller's task made it.
     pub(crate) json: &'a str,
     pub(crate) channels: Vec<DurableChannel>,
     pub(crate) later: LaterEvent,
@@ -118,19 +118,19 @@ pub(crate) fn decode_later(key: LaterKey, row: &[u8]) -> Result<LaterRow<'_>, En
     let json = event.get();
     let event: Event = serde_json::from_str(json).map_err(|_| damaged())?;
     if id_hash != hash16(event.id.as_str().as_bytes()) {
-        return Err(damaged()); // One of the two is not what it was: under a wrong id a retry would be another event.
+        return Err(damaged()); // One of both was changed. Under a wrong id, a repeat would count as a new event.
     }
     Ok(LaterRow { id_hash, json, channels, later: LaterEvent { key, accepted_at, audience_max, event } })
 }
 
-/// Where an event is that an id belongs to.
+/// Where the event of an id is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventPlace {
     Journal(JournalPosition),
     Later(LaterKey),
 }
 
-/// What is remembered of an id: the event's place and the hash of its content.
+/// The row of an id: the event's position and the hash of its content.
 pub(crate) fn event_id_row(position: JournalPosition, content: &Hash32) -> [u8; 40] {
     let mut row = [0; 40];
     row[..8].copy_from_slice(&position.0.to_be_bytes());
@@ -138,7 +138,7 @@ pub(crate) fn event_id_row(position: JournalPosition, content: &Hash32) -> [u8; 
     row
 }
 
-/// The same while the event is not in the journal yet.
+/// The row of an id while its event is scheduled.
 pub(crate) fn later_id_row(key: LaterKey, content: &Hash32) -> [u8; 48] {
     let mut row = [0; 48];
     row[..16].copy_from_slice(&later_key(key));

@@ -1,7 +1,7 @@
-//! Accepting events: each goes into the journal, or is kept until it is due.
+//! Accepts events: each goes into the journal or is scheduled.
 //!
-//! A request is done as a whole or not at all. An event whose id is known with the same content is not accepted again and
-//! has the first answer. Full (journal, scheduled events, channels): the request is refused.
+//! A request is done as a whole or not at all. An event whose id is known with the same content is not accepted again; its
+//! answer is the first one. Full (journal, scheduled events, channels): the request is refused.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,27 +21,27 @@ use crate::service::Store;
 
 use super::former;
 
-/// What an event of a request turned out to be.
+/// What to do with an event of a request.
 enum Fate {
-    /// To be appended, or kept for later.
+    /// It is new: append or schedule it.
     New,
-    /// Known from before.
+    /// Its id is known with the same content.
     Known(EventPlace),
-    /// The same as an earlier one of this request, at that index.
+    /// It is the same as the earlier event of this request at this index.
     Same(usize),
 }
 
 impl Store {
     /// Appends events and publishes each in its channels, in this order: all or nothing. An event whose id is known with
-    /// the same content is not appended again and has the first answer. One whose `at` is later than `now` is kept instead,
-    /// its id taken, until [`Store::release_later`] appends it.
+    /// the same content is not appended again; its answer is the first one. An event whose `at` is later than `now` is
+    /// scheduled: its id is in use, and [`Store::release_later`] appends it.
     ///
     /// # Errors
-    /// [`AppendError::Conflict`] for an id known with other content; [`WriteError::Overloaded`] also when the journal is full, or
-    /// `later_count_max` events are not yet due.
+    /// [`AppendError::Conflict`] for an id known with other content. [`WriteError::Overloaded`] also when the journal is
+    /// full, or `later_count_max` events are scheduled.
     ///
     /// # Cancel safety
-    /// Dropped: appended or not. Asking again with the same ids tells.
+    /// Dropped: appended or not. Repeating the call with the same ids shows which.
     pub async fn append_events(&self, events: Vec<NewEvent>, now: Timestamp) -> Result<Vec<Appended>, AppendError> {
         let events: Vec<PreparedEvent> = events.into_iter().map(|event| prepare(event, now)).collect();
         let bytes = events.iter().map(PreparedEvent::bytes).sum();
@@ -80,7 +80,7 @@ impl Draft<'_> {
         Ok(Ok(answers))
     }
 
-    /// What each event is, without changing anything: a request is done as a whole or not at all.
+    /// Decides for each event, without a change, because a request is done as a whole or not at all.
     fn fates(&self, events: &[PreparedEvent]) -> Result<Result<Vec<Fate>, AppendError>, EngineError> {
         let mut seen: HashMap<Hash16, (usize, Hash32)> = HashMap::with_capacity(events.len());
         let mut fates = Vec::with_capacity(events.len());
@@ -102,11 +102,9 @@ impl Draft<'_> {
         Ok(Ok(fates))
     }
 
-    /// What is remembered of an id. One that waited for its time and was lost by a damaged row is not known, nor is one
-    /// whose event was trimmed unread.
+    /// Where the event with this id is, and the hash of its content. An id whose event was lost by damage counts as unknown.
     pub(crate) fn known_id(&self, id_hash: &Hash16) -> Result<Option<(EventPlace, Hash32)>, EngineError> {
-        let Some(row) = self.get(Table::EventId, id_hash)? else { return Ok(None) };
-        let known = rows::decode_event_id(id_hash, &row)?;
+        let Some(known) = self.read(Table::EventId, id_hash, rows::decode_event_id)? else { return Ok(None) };
         let is_lost = match known.0 {
             EventPlace::Later(key) => self.get(Table::Later, &rows::later_key(key))?.is_none(),
             EventPlace::Journal(position) => position.0 < self.state.journal_base,
@@ -128,7 +126,7 @@ impl Draft<'_> {
         self.check_channel_room(new().flat_map(|event| &event.channels).map(|channel| &channel.name))
     }
 
-    /// Whether the journal takes so many events more.
+    /// Whether the journal has room for `count` events with `bytes`.
     pub(crate) fn check_journal_room(&self, count: u64, bytes: u64) -> Result<(), WriteError> {
         let (count_max, bytes_max) = (self.shared.config.journal_event_count_max, self.shared.config.journal_bytes_max);
         let kept = self.state.journal_end - self.state.journal_base;
@@ -142,10 +140,10 @@ impl Draft<'_> {
         }
     }
 
-    /// The same of events that are not yet due. No more bytes of them than the journal takes: there they are to go.
+    /// Whether there is room for scheduled events. They may take as many bytes as the journal, because they move there.
     fn check_later_room(&self, count: u64, bytes: u64) -> Result<(), WriteError> {
         let (count_max, bytes_max) = (self.shared.config.later_count_max, self.shared.config.journal_bytes_max);
-        let full = |limit| Err(WriteError::Overloaded { what: "the set of events for later", limit });
+        let full = |limit| Err(WriteError::Overloaded { what: "the set of scheduled events", limit });
         match count {
             0 => Ok(()),
             _ if self.state.later_count + count > count_max => full(count_max),
@@ -154,8 +152,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Its time to live counts from `accepted_at`, its publications are of `now`: those of a channel follow each other
-    /// in time.
+    /// The event's time to live begins at `accepted_at`. The time of its publications is `now`, so that the publications of
+    /// a channel are in the order of their times.
     pub(crate) fn append_event(
         &mut self,
         event: PreparedEvent,
@@ -184,15 +182,15 @@ impl Draft<'_> {
         Ok(Appended { to: AppendedTo::Journal { position, published }, repeated: false })
     }
 
-    /// Where a known event is now. Id and event are trimmed together, so the event is there.
+    /// Where a known event is now. Id and event are trimmed together, so a missing event is damage.
     fn known_place(&self, place: EventPlace) -> Result<AppendedTo, EngineError> {
         let position = match place {
             EventPlace::Journal(position) => position,
             EventPlace::Later(key) => return Ok(AppendedTo::Later { at: key.at }),
         };
         let key = rows::position_key(position);
-        let row = self.get(Table::Event, &key)?.ok_or_else(|| EngineError::damaged(Table::Event, &key))?;
-        let published = rows::decode_event(&key, &row)?.published;
+        let event = self.read(Table::Event, &key, rows::decode_event)?;
+        let published = event.ok_or_else(|| EngineError::damaged(Table::Event, &key))?.published;
         Ok(AppendedTo::Journal { position, published })
     }
 }

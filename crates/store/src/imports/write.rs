@@ -1,7 +1,6 @@
-//! Importing devices chunk by chunk, and noting how far an import is. A chunk is done as a whole or not at all.
+//! Imports devices chunk by chunk, and notes the progress. A chunk is done as a whole or not at all.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Bound;
+use std::collections::{BTreeSet, HashMap};
 
 use tidings_types::{DeviceId, DeviceNumber, ImportName, MuteScope, Subject, Timestamp, TopicName, UserId};
 
@@ -11,24 +10,30 @@ use crate::devices::credential::GivenCredential;
 use crate::devices::write::Origin;
 use crate::engine::{EngineError, Table};
 use crate::error::{ImportError, ReadError, SubscribeError};
-use crate::imports::{ImportProgress, ImportStep, Imported, NewImport, StepPart};
+use crate::imports::{ImportProgress, ImportStep, Imported, NewImport};
 use crate::queue::Class;
 use crate::rows;
 use crate::service::Store;
 use crate::weight;
 
-/// Imports whose progress is remembered; of the next one, the one that was longest without a step is forgotten.
+/// Imports with kept progress. For a further one, the import whose last step is the oldest is forgotten.
 const IMPORT_COUNT_MAX: usize = 1000;
 
-/// Devices an import writes in one batch.
+/// Devices that an import writes in one batch.
 const IMPORT_CHUNK_COUNT: usize = 1000;
 
-/// What an import brings to one device.
+/// The part of a step that one chunk does.
+pub(crate) struct StepPart {
+    step: ImportStep,
+    /// For the last chunk of the step: the result of the chunks before it.
+    done_before: Option<Imported>,
+}
+
+/// What a chunk adds to one device, up to the current line.
 #[derive(Default)]
 struct Wanted<'a> {
     /// `None`: it is new.
     number: Option<DeviceNumber>,
-    /// Whose it is so far.
     user: Option<UserId>,
     /// Subscriptions and mutes that are new to it.
     subscriptions: BTreeSet<&'a (Subject, TopicName)>,
@@ -36,20 +41,20 @@ struct Wanted<'a> {
 }
 
 impl Store {
-    /// Registers many devices with subscriptions and mutes, `IMPORT_CHUNK_COUNT` at a time; no credentials are issued, given
-    /// ones count. A chunk is done as a whole or not at all, and the same import again changes nothing: after an error,
-    /// repeat it.
+    /// Registers many devices with subscriptions and mutes, `IMPORT_CHUNK_COUNT` at a time. It issues no credentials, but
+    /// takes given ones. A chunk is done as a whole or not at all. Repeating an import changes nothing, so repeat it after
+    /// an error.
     ///
-    /// A step of a longer import is only done where it is the next one; its progress is noted in the same batch as its last
-    /// chunk, also when it has no devices. The progress of 1000 imports is kept, [`Store::import_progress`] tells it;
-    /// of the next one, the one that was longest without a step is forgotten, and begins anew.
+    /// A step of a longer import is done only if it is the next one. Its progress is written in the batch of its last
+    /// chunk, also when the step has no devices. [`Store::import_progress`] reads it. The progress of 1000 imports is kept.
+    /// For a further one, the import whose last step is the oldest is forgotten and would have to begin anew.
     ///
     /// # Errors
     /// When the step is not the next one, a device would have too many subscriptions or mutes, or the store is overloaded
     /// or cannot write.
     ///
     /// # Cancel safety
-    /// Dropped: done in part, as on an error.
+    /// Dropped: some chunks are done, as after an error.
     pub async fn import_devices(
         &self,
         devices: Vec<NewImport>,
@@ -83,21 +88,20 @@ impl Store {
         }
     }
 
-    /// How far the import of this name is; `None`: it never took a step, or is forgotten.
+    /// The progress of an import; `None`: it never did a step, or is forgotten.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
     pub fn import_progress(&self, name: &ImportName) -> Result<Option<ImportProgress>, ReadError> {
-        let key = name.as_str().as_bytes();
-        self.with_engine(|engine| {
-            let row = engine.get(Table::Import, key)?;
-            row.map(|row| rows::decode(Table::Import, key, row.as_ref())).transpose()
-        })
+        self.with_engine(|engine| engine.read(Table::Import, name.as_str().as_bytes(), decode_progress))
     }
 }
 
+fn decode_progress(key: &[u8], row: &[u8]) -> Result<ImportProgress, EngineError> {
+    rows::decode(Table::Import, key, row)
+}
+
 impl Draft<'_> {
-    /// A chunk of an import, done as a whole or not at all; with the last one of a step its progress is noted.
     pub(crate) fn import(
         &mut self,
         devices: Vec<NewImport>,
@@ -126,8 +130,8 @@ impl Draft<'_> {
         let NewImport { device, subscriptions, mutes, credential, proven, seen_at, token_at } = import;
         let credential = credential.as_ref().map(GivenCredential::hash);
         let registered = self.register(device, now, Origin::Import { credential, proven, seen_at, token_at })?;
-        let (number, registered) = registered.expect("check_import found room for all");
-        let subscribed = self.add_subscriptions(number, subscriptions).expect("check_import found room for all");
+        let (number, registered) = registered.expect("`check_import` found room");
+        let subscribed = self.add_subscriptions(number, subscriptions).expect("`check_import` found room");
         for mute in mutes {
             if mute.until.is_none_or(|until| until > self.wall()) {
                 self.put_mute(number, mute)?;
@@ -137,7 +141,8 @@ impl Draft<'_> {
         Ok(Imported { created, updated: 1 - created, subscribed: subscribed as u64 })
     }
 
-    /// Whether all of the chunk fits. What a device has already counts once, so that an import can be repeated.
+    /// Whether the whole chunk fits. Subscriptions and mutes that a device already has do not count again, so that an import
+    /// can be repeated.
     fn check_import(&self, devices: &[NewImport]) -> Result<Result<(), ImportError>, EngineError> {
         let mut created = 0;
         let mut seen: HashMap<&DeviceId, Wanted<'_>> = HashMap::new();
@@ -161,7 +166,7 @@ impl Draft<'_> {
         Ok(self.check_number_room(created).map_err(ImportError::from))
     }
 
-    /// Counts the device to its user, beside those that the chunk brought before.
+    /// Counts the device for its user, together with the devices of the chunk before it.
     fn check_user(
         &self,
         wanted: &mut Wanted<'_>,
@@ -182,7 +187,7 @@ impl Draft<'_> {
         if count > u64::from(limit) { Err(SubscribeError::TooManyDevices { limit, count }) } else { Ok(()) }
     }
 
-    /// Adds what the import brings to what the chunk brought before.
+    /// Adds the subscriptions and mutes of an import to those of the same device earlier in the chunk.
     fn check_device<'a>(
         &self,
         wanted: &mut Wanted<'a>,
@@ -233,26 +238,14 @@ impl Draft<'_> {
     }
 
     fn progress(&self, name: &ImportName) -> Result<Option<ImportProgress>, EngineError> {
-        let key = name.as_str().as_bytes();
-        self.get(Table::Import, key)?.map(|row| rows::decode(Table::Import, key, &row)).transpose()
+        self.read(Table::Import, name.as_str().as_bytes(), decode_progress)
     }
 
-    /// Makes room for another. One that cannot be read goes first.
+    /// Makes room for another import. An unreadable row is deleted first.
     fn forget_oldest_import(&mut self) -> Result<(), EngineError> {
-        let mut all: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-        self.engine.scan(Table::Import, Bound::Unbounded, |key, row| {
-            all.insert(key.to_vec(), row.to_vec());
-            Ok::<_, EngineError>(true)
-        })?;
-        for (key, row) in self.rows.prefix(Table::Import, &[]) {
-            match row {
-                Some(row) => _ = all.insert(key.clone(), row.clone()),
-                None => _ = all.remove(key),
-            }
-        }
-        let at = |(key, row): (&Vec<u8>, &Vec<u8>)| {
-            rows::decode(Table::Import, key, row).map_or(Timestamp::default(), |row: ImportProgress| row.at)
-        };
+        let mut all = self.with_prefix(Table::Import, &[])?;
+        let at =
+            |(key, row): (&Vec<u8>, &Vec<u8>)| decode_progress(key, row).map_or(Timestamp::default(), |row| row.at);
         while all.len() >= IMPORT_COUNT_MAX {
             let oldest = all.iter().min_by_key(|&entry| at(entry)).map(|(key, _)| key.clone());
             let Some(oldest) = oldest else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Rows of mutes, in two tables: which there are, and when which ends.
+//! Rows of mutes in two tables: the mutes, and their ends.
 //!
 //! ```text
 //! mute      number u32, subject or nothing → until u64, 0 for never
@@ -10,7 +10,7 @@ use tidings_types::{DeviceNumber, Mute, MuteScope, Subject, Timestamp};
 use crate::engine::{EngineError, Table};
 use crate::rows::number_key;
 
-/// Without a subject: that of everything.
+/// The key of a mute of everything has no subject.
 pub(crate) fn mute_key(number: DeviceNumber, scope: &MuteScope) -> Vec<u8> {
     [&number_key(number), scope.subject().map_or("", Subject::as_str).as_bytes()].concat()
 }
@@ -39,7 +39,7 @@ pub(crate) fn mute_end_key(until: Timestamp, mute_key: &[u8]) -> Vec<u8> {
     [&until.0.to_be_bytes(), mute_key].concat()
 }
 
-/// When a mute ends, and its own key.
+/// The end of a mute, and the key of the mute.
 pub(crate) fn decode_mute_end(key: &[u8]) -> Option<(Timestamp, &[u8])> {
     let (until, mute_key) = key.split_first_chunk::<8>()?;
     Some((Timestamp(u64::from_be_bytes(*until)), mute_key))

@@ -1,7 +1,6 @@
-//! Muting devices, and taking mutes back.
+//! Muting and unmuting devices.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use tidings_types::{DeviceId, DeviceNumber, Mute, MuteScope, Timestamp};
 
@@ -16,8 +15,8 @@ use crate::service::Store;
 use crate::weight;
 
 impl Store {
-    /// Mutes a device, or changes until when; false when the scope was muted before. One whose end is past only ends what
-    /// there is of its scope.
+    /// Mutes a device, or changes the end of a mute. False when the scope was muted before. A mute with an end in the past
+    /// only removes an existing mute of its scope.
     ///
     /// # Errors
     /// When there is no such device or it would have more than `mute_count_max`, or the store is overloaded or cannot
@@ -34,7 +33,7 @@ impl Store {
         self.write(Class::Devices, weight::DEVICE, work).await?
     }
 
-    /// Ends the mute of this very scope; false when there was none.
+    /// Ends the mute of exactly this scope; false when there was none.
     ///
     /// # Errors
     /// When there is no such device, or the store is overloaded or cannot write.
@@ -48,7 +47,7 @@ impl Store {
 }
 
 impl Draft<'_> {
-    /// True when the scope was not muted before. One that is over already ends what there is.
+    /// True when the scope was not muted before and is now.
     pub(crate) fn mute(&mut self, id: &DeviceId, mute: Mute) -> Result<Result<bool, SubscribeError>, EngineError> {
         let Some((number, _)) = self.find(id)? else { return Ok(Err(SubscribeError::NotFound)) };
         if mute.until.is_some_and(|until| until <= self.wall()) {
@@ -64,7 +63,7 @@ impl Draft<'_> {
         self.put_mute(number, mute).map(Ok)
     }
 
-    /// True when it was not muted before.
+    /// True when the scope was not muted before.
     pub(crate) fn put_mute(&mut self, number: DeviceNumber, Mute { scope, until }: Mute) -> Result<bool, EngineError> {
         let before = self.muted(number, &scope)?;
         if before == Some(until) {
@@ -84,7 +83,7 @@ impl Draft<'_> {
         Ok(before.is_none())
     }
 
-    /// False when it was not muted.
+    /// False when the scope was not muted.
     pub(crate) fn unmute(
         &mut self,
         id: &DeviceId,
@@ -112,7 +111,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Until when it is muted, `Some(None)`: for ever. One whose end cannot be read is taken for one without.
+    /// The end of the mute of this scope; `Some(None)`: it has no end. An unreadable end counts as none.
     pub(crate) fn muted(
         &self,
         number: DeviceNumber,
@@ -124,27 +123,13 @@ impl Draft<'_> {
 
     /// The mutes of a device and their ends, as this batch will leave them.
     pub(crate) fn mutes(&self, number: DeviceNumber) -> Result<BTreeMap<MuteScope, Option<Timestamp>>, EngineError> {
-        let prefix = rows::number_key(number);
-        let mut mutes = BTreeMap::new();
-        self.engine.scan(Table::Mute, Bound::Included(&prefix), |key, row| {
-            let is_ours = key.starts_with(&prefix);
-            if let Some((_, scope)) = rows::decode_mute_key(key).filter(|_| is_ours) {
-                mutes.insert(scope, end_of(key, row));
-            }
-            Ok::<_, EngineError>(is_ours)
-        })?;
-        for (key, row) in self.rows.prefix(Table::Mute, &prefix) {
-            let Some((_, scope)) = rows::decode_mute_key(key) else { continue };
-            match row {
-                Some(row) => mutes.insert(scope, end_of(key, row)),
-                None => mutes.remove(&scope),
-            };
-        }
-        Ok(mutes)
+        let rows = self.with_prefix(Table::Mute, &rows::number_key(number))?;
+        let mutes = rows.iter().filter_map(|(key, row)| Some((rows::decode_mute_key(key)?.1, end_of(key, row))));
+        Ok(mutes.collect())
     }
 }
 
-/// Rather told too little than against somebody's will.
+/// A mute with an unreadable end stays: a push against the user's will would be worse than a missing one.
 fn end_of(key: &[u8], row: &[u8]) -> Option<Timestamp> {
-    damage::understood(rows::decode_mute(key, row), "A mute is taken for one without an end")?.1.until
+    damage::understood(rows::decode_mute(key, row), "The end of a mute cannot be read; the mute stays")?.1.until
 }

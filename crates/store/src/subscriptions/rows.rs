@@ -1,4 +1,4 @@
-//! Rows of subscriptions: all of one is in its key.
+//! Rows of subscriptions. A subscription is a key; the row is empty.
 
 use tidings_types::{DeviceNumber, Subject, TopicName};
 

@@ -1,7 +1,6 @@
-//! Subscribing devices, and taking their subscriptions away. A request is done as a whole or not at all.
+//! Subscribing and unsubscribing devices. A request is done as a whole or not at all.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 
 use tidings_types::{DeviceId, DeviceNumber, Subject, TopicName};
 
@@ -18,25 +17,25 @@ use crate::weight;
 type Pairs = Vec<(Subject, TopicName)>;
 
 impl Store {
-    /// Subscribes a device to topics on subjects; all or nothing. Tells how many subscriptions are new.
+    /// Subscribes a device to topics on subjects; all or nothing. Returns how many subscriptions are new.
     ///
     /// # Errors
     /// When there is no such device or it would have more than `subscription_count_max`.
     ///
     /// # Cancel safety
-    /// Dropped: subscribed to all or to none. The same request again changes nothing more.
+    /// Dropped: subscribed to all or to none. Repeating the request changes nothing more.
     pub async fn subscribe(&self, id: &DeviceId, selection: Selection) -> Result<usize, SubscribeError> {
         let (id, bytes) = (id.clone(), selection_bytes(&selection));
         self.write(Class::Devices, bytes, move |draft| draft.subscribe(&id, selection)).await?
     }
 
-    /// Takes subscriptions away; a subject without topics means all of its topics. Tells how many there were.
+    /// Removes subscriptions; a subject without topics means all of its topics. Returns how many were removed.
     ///
     /// # Errors
     /// When there is no such device.
     ///
     /// # Cancel safety
-    /// Dropped: all taken away or none. The same request again changes nothing more.
+    /// Dropped: all are removed or none. Repeating the request changes nothing more.
     pub async fn unsubscribe(&self, id: &DeviceId, selection: Selection) -> Result<usize, SubscribeError> {
         let (id, bytes) = (id.clone(), selection_bytes(&selection));
         self.write(Class::Devices, bytes, move |draft| draft.unsubscribe(&id, selection)).await?
@@ -127,26 +126,13 @@ impl Draft<'_> {
 
     /// The subscriptions whose key begins with `prefix`, as this batch will leave them.
     fn subscriptions(&self, prefix: &[u8]) -> Result<Pairs, EngineError> {
-        let mut keys: BTreeSet<Vec<u8>> = BTreeSet::new();
-        self.engine.scan(Table::Subscription, Bound::Included(prefix), |key, _| {
-            let ours = key.starts_with(prefix);
-            if ours {
-                keys.insert(key.to_vec());
-            }
-            Ok::<_, EngineError>(ours)
-        })?;
-        for (key, row) in self.rows.prefix(Table::Subscription, prefix) {
-            match row {
-                Some(_) => keys.insert(key.clone()),
-                None => keys.remove(key),
-            };
-        }
-        // One that cannot be read was left out of the index: it is no subscription.
-        let names = keys.iter().filter_map(|key| rows::decode_subscription(key).ok());
+        let rows = self.with_prefix(Table::Subscription, prefix)?;
+        // An unreadable subscription is not in the index, so it does not count.
+        let names = rows.keys().filter_map(|key| rows::decode_subscription(key).ok());
         Ok(names.map(|(_, subject, topic)| (subject, topic)).collect())
     }
 
-    /// Whether a subscription is there: the index knows all that are durable.
+    /// Whether a subscription exists. The index has all durable ones.
     pub(crate) fn is_subscribed(&self, key: &[u8], number: DeviceNumber, subject: &Subject, topic: &TopicName) -> bool {
         match self.rows.get(Table::Subscription, key) {
             Some(row) => row.is_some(),

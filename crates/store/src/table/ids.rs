@@ -1,18 +1,18 @@
-//! Which number an id may have: hints, so that rows need not be asked. Whoever follows one compares the id in the record it
-//! leads to; whatever is not found here is asked of the rows. They come from rows alone: of two records with one id, as
-//! damage may leave them, the row decides.
+//! A cache of device numbers by id, so that most lookups read no row. Its entries are hints: a reader compares the id in the
+//! record of the number. If there is no hint, the row is read. Hints are made only from rows: if damage has left two records
+//! with one id, the row decides.
 //!
-//! A hint is a number and a byte of the id's hash. Twelve are a bucket; where one is full, another hint gives way. The
-//! buckets are made for twice as many devices as there are; when there are more, all begins anew, and the rows are walked
-//! over once.
+//! A hint is a number and a byte of the id's hash. A bucket has room for twelve hints; a new hint replaces another one in a
+//! full bucket. The buckets are sized for twice the number of devices. When there are more devices, larger buckets are made
+//! and filled again from the rows.
 //!
-//! Bound: 15 bytes for each device of the most there were since the opening, for a moment 23, and 60 KiB.
+//! Bound: 60 KiB, and 15 bytes per device at the highest count since the opening; 23 for a moment.
 
 use tidings_types::DeviceNumber;
 use xxhash_rust::xxh3::xxh3_64;
 
 const HINT_COUNT: usize = 12;
-/// Devices of which a bucket is made for the hints, so that hardly one is full.
+/// The expected number of devices per bucket, so that few buckets are full.
 const BUCKET_DEVICE_COUNT: u64 = 8;
 const BUCKET_COUNT_MIN: usize = if cfg!(test) { 1 } else { 1024 };
 
@@ -31,11 +31,10 @@ impl IdHash {
 
 #[derive(Debug)]
 pub(crate) struct Ids {
-    /// By bucket; 0: no hint. These and the numbers are zeros that the system gives, so that megabytes of them cost nothing
-    /// before they are used.
+    /// Per bucket; 0: no hint. Tags and numbers are allocated as zeros, so that unused pages take no memory.
     tags: Vec<[u8; HINT_COUNT]>,
     numbers: Vec<[u32; HINT_COUNT]>,
-    /// Behind which row of an id the walk over them goes on; `None`: it is over.
+    /// The id behind which the filling from the rows continues; `None`: it is complete.
     pub(super) next: Option<Vec<u8>>,
 }
 
@@ -50,17 +49,17 @@ impl Ids {
         Self { tags: vec![[0; HINT_COUNT]; count], numbers: vec![[0; HINT_COUNT]; count], next: Some(Vec::new()) }
     }
 
-    /// Empty ones for twice as many devices.
+    /// An empty cache for twice as many devices.
     pub(crate) fn for_twice(device_count: u64) -> Self {
         Self::with_buckets((2 * device_count).div_ceil(BUCKET_DEVICE_COUNT) as usize)
     }
 
-    /// Whether so many devices are too many for the buckets.
+    /// Whether there are too few buckets for this many devices.
     pub(super) fn is_outgrown(&self, device_count: u64) -> bool {
         device_count > BUCKET_DEVICE_COUNT * self.tags.len() as u64
     }
 
-    /// Numbers of which one may be the id's.
+    /// The numbers that the id may have.
     pub(super) fn find(&self, hash: IdHash) -> impl Iterator<Item = DeviceNumber> + '_ {
         let bucket = self.bucket_of(hash);
         let hints = self.tags[bucket].iter().zip(&self.numbers[bucket]);
@@ -77,7 +76,7 @@ impl Ids {
         (numbers[free], tags[free]) = (number.0, hash.tag());
     }
 
-    /// Forgets whatever there is of the id, and of others with the same tag.
+    /// Removes the hints of the id, and of other ids with the same tag.
     pub(super) fn remove(&mut self, hash: IdHash) {
         let bucket = self.bucket_of(hash);
         self.tags[bucket].iter_mut().filter(|tag| **tag == hash.tag()).for_each(|tag| *tag = 0);
@@ -101,20 +100,20 @@ mod tests {
     }
 
     #[test]
-    fn nearly_all_are_found_where_there_are_as_many_as_it_is_made_for() {
+    fn nearly_all_are_found_up_to_the_expected_number() {
         const COUNT: u32 = 10_000;
         let mut ids = Ids::for_twice(u64::from(COUNT) / 2);
         assert!(!ids.is_outgrown(u64::from(COUNT)) && ids.is_outgrown(u64::from(COUNT) + BUCKET_DEVICE_COUNT));
         (0..COUNT).for_each(|number| ids.insert(IdHash::of(&id(number)), DeviceNumber(number)));
         let missing = (0..COUNT).filter(|number| !is_found(&ids, *number)).count();
         assert!(missing < COUNT as usize / 20, "{missing} are missing");
-        // Few are looked at in vain.
+        // Few hints are wrong.
         let looks: usize = (0..COUNT).map(|number| ids.find(IdHash::of(&id(number))).count()).sum();
         assert!(looks < COUNT as usize * 21 / 20, "{looks} looks");
     }
 
     #[test]
-    fn where_there_is_no_room_a_new_one_is_found() {
+    fn a_new_hint_is_found_even_if_its_bucket_is_full() {
         let mut ids = Ids::default();
         for number in 0..100 {
             ids.insert(IdHash::of(&id(number)), DeviceNumber(number));
@@ -124,10 +123,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_is_not_found() {
+    fn a_removed_hint_is_not_found() {
         let mut ids = Ids::default();
         (0..HINT_COUNT as u32).for_each(|number| ids.insert(IdHash::of(&id(number)), DeviceNumber(number)));
-        ids.insert(IdHash::of(&id(4)), DeviceNumber(50)); // In place of another's.
+        ids.insert(IdHash::of(&id(4)), DeviceNumber(50)); // Replaces another hint.
         ids.remove(IdHash::of(&id(4)));
         assert_eq!(ids.find(IdHash::of(&id(4))).count(), 0);
         let left = (0..HINT_COUNT as u32).filter(|number| is_found(&ids, *number)).count();

@@ -1,7 +1,7 @@
-//! Apps, locales and countries, each kept once and called by a number in records.
+//! Apps, locales and countries. Each name is stored once; records contain its number.
 //!
-//! Bound: 4096 of each. A device with a name beyond that is kept in memory, name and all. Names are not forgotten before
-//! the table is made anew: what a number in a record means must never change.
+//! Bound: 4096 of each. A device with a further name is kept in memory as a whole. A name stays until the table is made
+//! anew, because the meaning of a number in a record must never change.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -28,7 +28,7 @@ impl Names {
         self.countries.encode(Country::as_str, out);
     }
 
-    /// Takes in names that [`Names::encode`] wrote at some time of the same life; `None` where they cannot be.
+    /// Adds names that [`Names::encode`] wrote during the life of the same heap; `None` if they are invalid.
     pub(super) fn decode(&mut self, rest: &mut Unpack<'_>) -> Option<()> {
         self.apps.decode(|text| AppId::new(text).ok(), rest)?;
         self.locales.decode(|text| Locale::new(text).ok(), rest)?;
@@ -50,7 +50,7 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T: Clone + Eq + Hash> Numbered<T> {
-    /// The number of a value, which is new now or known; `None` when there are too many.
+    /// The number of a known or new value; `None` when there are too many.
     pub(super) fn number(&mut self, value: &T) -> Option<u16> {
         if let Some(number) = self.numbers.get(value) {
             return Some(*number);
@@ -78,7 +78,7 @@ impl<T: Clone + Eq + Hash> Numbered<T> {
             let value = value(rest.text()?)?;
             let number = self.number(&value)?;
             if u64::from(number) != place {
-                return None; // Another part said otherwise, or the same name has two numbers.
+                return None; // It contradicts another part, or a name has two numbers.
             }
         }
         Some(())

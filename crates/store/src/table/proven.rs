@@ -1,4 +1,4 @@
-//! Whose token its provider has accepted: a bit per number in memory, a Roaring set per 65 536 numbers in the rows.
+//! The set of proven tokens: a bit per device number in memory, a Roaring set per 65 536 numbers in the rows.
 
 use roaring::RoaringBitmap;
 use tidings_types::DeviceNumber;
@@ -6,7 +6,7 @@ use tidings_types::DeviceNumber;
 /// Words of 64 numbers in a chunk.
 const CHUNK_WORD_COUNT: usize = (1 << 16) / 64;
 
-/// In which chunk of the proven set a number is, and where in it.
+/// The chunk of a number in the proven set, and its place in the chunk.
 pub(crate) fn proven_place(number: DeviceNumber) -> (u16, u32) {
     ((number.0 >> 16) as u16, number.0 & 0xffff)
 }
@@ -41,7 +41,7 @@ impl Proven {
         words.fill(0);
         let mut runs = bits.iter();
         while let Some((start, end)) = runs.next_range().map(|run| (*run.start() as usize, *run.end() as usize)) {
-            // Mostly all or nearly all are proven, so word by word.
+            // Word by word, because usually nearly all are proven.
             for (index, word) in words.iter_mut().enumerate().take(end / 64 + 1).skip(start / 64) {
                 let (first, last) = (start.max(64 * index) % 64, end.min(64 * index + 63) % 64);
                 let mask = u64::MAX << first & u64::MAX >> (63 - last);
@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_chunk_holds_what_was_put_into_it(
+        fn a_chunk_reads_back(
             runs in prop::collection::vec((0..70_000_u32, prop_oneof![1..4_u32, 1..300_u32, Just(66_000)]), 0..20),
             before in prop::collection::vec(0..65_536_u32, 0..20),
         ) {

@@ -2,48 +2,45 @@
 //!
 //! ```text
 //! kinds    a byte: platform, environment, kind of token, permission to push
-//! app, locale, country                numbers of `names`, u16; 0xffff is no country
+//! app, locale, country                their numbers in `names`, u16; 0xffff is no country
 //! since                               u64
 //! id                                  behind its length, a byte
 //! token                               the rest
 //! ```
 //!
-//! Numbers are little-endian. The heap's checksum has proven that a record is what was written.
+//! Numbers are little-endian. The heap checks the record's checksum.
 
 use tidings_heap::stored_bytes;
-use tidings_types::{Device, DeviceNumber, Environment, JournalPosition, Platform, Provider, PushPermission, TokenRef};
+use tidings_types::{Device, DeviceNumber, Environment, JournalPosition, Provider, TokenRef};
 
 use super::names::{NOTHING, Names};
 use crate::devices::Recipient;
+use crate::devices::rows::device::{PERMISSIONS, PLATFORMS, place};
 use crate::packed::Unpack;
 
-const PLATFORMS: [Platform; 3] = [Platform::Ios, Platform::Android, Platform::Web];
-/// 0 is no token.
+/// The kind of token is the position of its provider here plus 1; 0 is no token.
 const PROVIDERS: [Provider; 3] = [Provider::Apns, Provider::Fcm, Provider::WebPush];
 const SANDBOX: u8 = 4;
 const TOKEN_SHIFT: u32 = 3;
-const PERMISSIONS: [PushPermission; 4] =
-    [PushPermission::Unknown, PushPermission::Granted, PushPermission::Provisional, PushPermission::Denied];
 const PERMISSION_SHIFT: u32 = 5;
 const HEAD_BYTES: usize = 16;
 /// A browser's keys.
 const KEY_BYTES: usize = 65 + 16;
 
-/// At least what the heap takes for the device.
+/// An upper bound of the bytes that the device takes in the heap.
 pub(super) fn room_for(device: &Device) -> u64 {
     let token = device.token.as_ref().map_or(0, |token| token.as_bytes().len() + KEY_BYTES);
     stored_bytes(HEAD_BYTES + device.id.as_str().len() + token)
 }
 
-/// Writes the record into `out`, in place of what is there. `None`: there is no number for one of its names.
+/// Writes the record into `out` and replaces its content. `None`: one of its names gets no number.
 pub(super) fn encode(device: &Device, names: &mut Names, out: &mut Vec<u8>) -> Option<()> {
-    let platform = PLATFORMS.iter().position(|platform| *platform == device.platform)?;
+    let platform = place(&PLATFORMS, &device.platform);
     let token = device.token.as_ref().map(TokenRef::from);
-    let provider = token.and_then(|token| PROVIDERS.iter().position(|provider| *provider == token.provider()));
     let environment = if device.environment == Environment::Sandbox { SANDBOX } else { 0 };
-    let permission = PERMISSIONS.iter().position(|permission| *permission == device.push_permission)? as u8;
-    let token_kind = provider.map_or(0, |place| place as u8 + 1);
-    let kinds = platform as u8 | environment | token_kind << TOKEN_SHIFT | permission << PERMISSION_SHIFT;
+    let permission = place(&PERMISSIONS, &device.push_permission);
+    let token_kind = token.map_or(0, |token| place(&PROVIDERS, &token.provider()) + 1);
+    let kinds = platform | environment | token_kind << TOKEN_SHIFT | permission << PERMISSION_SHIFT;
     let (app, locale) = (names.apps.number(&device.app)?, names.locales.number(&device.locale)?);
     let country = match &device.country {
         Some(country) => names.countries.number(country)?,
@@ -62,7 +59,7 @@ pub(super) fn encode(device: &Device, names: &mut Names, out: &mut Vec<u8>) -> O
     Some(())
 }
 
-/// `None`: it is no record of ours, or of names that are not known.
+/// `None`: the record is invalid or has unknown names.
 #[inline]
 pub(super) fn decode<'a>(
     number: DeviceNumber,

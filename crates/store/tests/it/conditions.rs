@@ -66,7 +66,7 @@ async fn every_change_but_that_of_the_day_makes_another_revision_and_none_comes_
     put(&store, device("phone", Some(token(2))), Precondition::None).await.unwrap();
     step(&store, &mut seen, "put");
     let number = store.device_number(&phone).unwrap().unwrap();
-    assert!(store.token_gone(number, token(2), None).await.unwrap());
+    assert!(token_gone(&store, number, token(2), None).await.unwrap());
     step(&store, &mut seen, "token gone");
     store.log_out(&phone).await.unwrap();
     step(&store, &mut seen, "logged out");

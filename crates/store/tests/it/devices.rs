@@ -77,10 +77,10 @@ async fn a_providers_gone_takes_the_token_it_is_about_and_no_newer_registration(
     let (store, _) = open(folder.path());
     store.put_device(device("phone", Some(token(1))), PutTerms::default(), T0).await.unwrap();
     let number = store.device_number(&id("phone")).unwrap().unwrap();
-    let gone = |byte, gone_at| store.token_gone(number, token(byte), gone_at);
+    let gone = |byte, gone_at| token_gone(&store, number, token(byte), gone_at);
     assert!(!gone(1, Some(Timestamp(T0.0 - 1))).await.unwrap(), "registered again after the provider's moment");
     assert!(!gone(2, None).await.unwrap(), "another token by now");
-    assert!(!store.token_gone(DeviceNumber(99), token(1), None).await.unwrap(), "no such device");
+    assert!(!token_gone(&store, DeviceNumber(99), token(1), None).await.unwrap(), "no such device");
     assert_eq!(sending_token(&store, "phone"), Some(Some(token(1))));
     assert!(gone(1, Some(T0)).await.unwrap());
     assert_eq!(sending_token(&store, "phone"), Some(None));
@@ -178,7 +178,7 @@ async fn an_import_that_fills_a_device_to_its_limit_can_be_repeated_and_makes_no
     let number = store.device_number(&id("d")).unwrap().unwrap();
     let earlier = Timestamp(T0.as_millis() - 1);
     assert!(
-        store.token_gone(number, token(1), Some(earlier)).await.unwrap(),
+        token_gone(&store, number, token(1), Some(earlier)).await.unwrap(),
         "an import says nothing about the token's life"
     );
 }
@@ -327,7 +327,7 @@ async fn a_token_is_proven_from_its_first_acceptance_until_it_is_another() {
         assert_eq!((is_proven(&store, "phone"), store.counts().proven), (true, 1));
     };
     prove().await;
-    store.token_gone(number, token(1), None).await.unwrap();
+    token_gone(&store, number, token(1), None).await.unwrap();
     assert!(!is_proven(&store, "phone") && store.counts().proven == 0);
     prove().await;
     store.put_device(device("mute", Some(token(1))), PutTerms::default(), T0).await.unwrap();
@@ -371,7 +371,7 @@ async fn a_browser_is_known_by_its_endpoint_and_proven_with_its_keys() {
     // The same address from another device moves, whatever its keys; and is gone as a whole.
     store.put_device(browser("other", &old), PutTerms::default(), T0).await.unwrap();
     assert_eq!((sending_token(&store, "tab"), sending_token(&store, "other")), (Some(None), Some(Some(old))));
-    assert!(store.token_gone(DeviceNumber(1), new, None).await.unwrap());
+    assert!(token_gone(&store, DeviceNumber(1), new, None).await.unwrap());
     assert_eq!(sending_token(&store, "other"), Some(None));
 }
 

@@ -149,7 +149,7 @@ fn check_told(store: &Store, sink: &Sink) {
         .iter()
         .filter_map(|told| match told {
             Told::Publication(_, position, _) => Some(position.offset.0),
-            Told::Events(_) | Told::GivenBack(..) => None,
+            Told::Events(_) | Told::Forgotten(..) => None,
         })
         .collect();
     assert_eq!(offsets, (1..=channels(store, T0)[0].top.0).collect::<Vec<_>>());

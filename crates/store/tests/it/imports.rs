@@ -138,7 +138,7 @@ async fn a_token_that_was_registered_behind_the_word_that_it_is_gone_stays() {
     let imports =
         vec![import("known", 1, Some(at(5))), import("unknown", 2, None), import("ahead", 3, Some(at(1_000_000)))];
     store.import_devices(imports, None, T0).await.unwrap();
-    let gone = |number, byte, millis| store.token_gone(DeviceNumber(number), token(byte), Some(at(millis)));
+    let gone = |number, byte, millis| token_gone(&store, DeviceNumber(number), token(byte), Some(at(millis)));
     assert_eq!(gone(0, 1, 4).await, Ok(false), "it was registered since");
     assert_eq!(gone(1, 2, 4).await, Ok(true), "who does not know believes the provider");
     assert_eq!(gone(2, 3, 1000).await, Ok(true), "nobody registers a token in the future");

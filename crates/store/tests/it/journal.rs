@@ -162,7 +162,7 @@ async fn what_has_expired_is_not_restored_and_then_taken_away() {
 }
 
 #[tokio::test]
-async fn an_idle_channel_is_given_back_and_no_offset_is_given_twice() {
+async fn an_idle_channel_is_forgotten_and_no_offset_is_used_twice() {
     static NOW: AtomicU64 = AtomicU64::new(T0.0);
     let clock_is = |now: Timestamp| NOW.store(now.0, Ordering::Relaxed);
     let folder = tempfile::tempdir().unwrap();
@@ -199,8 +199,8 @@ async fn an_idle_channel_is_given_back_and_no_offset_is_given_twice() {
     let over = empty.saturating_add(Duration::from_millis(1));
     clock_is(over);
     let floor = Offset(1 << 20);
-    let given_back = |sink: &Sink, floor| sink.told().last() == Some(&Told::GivenBack(channel_name("chat:1"), floor));
-    eventually("giving the idle channel back", || given_back(&sink, floor)).await;
+    let forgotten = |sink: &Sink, floor| sink.told().last() == Some(&Told::Forgotten(channel_name("chat:1"), floor));
+    eventually("the idle channel is forgotten", || forgotten(&sink, floor)).await;
     assert_eq!(names(&store), [("match:1".to_owned(), 0)]);
     store.close().await;
 
@@ -210,12 +210,12 @@ async fn an_idle_channel_is_given_back_and_no_offset_is_given_twice() {
     assert_eq!(again, StreamPosition { offset: floor.next(), ..first });
     clock_is(due);
     assert_eq!(store.release_later(due).await, Ok(1));
-    eventually("giving it back again", || given_back(&sink, Offset(2 << 20))).await;
+    eventually("it is forgotten again", || forgotten(&sink, Offset(2 << 20))).await;
     assert_eq!(names(&store), [("match:1".to_owned(), floor.0 + 1)]);
 }
 
 #[tokio::test]
-async fn a_channel_kept_for_an_event_that_is_called_off_is_given_back() {
+async fn a_channel_reserved_for_a_cancelled_event_is_forgotten() {
     let folder = tempfile::tempdir().unwrap();
     let clock = || T0.saturating_add(HOUR).saturating_add(Duration::from_millis(1));
     let (store, _) = open_with(StoreConfig { channel_ttl: HOUR, clock, ..config(folder.path()) });

@@ -164,7 +164,7 @@ async fn there_is_a_bound_on_those_that_wait_in_number_and_bytes() {
     let mut small = config(folder.path());
     (small.later_count_max, small.journal_bytes_max) = (2, 2000);
     let (store, _) = open_with(small.clone());
-    let full = |limit| Err(AppendError::Write(WriteError::Overloaded { what: "the set of events for later", limit }));
+    let full = |limit| Err(AppendError::Write(WriteError::Overloaded { what: "the set of scheduled events", limit }));
     let three = |now| ["e1", "e2", "e3"].map(|name| later_event(name, now, &[])).to_vec();
     assert_eq!(store.append_events(three(after(9)), T0).await, full(2));
     assert_eq!(waiting(&store), [""; 0], "all or nothing");

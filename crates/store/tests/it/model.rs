@@ -578,7 +578,7 @@ async fn change_store_silently(store: &Store, change: &Change, Known { number, p
             count(store.unsubscribe(&id(DEVICES[*device]), selection).await)
         }
         Change::Gone { token: byte, at: millis, .. } => {
-            Answer::Was(store.token_gone(number, token(*byte), millis.map(at)).await.unwrap())
+            Answer::Was(token_gone(store, number, token(*byte), millis.map(at)).await.unwrap())
         }
         Change::Proven(_) => {
             store.devices_proven(vec![number]).await.unwrap();

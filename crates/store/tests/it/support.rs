@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tidings_store::{
-    Appended, CommitSink, DurableChannel, NewDevice, NewEvent, NewImport, QueueLimit, RestoredChannel, Store,
-    StoreConfig, StoredPublication,
+    Appended, CommitSink, DurableChannel, GoneToken, NewDevice, NewEvent, NewImport, QueueLimit, RestoredChannel,
+    Store, StoreConfig, StoredPublication, WriteError,
 };
 use tidings_types::{
     AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Event, EventId, JournalPosition, Locale, Mute, Offset,
@@ -50,7 +50,7 @@ pub(crate) fn config(path: &Path) -> StoreConfig {
 pub(crate) enum Told {
     Publication(ChannelName, StreamPosition, String),
     Events(JournalPosition),
-    GivenBack(ChannelName, Offset),
+    Forgotten(ChannelName, Offset),
 }
 
 /// Remembers what it was told.
@@ -76,8 +76,8 @@ impl CommitSink for Sink {
         self.0.lock().unwrap().push(told);
     }
 
-    fn on_channel_given_back(&self, channel: &ChannelName, floor: Offset) {
-        self.0.lock().unwrap().push(Told::GivenBack(channel.clone(), floor));
+    fn on_channel_forgotten(&self, channel: &ChannelName, floor: Offset) {
+        self.0.lock().unwrap().push(Told::Forgotten(channel.clone(), floor));
     }
 
     fn on_events(&self, end: JournalPosition) {
@@ -112,6 +112,16 @@ pub(crate) fn user(text: &str) -> UserId {
 
 pub(crate) fn token(byte: u8) -> DeviceToken {
     DeviceToken::from([byte; 32].as_slice())
+}
+
+/// Reports one token as gone; true when it was removed.
+pub(crate) async fn token_gone(
+    store: &Store,
+    number: DeviceNumber,
+    token: DeviceToken,
+    gone_at: Option<Timestamp>,
+) -> Result<bool, WriteError> {
+    Ok(store.tokens_gone(vec![GoneToken { number, token, gone_at }]).await? == 1)
 }
 
 pub(crate) fn device(name: &str, token: Option<DeviceToken>) -> NewDevice {

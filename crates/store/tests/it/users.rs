@@ -54,7 +54,7 @@ async fn a_device_is_found_by_its_address_as_long_as_it_has_it() {
     assert_eq!((found(1), found(2)), (Some(id("old")), None));
     put(&store, device("new", Some(token(1)))).await;
     assert_eq!(found(1), Some(id("new")), "an address has one device");
-    assert!(store.token_gone(DeviceNumber(1), token(1), None).await.unwrap());
+    assert!(token_gone(&store, DeviceNumber(1), token(1), None).await.unwrap());
     assert_eq!(found(1), None);
 }
 

@@ -7,17 +7,11 @@ use proptest::prelude::*;
 use tidings_types::{BrakeScope, DeviceToken, Json, Mute, MuteScope, TokenRef, UserId};
 
 use super::*;
-use crate::ReadError;
 use crate::committer::draft::Draft;
 use crate::hash::hash16;
 use crate::mutes::ends::MuteEnds;
 use crate::rows;
-
-fn later(id: &str, due: u64) -> Vec<NewEvent> {
-    let mut events = event(id);
-    events[0].event.at = Some(Timestamp(due));
-    events
-}
+use crate::{GoneToken, ReadError};
 
 fn id(name: &str) -> DeviceId {
     DeviceId::new(name).unwrap()
@@ -715,7 +709,8 @@ async fn a_device_with_a_damaged_row_goes_with_its_user_and_with_its_address() {
     }
     assert_eq!(store.erase_user(&ann).await, Ok(2));
     assert_eq!(told(&store), [("c".to_owned(), token("c"))]);
-    assert!(store.token_gone(DeviceNumber(2), token("c").unwrap(), None).await.unwrap());
+    let gone = GoneToken { number: DeviceNumber(2), token: token("c").unwrap(), gone_at: None };
+    assert_eq!(store.tokens_gone(vec![gone]).await, Ok(1));
     assert_eq!((told(&store), store.counts().devices, store.counts().subscriptions), (vec![], 0, 0));
     assert!(store.devices_of_user(&ann, None, 9).unwrap().is_empty());
     for name in ["a", "b", "c"] {

@@ -91,7 +91,7 @@ async fn a_publication_in_doubt_is_published_once() {
         let sink = Arc::new(Sink::default());
         let store = open(folder.path(), sink.clone());
         assert_eq!(publish(&store, "a", T0).await, 1);
-        with_engine(&store, |engine| *engine.hooks.fault.lock().unwrap() = Some(fault));
+        fail_next(&store, fault);
         assert_eq!(publish_in(&store, "chat:1", "b", T0).await, Err(WriteError::Unavailable));
         let mut pulse = tokio::time::interval(Duration::from_millis(2));
         let position = loop {

@@ -5,12 +5,6 @@ use tidings_types::{BrakeScope, DeviceToken};
 use super::*;
 use crate::rows;
 
-fn later(id: &str, due: u64) -> Vec<NewEvent> {
-    let mut events = event(id);
-    events[0].event.at = Some(Timestamp(due));
-    events
-}
-
 fn proven(store: &Store, numbers: &[u32]) -> Vec<u32> {
     let numbers: Vec<_> = numbers.iter().copied().map(DeviceNumber).collect();
     let mut proven = Vec::new();
@@ -29,7 +23,7 @@ async fn release_with_fault(fault: Fault) -> (usize, Vec<u64>) {
     let sink = Arc::new(Sink::default());
     let store = open(folder.path(), sink.clone());
     store.append_events(later("e1", 9), Timestamp(1)).await.unwrap();
-    *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
+    fail_next(&store, fault);
     assert_eq!(store.release_later(Timestamp(9)).await, Err(WriteError::Unavailable));
     append_again(&store, "e2").await;
     let released = store.release_later(Timestamp(9)).await.unwrap();
@@ -50,7 +44,7 @@ async fn after_a_pause_in_doubt_who_follows_sees_what_is_durable() {
     for (fault, is_paused) in [(Fault::AfterCommit, true), (Fault::BeforeCommit, false)] {
         let folder = tempfile::tempdir().unwrap();
         let store = open(folder.path(), Arc::default());
-        *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
+        fail_next(&store, fault);
         let follower = store.brakes();
         assert_eq!(store.pause(BrakeScope::Everything, Timestamp(1)).await, Err(WriteError::Unavailable));
         append_again(&store, "e1").await;

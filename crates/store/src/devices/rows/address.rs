@@ -1,15 +1,14 @@
-//! The text of an address in a device's row: six bits for a letter where all are of base64url's 64.
+//! The text of a token or an endpoint in a device's row. A final part of base64url letters takes six bits per letter.
 //!
 //! ```text
-//! plain     behind its length: the text up to where only letters and at most one colon follow
-//! colon     varint: twice the colon's place behind `plain`, from 1, or 0 for none; and 1 where the bytes of `letters`
-//!           have room for a letter more than there are
-//! letters   the rest: what follows without its colon, six bits each, then zeros up to a whole byte
+//! plain     behind its length: the text up to the last part, which has only letters of base64url and at most one colon
+//! colon     varint: twice the position of the colon in the last part, from 1, or 0 for none; plus 1 if the bytes of
+//!           `letters` have room for one letter more than there are
+//! letters   the rest: the last part without its colon, six bits per letter, then zeros up to a whole byte
 //! ```
 //!
-//! FCM's tokens are two texts in base64url with a colon between them, and most browsers' endpoints end in one such
-//! text: these take three bytes for four. Of any other text all up to its last other character is `plain`, so each can
-//! be written.
+//! FCM's tokens are two texts in base64url with a colon between them, and most browsers' endpoints end in one such text. So
+//! four of their letters take three bytes. Any other text can be written too: it is `plain` up to its last other character.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -36,7 +35,7 @@ pub(crate) fn put_address(out: &mut Vec<u8>, text: &str) {
     out.truncate(bytes);
 }
 
-/// Where the part begins that is letters and at most one colon, up to the end; and where the colon is.
+/// The start of the last part, which has only letters and at most one colon, and the position of the colon.
 fn tail_of(text: &[u8]) -> (usize, Option<usize>) {
     let mut colon = None;
     for (place, byte) in text.iter().enumerate().rev() {
@@ -49,7 +48,7 @@ fn tail_of(text: &[u8]) -> (usize, Option<usize>) {
     (0, colon)
 }
 
-/// Reads all that is left.
+/// Reads all remaining bytes.
 pub(crate) fn take_address(row: &mut Unpack<'_>) -> Option<String> {
     let plain = row.text()?;
     let colon = row.varint()?;
@@ -104,7 +103,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_the_bytes_a_text_has_one_spelling_or_they_are_refused(
+        fn any_bytes_are_refused_or_read_as_a_text_that_reads_back(
             text in text(),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
             length in any::<prop::sample::Index>(),
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_every_length_read_back_with_the_colon_at_every_place() {
+    fn texts_of_every_length_read_back_with_the_colon_at_every_position() {
         for length in 0..70 {
             let letters: String = (0..length).map(|place| char::from(b"z_A-0"[place % 5])).collect();
             assert_eq!(unpacked(&packed(&letters)).as_ref(), Some(&letters));
@@ -135,9 +134,9 @@ mod tests {
         }
     }
 
-    /// These bytes are on disks: a change of what they mean is another format.
+    /// These bytes are on disks. A change of their meaning would be a new format.
     #[test]
-    fn the_spelling_stays() {
+    fn the_format_stays() {
         for (text, bytes) in [
             ("", &b"\0\0"[..]),
             ("fcm", b"\0\x01}\xc9\x80"),
@@ -152,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_refused() {
+    fn invalid_bytes_are_refused() {
         for bytes in [
             &b""[..],
             b"\0",
             b"\x06https\0",
             b"\x02\xff\xff\0",
-            b"\0\x01",          // A letter less than none.
+            b"\0\x01",          // A negative number of letters.
             b"\0\x04",          // A colon behind the end.
             b"\0\0\x01",        // Bits left over.
             b"\0\x01}\xc9\x81", // The same.

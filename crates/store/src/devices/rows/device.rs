@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! version  2 (a row of format 1 is JSON, so its first byte is `{`)
-//! kinds    a byte: platform, environment, permission, kind of token, whether a credential is there
-//! extras   a byte: which of user, country and time zone are there, whether `seen_at` is in days, whether the text of a
+//! kinds    a byte: platform, environment, permission, kind of token, whether there is a credential
+//! extras   a byte: whether there are user, country and time zone, whether `seen_at` is in days, whether the text of the
 //!          token is packed
 //! id, user?, app, locale, country?, time_zone?           each behind its length
 //! token_at, since, revision, seen_at                     varints
@@ -11,8 +11,8 @@
 //! token?                                                 the rest: APNs' bytes, FCM's text, or keys and endpoint
 //! ```
 //!
-//! Texts of tokens are packed (`address.rs`); rows of format 2 have them as they are, and say so. Some 90 bytes for an
-//! iPhone, 170 for an Android; the table's compression takes away what neighbours share.
+//! Texts of tokens are packed (`address.rs`). In rows of format 2 they are not, as `extras` says. A row has about 90 bytes
+//! for an iPhone and 170 for an Android before the table's compression.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -27,17 +27,17 @@ use crate::engine::{EngineError, Table};
 use crate::hash::Hash32;
 use crate::packed::{Unpack, put_bytes, put_varint};
 
-/// What is kept of a device.
+/// The content of a device's row.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct DeviceRow {
     pub(crate) device: Device,
-    /// Hash of the credential; none was issued to imported devices.
+    /// The hash of the credential. Imported devices may have none.
     #[serde(default)]
     pub(crate) credential: Option<Hash32>,
 }
 
 const VERSION: u8 = 2;
-/// With what a row of format 1 begins.
+/// The first byte of a row of format 1.
 const JSON: u8 = b'{';
 
 /// `kinds`, from the lowest bit.
@@ -56,10 +56,10 @@ const EXTRAS: u8 = USER | COUNTRY | TIME_ZONE | SEEN_IN_DAYS | PACKED_TEXT;
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
-/// Numbers in rows, which stay whatever is added to the types or moved in them.
+/// The position of a value here is its number in rows and records. It must never change.
 pub(crate) const PLATFORMS: [Platform; 3] = [Platform::Ios, Platform::Android, Platform::Web];
 const ENVIRONMENTS: [Environment; 2] = [Environment::Production, Environment::Sandbox];
-const PERMISSIONS: [PushPermission; 4] =
+pub(crate) const PERMISSIONS: [PushPermission; 4] =
     [PushPermission::Unknown, PushPermission::Granted, PushPermission::Provisional, PushPermission::Denied];
 
 const P256DH_BYTES: usize = 65;
@@ -67,7 +67,7 @@ const AUTH_BYTES: usize = 16;
 
 /// The number of a value in rows.
 pub(crate) fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
-    all.iter().position(|other| other == value).expect("every value has its number in rows") as u8
+    all.iter().position(|other| other == value).expect("every value has a number in rows") as u8
 }
 
 pub(crate) fn encode_device(row: &DeviceRow) -> Vec<u8> {
@@ -127,7 +127,7 @@ pub(crate) fn encode_device(row: &DeviceRow) -> Vec<u8> {
     out
 }
 
-/// Reads a row of either format; `key` is for the error only.
+/// Reads a row of any format; `key` is only used in the error.
 pub(crate) fn decode_device(key: &[u8], row: &[u8]) -> Result<DeviceRow, EngineError> {
     let decoded = match row.first() {
         Some(&VERSION) => decode(&row[1..]),
@@ -184,7 +184,7 @@ fn decode(row: &[u8]) -> Option<DeviceRow> {
     Some(DeviceRow { device, credential })
 }
 
-/// What the kind says of the rest of a row; the inner `None` is no token.
+/// Reads the token at the end of a row; the inner `None` is no token.
 fn decode_token(kind: usize, is_packed: bool, mut rest: Unpack<'_>) -> Option<Option<DeviceToken>> {
     let text = |mut rest: Unpack<'_>| match is_packed {
         true => take_address(&mut rest),
@@ -267,7 +267,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_the_bytes_a_row_is_read_or_refused(
+        fn any_bytes_are_read_or_refused(
             row in row(),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
             length in prop::option::of(any::<prop::sample::Index>()),
@@ -280,7 +280,7 @@ mod tests {
                 if let Some(length) = &length {
                     bytes.truncate(length.index(bytes.len()));
                 }
-                // What is read is a row like others: it can be written again and means the same.
+                // A row that can be read can be written again, and reads back.
                 if let Ok(read) = decode_device(b"key", &bytes) {
                     prop_assert_eq!(decode_device(b"key", &encode_device(&read)).unwrap(), read);
                 }
@@ -300,11 +300,11 @@ mod tests {
         let tokens = rows.each_ref().map(|row| row.device.token.as_ref().map(|token| token.to_text().into_owned()));
         assert_eq!(tokens.each_ref().map(Option::as_deref), [Some("00ff10"), Some("cX:APA91b_-"), None]);
         for row in &rows {
-            assert_eq!(decode_device(b"key", &encode_device(row)).unwrap(), *row, "the same as we write it");
+            assert_eq!(decode_device(b"key", &encode_device(row)).unwrap(), *row, "also in the current format");
         }
     }
 
-    /// An Android and a browser, with these bytes in place of the token's text.
+    /// The rows of an Android and of a browser, with these bytes as the text of the token.
     fn rows_with_text([fcm, endpoint]: [&[u8]; 2], extras: u8) -> [Vec<u8>; 2] {
         let (point, auth) = ([&[4][..], &[7; 64]].concat(), [8; 16]);
         let head = |kinds, fields: &[u8]| [&[VERSION, kinds, SEEN_IN_DAYS | extras], fields].concat();
@@ -313,9 +313,9 @@ mod tests {
         [[&phone, fcm].concat(), [&browser, &point[..], &auth, endpoint].concat()]
     }
 
-    /// These bytes are on disks: a change of what they mean is another format.
+    /// These bytes are on disks. A change of their meaning would be a new format.
     #[test]
-    fn texts_of_tokens_are_packed_and_read_as_format_2_had_them() {
+    fn texts_of_tokens_are_packed_and_those_of_format_2_can_be_read() {
         let older = rows_with_text([b"cX:APA91b_-", b"https://x/send/AQ:-_"], 0);
         let packed =
             rows_with_text([b"\0\x06qp\x0f\x03\xdd[\xff\xe0", b"\x0fhttps://x/send/\x06\x01\x0f\xbf"], PACKED_TEXT);
@@ -328,9 +328,9 @@ mod tests {
         assert_eq!(tokens.each_ref().map(|token| token.to_text()), ["cX:APA91b_-", "https://x/send/AQ:-_"]);
     }
 
-    /// These bytes are on disks: a change of what they mean is another format.
+    /// These bytes are on disks. A change of their meaning would be a new format.
     #[test]
-    fn the_spelling_of_format_2_stays() {
+    fn format_2_stays() {
         let mut row: DeviceRow = serde_json::from_str(FORMAT_1[0]).unwrap();
         row.device.push_permission = PushPermission::Provisional;
         row.device.time_zone = TimeZone::new("UTC").ok();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_row_are_refused() {
+    fn invalid_bytes_are_refused() {
         let row = encode_device(&DeviceRow { device: device(), credential: None });
         for bytes in [&b""[..], b"not what we wrote", b"{", &[VERSION], &[3, 0, 0], &row[..row.len() / 2]] {
             assert!(decode_device(b"key", bytes).is_err(), "{}", bytes.escape_ascii());
