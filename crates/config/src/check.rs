@@ -25,7 +25,7 @@ use tracing_subscriber::EnvFilter;
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
-    Api, ApiKey, Apns, Apps, Client, Config, Fcm, Hook, Http, Influx, Namespace, Shadow, Tls, Token, Topic, WebPush,
+    Api, ApiKey, Apns, Apps, Channel, Client, Config, Fcm, Hook, Http, Influx, Namespace, Shadow, Tls, Token, Topic, WebPush,
     Webhook,
 };
 use super::tree::{Origin, Problem};
@@ -775,6 +775,8 @@ impl Namespace {
             allow_tags_filter: self.allow_tags_filter,
             allow_subscribe_for_client: self.allow_subscribe_for_client,
             allow_subscribe_for_anonymous: self.allow_subscribe_for_anonymous,
+            allow_user_limited_channels: self.allow_user_limited_channels,
+            data_format: self.publication_data_format,
             allow_publish_for_client: self.allow_publish_for_client,
             allow_publish_for_subscriber: self.allow_publish_for_subscriber,
             allow_publish_for_anonymous: self.allow_publish_for_anonymous,
@@ -829,8 +831,12 @@ impl Config {
 
     /// All namespaces for the protocol.
     pub fn namespaces(&self) -> tidings_protocol::Namespaces {
-        let named = self.channel.namespaces.iter().map(|(name, namespace)| (name.clone(), self.options_of(namespace)));
-        tidings_protocol::Namespaces::new(self.options_of(&self.channel.without_namespace), named.collect())
+        let Channel { name_bytes_max, without_namespace, namespaces } = &self.channel;
+        let named = namespaces.iter().map(|(name, namespace)| (name.clone(), self.options_of(namespace)));
+        let all = namespaces.iter().map(|(name, namespace)| (&**name, namespace)).chain([("", without_namespace)]);
+        let patterns = all.filter_map(|(name, namespace)| Some((name.to_owned(), namespace.channel_regex.clone()?)));
+        tidings_protocol::Namespaces::new(self.options_of(without_namespace), named.collect())
+            .with_names(*name_bytes_max, patterns.collect())
     }
 
     /// One namespace for the protocol.

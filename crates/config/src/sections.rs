@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use tidings_api::SubjectPattern;
-use tidings_protocol::{RecoveryMode, TextPattern};
+use tidings_protocol::{DataFormat, RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, TopicName};
 
 use super::field::section;
@@ -290,6 +290,8 @@ section! {
 
     /// Rules of channels, by namespace: the text before the first `:` of the channel's name.
     Channel {
+        /// Longest name of a channel that clients may use, in bytes; a longer one is refused (107).
+        name_bytes_max: usize = "255", from "1" to "255";
         /// Channels without `:` in their name.
         without_namespace: Namespace;
         /// Channels NAME:anything. A channel of a namespace that is not listed here does not exist.
@@ -332,6 +334,14 @@ section! {
         allow_subscribe_for_client: bool = "false";
         /// Clients without a user may subscribe without a token, too.
         allow_subscribe_for_anonymous: bool = "false";
+        /// The users that a channel names behind `#`, as in dialog#42,43, may subscribe without a token, even if
+        /// `allow_subscribe_for_client` is off. Other users never may without a token, whatever is set here.
+        allow_user_limited_channels: bool = "false";
+        /// Clients may only use channels in which this regular expression matches all of the name behind NAME:.
+        channel_regex: Option<TextPattern>, like "[a-z0-9-]+";
+        /// What clients and /api may publish: any JSON value (json), or objects only (json_object). Anything else is
+        /// refused (107).
+        publication_data_format: DataFormat = "json";
         /// Clients with a user may publish.
         allow_publish_for_client: bool = "false";
         /// Clients that are subscribed may publish.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidings_protocol::{HookId, NamespaceOptions};
+use tidings_protocol::{DataFormat, HookId, NamespaceOptions};
 use tidings_telemetry::unix_now;
 use tidings_types::Timestamp;
 
@@ -335,6 +335,19 @@ fn keys_of_tokens_are_checked() {
         warnings,
         ["t.toml:4:30: `client.token.hmac_previous_secret_until`: is over: the previous secret can be removed"]
     );
+}
+
+#[test]
+fn names_of_channels_are_limited() {
+    let text = "[channel]\nname_bytes_max = 10\n[channel.without_namespace]\nchannel_regex = \"n.*\"\n\
+                [channel.namespaces.m]\npublication_data_format = \"json_object\"\nallow_user_limited_channels = true";
+    let config = loaded(text).config;
+    let options = config.options_of(&config.channel.namespaces["m"]);
+    assert_eq!((options.data_format, options.allow_user_limited_channels), (DataFormat::JsonObject, true));
+    let pattern = tidings_protocol::TextPattern::new("n.*").unwrap();
+    let none = config.options_of(&config.channel.without_namespace);
+    let expected = tidings_protocol::Namespaces::new(none, [("m".to_owned(), options)].into());
+    assert_eq!(config.namespaces(), expected.with_names(10, [(String::new(), pattern)].into()));
 }
 
 struct Credentials {

@@ -12,7 +12,7 @@ use axum::http::HeaderName;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use tidings_api::{Rfc3339, SubjectPattern};
 use tidings_http1::{Origin, Request};
-use tidings_protocol::{RecoveryMode, TextPattern};
+use tidings_protocol::{DataFormat, RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, Timestamp};
 
 /// How a value is spelt in TOML.
@@ -476,6 +476,8 @@ words!(Ramp: "\"none\" or \"minute\"", "none" => Ramp::None, "minute" => Ramp::M
 words!(RecoveryMode: "\"stream\" or \"cache\"", "stream" => RecoveryMode::Stream, "cache" => RecoveryMode::Cache);
 
 words!(EventChannels: "\"first_subject\", \"all_subjects\" or \"none\"", "first_subject" => EventChannels::FirstSubject, "all_subjects" => EventChannels::AllSubjects, "none" => EventChannels::None);
+
+words!(DataFormat: "\"json\" or \"json_object\"", "json" => DataFormat::Json, "json_object" => DataFormat::JsonObject);
 
 /// What the holder of an API key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -57,7 +57,7 @@ pub use hook::{
 pub use introduction::{
     CREDENTIAL_BYTES_MAX, DeviceClaim, DeviceCredential, Introduction, RPC_VISIBLE, VISIBLE_TTL_MAX,
 };
-pub use namespace::{NamespaceOptions, Namespaces, RecoveryMode};
+pub use namespace::{DataFormat, NamespaceOptions, Namespaces, RecoveryMode};
 pub use pattern::{PatternError, TextPattern};
 pub use protobuf::ProtobufError;
 pub use publication::Publication;

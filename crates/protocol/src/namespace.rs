@@ -3,7 +3,25 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidings_types::ChannelName;
+use tidings_types::{ChannelName, Json};
+
+use crate::TextPattern;
+
+/// What publications of clients and of backends may contain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataFormat {
+    /// Any JSON value.
+    Json,
+    /// A JSON object.
+    JsonObject,
+}
+
+impl DataFormat {
+    /// Whether `data` has the format.
+    pub fn admits(self, data: &Json) -> bool {
+        self == Self::Json || data.as_str().trim_start().starts_with('{')
+    }
+}
 
 use crate::HookId;
 
@@ -51,6 +69,10 @@ pub struct NamespaceOptions {
     pub allow_subscribe_for_client: bool,
     /// Clients without a user may, too.
     pub allow_subscribe_for_anonymous: bool,
+    /// The users behind `#` in a channel's name may subscribe without a token, also where other clients may not.
+    pub allow_user_limited_channels: bool,
+    /// What may be published.
+    pub data_format: DataFormat,
     /// Clients with a user may publish.
     pub allow_publish_for_client: bool,
     /// Subscribed clients may publish.
@@ -95,6 +117,8 @@ impl NamespaceOptions {
             allow_tags_filter: false,
             allow_subscribe_for_client: false,
             allow_subscribe_for_anonymous: false,
+            allow_user_limited_channels: false,
+            data_format: DataFormat::Json,
             allow_publish_for_client: false,
             allow_publish_for_subscriber: false,
             allow_publish_for_anonymous: false,
@@ -127,12 +151,29 @@ impl NamespaceOptions {
 pub struct Namespaces {
     without_namespace: NamespaceOptions,
     named: BTreeMap<String, NamespaceOptions>,
+    /// For the part of the name behind the namespace; by namespace, "" for channels without one.
+    patterns: BTreeMap<String, TextPattern>,
+    name_bytes_max: usize,
 }
 
 impl Namespaces {
     /// The rules of channels without `:` in their names, and those of each named namespace.
     pub const fn new(without_namespace: NamespaceOptions, named: BTreeMap<String, NamespaceOptions>) -> Self {
-        Self { without_namespace, named }
+        Self { without_namespace, named, patterns: BTreeMap::new(), name_bytes_max: usize::MAX }
+    }
+
+    /// Limits the names of channels that clients use: all of them to `name_bytes_max`, and those of the namespaces that
+    /// have a pattern ("": channels without a namespace) to names with a matching part behind the namespace.
+    #[must_use]
+    pub fn with_names(self, name_bytes_max: usize, patterns: BTreeMap<String, TextPattern>) -> Self {
+        Self { patterns, name_bytes_max, ..self }
+    }
+
+    /// Whether clients may use the name; its namespace is configured.
+    pub(crate) fn admits(&self, channel: &str) -> bool {
+        let (namespace, rest) = split(channel);
+        let pattern = self.patterns.get(namespace.unwrap_or_default());
+        channel.len() <= self.name_bytes_max && pattern.is_none_or(|pattern| pattern.matches(rest))
     }
 
     /// The rules of a channel; `None` if its namespace is not configured.
@@ -142,20 +183,24 @@ impl Namespaces {
 
     /// The name of a channel's namespace; empty for a channel without one.
     pub fn namespace_of(channel: &ChannelName) -> &str {
-        split(channel.as_str()).unwrap_or_default()
+        split(channel.as_str()).0.unwrap_or_default()
     }
 
     pub(crate) fn options_of(&self, channel: &str) -> Option<&NamespaceOptions> {
-        match split(channel) {
+        match split(channel).0 {
             Some(namespace) => self.named.get(namespace),
             None => Some(&self.without_namespace),
         }
     }
 }
 
-fn split(channel: &str) -> Option<&str> {
-    let (namespace, _) = channel.strip_prefix('$').unwrap_or(channel).split_once(':')?;
-    Some(namespace)
+/// The namespace, and the rest of the name; neither has the `$` of private channels.
+fn split(channel: &str) -> (Option<&str>, &str) {
+    let channel = channel.strip_prefix('$').unwrap_or(channel);
+    match channel.split_once(':') {
+        Some((namespace, rest)) => (Some(namespace), rest),
+        None => (None, channel),
+    }
 }
 
 #[cfg(test)]
@@ -181,6 +226,31 @@ mod tests {
             ("$$match:1", None),
         ] {
             assert_eq!(size(channel), expected, "{channel}");
+        }
+    }
+    #[test]
+    fn names_are_limited_by_length_and_pattern() {
+        let pattern = |text| TextPattern::new(text).unwrap();
+        let patterns =
+            [("", pattern("news.*")), ("match", pattern("[0-9]+(#.*)?"))].map(|(name, it)| (name.to_owned(), it));
+        let closed = NamespaceOptions::closed();
+        let named = ["match", "free"].map(|name| (name.to_owned(), closed));
+        let namespaces = Namespaces::new(closed, named.into()).with_names(12, patterns.into());
+        for (channel, expected) in [
+            ("news", true),
+            ("$news", true),
+            ("old", false),
+            ("match:17", true),
+            ("$match:17", true),
+            ("match:17#42", true),
+            ("match:x17", false),
+            ("match:17:18", false),
+            ("match:", false),
+            ("free:any", true),
+            ("free:1234567", true),
+            ("free:12345678", false),
+        ] {
+            assert_eq!(namespaces.admits(channel), expected, "{channel}");
         }
     }
 }

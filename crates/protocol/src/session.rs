@@ -390,6 +390,9 @@ impl Session {
         if !self.allows(&Allowed::publish(&options), &channel) {
             return Err(ErrorCode::PermissionDenied.into());
         }
+        if !options.data_format.admits(&data) {
+            return Err(ErrorCode::BadRequest.into());
+        }
         let info = Arc::new(self.info(&channel));
         Ok(Effect::Publish { ticket, channel, options, data, info, tags: Tags::default(), skip_history: false })
     }
@@ -428,7 +431,11 @@ impl Session {
 
     /// The channel with this name, and its rules.
     fn known_channel(&self, channel: &str) -> Result<(ChannelName, NamespaceOptions), ErrorCode> {
-        let options = self.config.namespaces.options_of(channel).ok_or(ErrorCode::UnknownChannel)?;
+        let namespaces = &self.config.namespaces;
+        let options = namespaces.options_of(channel).ok_or(ErrorCode::UnknownChannel)?;
+        if !namespaces.admits(channel) {
+            return Err(ErrorCode::BadRequest);
+        }
         let channel = ChannelName::new(channel).map_err(|_| ErrorCode::BadRequest)?;
         Ok((channel, *options))
     }

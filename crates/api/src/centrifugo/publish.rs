@@ -135,6 +135,9 @@ async fn part(shared: &Arc<Shared>, channel: &str, content: Arc<Content>) -> Par
 async fn publish_into(shared: &Arc<Shared>, channel: &str, content: Arc<Content>) -> Result<Published, ApiError> {
     let channel = ChannelName::new(channel).map_err(|_| ApiError::BadRequest)?;
     let options = shared.hub.options(&channel).map_err(|_| ApiError::UnknownChannel)?;
+    if !options.data_format.admits(&content.data) {
+        return Err(ApiError::BadRequest);
+    }
     let position = if options.durable {
         Some(publish_durably(&shared.store, durable_channel(channel, options), &content).await?)
     } else if let Some(key) = content.key.clone() {

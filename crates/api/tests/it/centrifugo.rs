@@ -61,6 +61,15 @@ async fn a_publication_without_history_has_an_empty_result() {
 }
 
 #[tokio::test]
+async fn a_namespace_may_take_objects_only() {
+    let server = Server::start();
+    for (data, expected) in [(r#"{"a":1}"#, r#"{"result":{}}"#), ("[]", BAD_REQUEST), ("null", BAD_REQUEST)] {
+        let body = format!(r#"{{"channel":"objects:1","data":{data}}}"#);
+        assert_eq!(server.api("publish", body).await, expected, "{data}");
+    }
+}
+
+#[tokio::test]
 async fn a_publication_with_history_tells_its_position() {
     let server = Server::start();
     let epoch = server.epoch("live:1").await;

@@ -19,7 +19,7 @@ use tidings_api::{
     JobView, Jobs, Node, ProviderStatus, Readiness, ReadyListener, ReadyProvider, Rfc3339, Routers, Scope,
 };
 use tidings_hub::{Hub, HubConfig};
-use tidings_protocol::{NamespaceOptions, Namespaces, Publication, Tags};
+use tidings_protocol::{DataFormat, NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
@@ -263,6 +263,7 @@ fn namespaces() -> Namespaces {
         ("match", NamespaceOptions { durable: true, ..kept(2) }),
         ("live", NamespaceOptions { presence: true, ..kept(3) }),
         ("chat", NamespaceOptions::closed()),
+        ("objects", NamespaceOptions { data_format: DataFormat::JsonObject, ..NamespaceOptions::closed() }),
     ];
     let named: BTreeMap<_, _> = named.into_iter().map(|(name, options)| (name.to_owned(), options)).collect();
     Namespaces::new(NamespaceOptions::closed(), named)

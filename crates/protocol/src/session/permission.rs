@@ -12,9 +12,10 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    pub(super) fn subscribe(options: &NamespaceOptions) -> Self {
+    pub(super) fn subscribe(options: &NamespaceOptions, channel: &ChannelName) -> Self {
+        let is_for_users = options.allow_user_limited_channels && channel.as_str().contains('#');
         Self {
-            for_client: options.allow_subscribe_for_client,
+            for_client: options.allow_subscribe_for_client || is_for_users,
             for_subscriber: false,
             for_anonymous: options.allow_subscribe_for_anonymous,
         }
@@ -53,8 +54,8 @@ impl Allowed {
     }
 }
 
-/// `dialog#42,43` is for the users 42 and 43. Centrifugo has an option that makes `#` an ordinary character; we have
-/// none, so that such a channel is always private.
+/// `dialog#42,43` is for the users 42 and 43. In Centrifugo `#` is an ordinary character unless
+/// `allow_user_limited_channels` is on; here it always limits.
 pub(super) fn is_among_users_of(channel: &str, user: &str) -> bool {
     match channel.rsplit_once('#') {
         None => true,

@@ -199,7 +199,7 @@ impl Session {
                 .subscription_claims(&request.token, channel, ErrorCode::PermissionDenied.into(), now)
                 .map(Some);
         }
-        if !self.allows(&Allowed::subscribe(options), channel) {
+        if !self.allows(&Allowed::subscribe(options, channel), channel) {
             return Err(ErrorCode::PermissionDenied.into());
         }
         Ok(None)

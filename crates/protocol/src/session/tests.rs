@@ -7,7 +7,7 @@ use tidings_types::{Epoch, Format, StreamPosition};
 
 use super::*;
 use crate::token::{RemoteKeys, TokenChecks, TokenKey, TokenSecret, sign_connection_token, sign_subscription_token};
-use crate::{HookId, Publication, RecoveryMode, Unsubscribe, parse_frame};
+use crate::{DataFormat, HookId, Publication, RecoveryMode, Tags, Unsubscribe, parse_frame};
 
 mod device;
 mod hook;
@@ -85,6 +85,7 @@ fn config() -> SessionConfig {
                 ..open
             },
         ),
+        ("dialog", NamespaceOptions { allow_user_limited_channels: true, ..closed }),
         (
             "public",
             NamespaceOptions {
@@ -374,6 +375,50 @@ fn a_tags_filter_is_read_where_it_is_allowed() {
         [r#"{"key":"kind"}"#, "[]", "{}"].map(|tf| format!(r#""subscribe":{{"channel":"picky:a","tf":{tf}}}"#));
     refused.iter().for_each(|command| check(&mut session("42"), &[(command, "error 107")]));
     check(&mut session("42"), &[(&format!(r#""subscribe":{{"channel":"open:a",{wants}}}"#), "error 107")]);
+}
+
+#[test]
+fn users_in_the_name_of_a_channel_may_subscribe() {
+    let ok = r#""subscribe":{}"#;
+    check(
+        &mut session("42"),
+        &[
+            (r#""subscribe":{"channel":"dialog:a#42,43"}"#, ok),
+            (r#""subscribe":{"channel":"dialog:#42"}"#, ok),
+            (r#""subscribe":{"channel":"dialog:a#43"}"#, "error 103"),
+            (r#""subscribe":{"channel":"dialog:42"}"#, "error 103"),
+            (r#""subscribe":{"channel":"$dialog:a#42"}"#, "error 103"),
+            (r#""subscribe":{"channel":"closed:a#42"}"#, "error 103"),
+            (r#""publish":{"channel":"dialog:a#42,43","data":1}"#, "error 103"),
+        ],
+    );
+    check(&mut session(""), &[(r#""subscribe":{"channel":"dialog:a#"}"#, "error 103")]);
+}
+
+#[test]
+fn names_and_data_have_the_form_of_their_namespace() {
+    let objects = NamespaceOptions { data_format: DataFormat::JsonObject, ..NamespaceOptions::closed() };
+    let objects = NamespaceOptions { allow_publish_for_client: true, ..objects };
+    let patterns = [("o".to_owned(), crate::TextPattern::new("[a-z]+").unwrap())].into();
+    let namespaces = Namespaces::new(objects, [("o".to_owned(), objects)].into()).with_names(10, patterns);
+    let mut session = new_session(SessionConfig { namespaces, ..config() });
+    run(&mut session, &format!(r#"{{"id":1,"connect":{{"token":"{}"}}}}"#, connection_token("42", None)));
+    check(
+        &mut session,
+        &[
+            (r#""publish":{"channel":"o:a","data":{"b":1}}"#, r#""publish":{}"#),
+            (r#""publish":{"channel":"o:a","data": {} }"#, r#""publish":{}"#),
+            (r#""publish":{"channel":"o:a","data":[{}]}"#, "error 107"),
+            (r#""publish":{"channel":"o:a","data":"{}"}"#, "error 107"),
+            (r#""publish":{"channel":"o:a","data":null}"#, "error 107"),
+            (r#""publish":{"channel":"o:7","data":{}}"#, "error 107"),
+            (r#""history":{"channel":"o:7"}"#, "error 107"),
+            (r#""presence":{"channel":"o:7"}"#, "error 107"),
+            (r#""subscribe":{"channel":"o:7"}"#, "error 107"),
+            (r#""publish":{"channel":"1234567890","data":{}}"#, r#""publish":{}"#),
+            (r#""publish":{"channel":"12345678901","data":{}}"#, "error 107"),
+        ],
+    );
 }
 
 #[test]
