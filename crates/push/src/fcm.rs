@@ -1,7 +1,7 @@
 //! FCM: requests, answers and credentials of its HTTP v1 API (Google, "Send messages using the FCM HTTP v1 API").
 //!
 //! One notification is one `POST /v1/projects/<id>/messages:send` over HTTP/2. [`Fcm`] builds it, [`classify`] reads
-//! the answer, [`oauth`] keeps the access token that goes with it.
+//! the answer, and [`oauth`] keeps the access token.
 
 mod answer;
 pub mod oauth;

@@ -1,6 +1,6 @@
 //! How fast a pool sends: streams per connection, number of connections, the provider's quota, and failing addresses.
 //!
-//! Four small cores that are independent of each other. Before a gateway opens streams, it asks them in this order:
+//! There are four small, independent cores. Before a gateway opens streams, it asks them in this order:
 //!
 //! ```text
 //!  Breaker (per address) ─► a connection ─► Permits (streams, window) ─► Quota (per project) ─► take from the lake

@@ -1,17 +1,17 @@
-//! Connections to one origin: HTTP/2 where the service offers it, as all large ones do, else HTTP/1.1.
+//! Connections to one origin: HTTP/2 if the service offers it, as all large ones do, else HTTP/1.1.
 //!
-//! A [`Link`] is the right to send one request at a time. Over HTTP/1.1 it is a connection of its own: a POST behind another
-//! would wait for its answer, and share its fate when the connection breaks. Over HTTP/2 it shares a connection with as many
-//! others as the peer allows, up to [`STREAMS_MAX`]. Links that are given out at the same moment may be a few more than that:
-//! then their requests wait inside `h2`, which never opens more streams than the peer allows.
+//! A [`Link`] is the right to send one request at a time. Over HTTP/1.1 it has its own connection, because a second POST would
+//! wait for the answer of the first one, and would be lost with it when the connection breaks. Over HTTP/2 links share a
+//! connection, as many as the peer allows, up to [`STREAMS_MAX`]. If links are made at the same moment, there may be a few
+//! more; then their requests wait inside `h2`, which never opens more streams than the peer allows.
 //!
-//! Which protocol an origin speaks is known with its first connection (ALPN, RFC 7301), so that is made alone. From then on
-//! connections over HTTP/1.1 are made side by side, those over HTTP/2 one after the other, and only when those that are open
-//! have no room: attempts that come together share the new one. What is known is kept as long as a link of the origin is.
+//! The first connection shows the protocol of an origin (ALPN, RFC 7301), so it is made alone. After that, HTTP/1.1
+//! connections are made in parallel. HTTP/2 connections are made one after the other, and only when the open ones have no
+//! room, so that attempts at the same time share the new one. The protocol is remembered as long as the origin has a link.
 //!
-//! Bounds: of HTTP/2 connections `connection_count_max` per origin; when all are full, a further request waits in the one with
-//! the fewest. HTTP/1.1 connections are bounded by their links. Of an answer [`HEAD_BYTES_MAX`] of head and
-//! [`ANSWER_BYTES_MAX`] of body are read; of a larger body nothing is used.
+//! Bounds: `connection_count_max` HTTP/2 connections per origin; when all are full, a further request waits in the one with
+//! the fewest requests. Each HTTP/1.1 connection belongs to a link. At most [`HEAD_BYTES_MAX`] of an answer's head and
+//! [`ANSWER_BYTES_MAX`] of its body are read; a larger body is dropped.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -37,7 +37,7 @@ use super::network::{Route, WeakRoute};
 use crate::http2::is_not_processed;
 use crate::metrics::Metrics;
 
-/// Most requests at a time on one HTTP/2 connection, whatever the peer allows.
+/// Requests at a time on one HTTP/2 connection, even if the peer allows more.
 const STREAMS_MAX: usize = 250;
 /// Bytes of an answer's head.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -51,11 +51,11 @@ pub(super) struct Terms {
     pub(super) answer_timeout: Duration,
     pub(super) connection_count_max: usize,
     pub(super) metrics: Metrics,
-    /// Told of each connection that is made: it shows how many requests its origin takes.
+    /// Notified of each new connection, because it shows how many requests its origin takes.
     pub(super) connected: Arc<Notify>,
 }
 
-/// What the service answered: status, headers, and the body or its beginning.
+/// An answer: status, headers and body.
 pub(super) struct Answer(pub(super) StatusCode, pub(super) HeaderMap, pub(super) Vec<u8>);
 
 /// Why there is no answer.
@@ -221,7 +221,7 @@ impl Link {
         self.path.route.is_with(tls)
     }
 
-    /// Whether a request can go out on it at once.
+    /// Whether it can send a request at once.
     pub(super) fn is_ready(&self) -> bool {
         match &self.way {
             Way::Http1(_) => true, // It connects again by itself.
@@ -258,7 +258,7 @@ struct Http1 {
     closed: Counter,
 }
 
-/// Makes connections over HTTP/1.1 to an origin; the first is there already.
+/// Makes HTTP/1.1 connections to an origin. The first one is already open.
 struct FirstThenMore {
     first: Mutex<Option<TlsStream<TcpStream>>>,
     route: Route,
@@ -321,18 +321,18 @@ fn in_http1(head: &http::Request<()>, body: Bytes) -> Result<Request, RequestErr
     Ok(request.body(body).pipeline(false).repeat(false))
 }
 
-/// A connection over HTTP/2, shared by the links on it; it ends with the last of them.
+/// An HTTP/2 connection. It is shared by its links and ends with the last of them.
 struct Shared {
     requests: SendRequest<Bytes>,
     in_flight: AtomicUsize,
-    /// It has ended or will end: the peer said so, broke it, or let a request wait for too long.
+    /// It has ended or will end: the peer said so, it broke, or a request timed out.
     is_leaving: Arc<AtomicBool>,
     closed: Counter,
-    /// Reads and writes for all of them.
+    /// Reads and writes for all links.
     _task: JoinSet<()>,
 }
 
-/// A request under way on a connection.
+/// A request in flight on a connection.
 struct InFlight<'a>(&'a AtomicUsize);
 
 impl Drop for InFlight<'_> {
@@ -346,12 +346,12 @@ impl Shared {
         let mut builder = h2::client::Builder::new();
         builder.enable_push(false).max_header_list_size(HEAD_BYTES_MAX as u32);
         let (requests, mut connection) = builder.handshake(stream).await.map_err(io::Error::other)?;
-        let mut pings = connection.ping_pong().expect("nobody has asked for it before");
+        let mut pings = connection.ping_pong().expect("this is the first call");
         let is_leaving = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&is_leaving);
         let mut task = JoinSet::new();
         task.spawn(async move {
-            _ = connection.await; // Each request tells its own error.
+            _ = connection.await; // Each request returns its own error.
             ended.store(true, Ordering::Release);
         });
         // A peer sends SETTINGS first, so from here on its limit on streams is known.
@@ -393,7 +393,7 @@ impl Shared {
             self.leave();
             return Err(Failure::NotProcessed);
         };
-        // An error would also be the response's: it is dealt with there.
+        // The response returns the same error.
         _ = stream.send_data(body, true);
         match timeout_at(deadline, read(response)).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -403,7 +403,7 @@ impl Shared {
             }
             Ok(Err(_)) => Err(Failure::Lost { timed_out: false }),
             Err(_) => {
-                self.leave(); // Requests in flight may still be answered; others go to another connection.
+                self.leave(); // Requests in flight may still be answered. New ones use another connection.
                 Err(Failure::Lost { timed_out: true })
             }
         }
@@ -428,7 +428,7 @@ async fn read(response: ResponseFuture) -> Result<Answer, h2::Error> {
             break;
         }
         body.extend_from_slice(&data);
-        // It fails only on a stream that is gone, whose window nobody needs any more.
+        // It fails only if the stream has ended. Then its window does not matter.
         _ = stream.flow_control().release_capacity(data.len());
     }
     Ok(Answer(head.status, head.headers, body))

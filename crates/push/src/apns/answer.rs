@@ -31,7 +31,7 @@ use super::reason::Reason;
 use crate::answer::{Advice, Verdict};
 use crate::retry::retry_after;
 
-/// How long a device that got too many requests is left alone at least.
+/// The least pause of a device that got too many requests.
 const DEVICE_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize, Default)]
@@ -59,11 +59,11 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Times
             repeat(Advice::LeaveConnection)
         }
         (403, _) => repeat(Advice::CredentialRefused),
-        // The reason says more than the status: a problem with a certificate must not count against the device.
+        // The reason decides, not the status: a problem with a certificate must not count against the device.
         (400..=499, reason) if reason.is_about_credential() => repeat(Advice::CredentialRefused),
         (429, _) => wait(DEVICE_PAUSE),
         (500.., _) => wait(Duration::ZERO),
-        // A moment in the future would count against registrations that are yet to come.
+        // A time in the future would also remove later registrations.
         (410, _) => rejected(Some(body.timestamp.map_or(now, Timestamp).min(now))),
         (_, Reason::BadDeviceToken) => rejected(Some(now)),
         _ => rejected(None),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_moment_a_token_died_comes_from_the_answer_and_never_lies_ahead() {
+    fn the_time_at_which_a_token_died_comes_from_the_answer_and_is_never_in_the_future() {
         let gone_at =
             |timestamp: u64| match answer(410, &format!(r#"{{"reason":"Unregistered","timestamp":{timestamp}}}"#)) {
                 Verdict::Rejected { gone_at, .. } => gone_at,

@@ -15,7 +15,7 @@ use crate::{Dialect, Notification, Verdict};
 /// `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 const UUID_TEXT_BYTES: usize = 36;
 
-/// The language of one APNs host.
+/// The dialect of one APNs host.
 #[derive(Debug, Clone)]
 pub struct Apns {
     authority: Authority,
@@ -63,7 +63,7 @@ impl Dialect for Apns {
         let (Form::Apns { headers, body }, DeviceToken::Apns(token)) =
             (notification.rendering.form(), &notification.token)
         else {
-            return Err(Reason::Other.into()); // Another provider's; whoever chose the pool is mistaken.
+            return Err(Reason::Other.into()); // It belongs to another provider: the sender chose a wrong pool.
         };
         let mut id = [0; UUID_TEXT_BYTES];
         let id = notification.id.0.hyphenated().encode_lower(&mut id);
@@ -102,7 +102,7 @@ mod tests {
     use crate::notification::tests::{notification, notification_of};
     use crate::payload::{Encoded, WebPushBody};
 
-    fn ask(notification: &Notification, authorization: Option<&HeaderValue>) -> Request<()> {
+    fn build(notification: &Notification, authorization: Option<&HeaderValue>) -> Request<()> {
         let apns = Apns::new("push.example:8443").unwrap();
         let mut no_random = |_: &mut [u8]| panic!("APNs needs none");
         let (request, body) = apns.request(notification, authorization, &mut no_random, Timestamp(0)).unwrap();
@@ -111,9 +111,9 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_all_that_apns_asks_for() {
+    fn a_request_has_all_headers_of_apns() {
         let notification = notification(2);
-        let request = ask(&notification, Some(&HeaderValue::from_static("bearer x")));
+        let request = build(&notification, Some(&HeaderValue::from_static("bearer x")));
         assert_eq!(request.method(), Method::POST);
         assert_eq!(request.uri(), "https://push.example:8443/3/device/00ff12");
         let header = |name: &str| request.headers()[name].to_str().unwrap();
@@ -126,18 +126,18 @@ mod tests {
         assert_eq!(header("apns-collapse-id"), "match-7");
         assert_eq!(request.headers().len(), HEADER_COUNT);
         for name in ["apns-id", "apns-collapse-id", "apns-expiration"] {
-            assert!(request.headers()[name].is_sensitive(), "{name} must not churn the header table");
+            assert!(request.headers()[name].is_sensitive(), "{name} must not fill the header table");
         }
         for name in ["apns-topic", "apns-push-type", "apns-priority"] {
             assert!(!request.headers()[name].is_sensitive(), "{name} must be indexed");
         }
-        let with_certificate = ask(&notification, None);
+        let with_certificate = build(&notification, None);
         assert!(!with_certificate.headers().contains_key("authorization"));
         assert_eq!(with_certificate.headers()["apns-topic"], "org.example.scores");
     }
 
     #[test]
-    fn what_belongs_to_another_provider_is_not_sent() {
+    fn a_notification_for_another_provider_is_not_sent() {
         let fcm_token = DeviceToken::fcm("abc").unwrap();
         let another_token = Notification { token: fcm_token, ..notification(1) };
         let body = WebPushBody { bytes: Bytes::from_static(b"{}"), urgency: None };

@@ -1,10 +1,10 @@
 //! The credential: a signed token that names team and key (Apple, "Establishing a token-based connection to APNs").
 //!
-//! A JSON Web Token (RFC 7519) with ES256: header `{"alg":"ES256","kid":…}`, claims `{"iss":…,"iat":…}`, the signature
-//! as raw R‖S of 64 bytes (RFC 7518, 3.4; not DER), all base64url without padding. APNs refuses one older than an hour,
-//! and it refuses a second one within 20 minutes. So there is one [`ProviderTokens`] per key and process, not per
-//! connection or pool: it hands out the same token for 50 minutes, and makes no new one within 20, whoever asks.
-//! [`ProviderKeys`] sees to it that there is one.
+//! A JSON Web Token (RFC 7519) with ES256: header `{"alg":"ES256","kid":…}`, claims `{"iss":…,"iat":…}`, the signature as
+//! raw R‖S of 64 bytes (RFC 7518, 3.4; not DER), all in base64url without padding. APNs refuses a token that is older than
+//! an hour, and a second token within 20 minutes. So there is one [`ProviderTokens`] per key in the process ([`ProviderKeys`]
+//! ensures this), not per connection or pool. It returns the same token for 50 minutes, and never makes a new one within 20
+//! minutes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -24,10 +24,10 @@ pub const TOKEN_AGE_MIN: Duration = Duration::from_secs(20 * 60);
 
 const IDENTIFIER_BYTES: usize = 10;
 
-/// Why a signing key cannot be used. Nothing of the key is repeated.
+/// Why a signing key cannot be used. The key itself is not shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Not the form Apple gives them.
+    /// An identifier does not have Apple's form.
     #[error("{field} must be {IDENTIFIER_BYTES} letters or digits, got {value:?}")]
     Identifier {
         /// `key_id` or `team_id`.
@@ -51,10 +51,10 @@ pub struct ProviderKey {
 }
 
 impl ProviderKey {
-    /// Reads the `.p8` file that Apple gave for `key_id` and `team_id`.
+    /// Reads the `.p8` file from Apple for `key_id` and `team_id`.
     ///
     /// # Errors
-    /// When an identifier or the key is not what Apple gives out.
+    /// When an identifier or the key does not have Apple's form.
     pub fn new(key_id: &str, team_id: &str, p8_pem: &str) -> Result<Self, KeyError> {
         check_identifier("key_id", key_id)?;
         check_identifier("team_id", team_id)?;
@@ -64,7 +64,7 @@ impl ProviderKey {
         Ok(Self { key, header, team_id: team_id.to_owned() })
     }
 
-    /// Whether both are one key under the same names. A key that Apple replaced under its old name is another.
+    /// Whether key, key id and team id are the same. Apple may replace a key under its old id; that is another key.
     fn is_same(&self, other: &Self) -> bool {
         (&self.header, &self.team_id, self.key.public()) == (&other.header, &other.team_id, other.key.public())
     }
@@ -78,7 +78,7 @@ impl ProviderKey {
         }
         let token = self.key.sign(&self.header, &Claims { iss: &self.team_id, iat: now.as_secs() });
         let mut value = HeaderValue::try_from(format!("bearer {token}")).expect("base64url is visible ASCII");
-        value.set_sensitive(true); // Keeps it out of Debug output and, if h2 ever indexes it, of the header table.
+        value.set_sensitive(true); // Keeps it out of Debug output and of HPACK's header table.
         value
     }
 }
@@ -109,11 +109,11 @@ struct Token {
     issued_at: Timestamp,
 }
 
-/// How far ahead of us the clock may have been that made a token.
+/// A token may have been issued this far in the future: threads may pass slightly different times.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
 
 impl ProviderTokens {
-    /// Tokens signed by `key`; the first is made when it is needed.
+    /// Tokens signed by `key`. The first is made when it is needed.
     pub fn new(key: ProviderKey) -> Self {
         Self { key, current: Mutex::new(None) }
     }
@@ -123,14 +123,14 @@ impl ProviderTokens {
         self.at_age(TOKEN_REFRESH_AGE, now)
     }
 
-    /// Whether both sign with the same key for the same team: then one's tokens are as good as the other's.
+    /// Whether both sign with the same key for the same team, so that their tokens are interchangeable.
     pub fn is_same_key(&self, other: &Self) -> bool {
         self.key.is_same(&other.key)
     }
 
-    /// The provider said that `used` has expired. Makes a new token if `used` is still the current one and old enough;
-    /// returns whether the next [`Self::authorization`] differs from `used`. If not, our clock or the provider's is
-    /// wrong, and the only help is to wait.
+    /// The provider said that `used` has expired. Makes a new token if `used` is still the current one and old enough.
+    /// Returns whether the next [`Self::authorization`] differs from `used`. If not, our clock or the provider's is wrong, and
+    /// the caller can only wait.
     pub fn on_expired(&self, used: &HeaderValue, now: Timestamp) -> bool {
         self.at_age(TOKEN_AGE_MIN, now) != used
     }
@@ -138,7 +138,7 @@ impl ProviderTokens {
     fn at_age(&self, refresh_age: Duration, now: Timestamp) -> HeaderValue {
         let mut current = self.current.lock().expect("nothing panics while a token is made");
         match &*current {
-            // A token of the future, after our clock was set back, is one the provider refuses; threads race by less.
+            // A token from the future (our clock was set back) would be refused.
             Some(token)
                 if now.saturating_since(token.issued_at) < refresh_age
                     && token.issued_at.saturating_since(now) < CLOCK_TOLERANCE =>
@@ -154,12 +154,11 @@ impl ProviderTokens {
     }
 }
 
-/// Keys that are kept although nothing uses them.
+/// If there are this many keys, an unused one is forgotten for each new one.
 const KEY_COUNT_MAX: usize = 64;
 
-/// The keys of this process. Asked for the tokens of a key that it knows, it gives those that are in use: however many
-/// pools have the key, there is one token. It also remembers keys that nothing uses any more, the latest 64 in all: who
-/// returns to a key within twenty minutes must return to its token.
+/// The keys of this process. All pools with the same key share its token. Unused keys are remembered too, up to 64 keys in
+/// all, because a pool that returns to a key within 20 minutes must use the key's old token.
 #[derive(Debug, Default)]
 pub struct ProviderKeys {
     known: Mutex<Vec<Arc<ProviderTokens>>>,
@@ -197,7 +196,7 @@ mod tests {
     use super::*;
     use crate::key::encode_pem;
 
-    /// A fresh key in the form in which Apple gives them out.
+    /// A new key in Apple's form.
     static KEY: LazyLock<String> = LazyLock::new(new_key);
 
     fn new_key() -> String {
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn one_token_serves_fifty_minutes() {
+    fn a_token_is_used_for_fifty_minutes() {
         let tokens = ProviderTokens::new(key());
         let first = tokens.authorization(NOW);
         assert_eq!(tokens.authorization(after(49)), first);
@@ -249,13 +248,13 @@ mod tests {
         assert!(tokens.on_expired(&first, after(21)));
         let second = tokens.authorization(after(21));
         assert_ne!(second, first);
-        // Answers to other requests that carried the first token make no third one.
+        // Answers to other requests with the first token make no third token.
         assert!(tokens.on_expired(&first, after(21)));
         assert_eq!(tokens.authorization(after(21)), second);
     }
 
     #[test]
-    fn one_key_has_one_token_wherever_it_is_used() {
+    fn all_users_of_a_key_share_its_token() {
         let keys = ProviderKeys::default();
         let ask = |key_id, team_id, pem: &str| keys.tokens(ProviderKey::new(key_id, team_id, pem).unwrap());
         let first = ask("ABC123DEFG", "DEF123GHIJ", &KEY);
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_nothing_uses_are_forgotten_at_the_bound_and_no_others() {
+    fn only_unused_keys_are_forgotten_at_the_bound() {
         let keys = ProviderKeys::default();
         let pem = &KEY;
         let ask = |number: usize| keys.tokens(ProviderKey::new(&format!("KEY{number:07}"), "DEF123GHIJ", pem).unwrap());
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_without_repeating_it() {
+    fn an_invalid_key_is_refused_and_not_shown() {
         let new = |key_id, team_id, pem: &str| ProviderKey::new(key_id, team_id, pem).unwrap_err();
         assert_eq!(new("short", "DEF123GHIJ", &KEY).to_string(), "key_id must be 10 letters or digits, got \"short\"");
         assert_eq!(new("ABC123DEFG", "DEF123GHIJ", "secret"), KeyError::Pem);

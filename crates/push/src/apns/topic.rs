@@ -1,13 +1,13 @@
-//! What an app's id says of its pushes.
+//! The kind of push that an app's id requires.
 //!
-//! The id of an app is its APNs topic. A token that is not for notifications but for calls, a widget or the like has the
-//! bundle id with a suffix as its topic, and APNs takes nothing but that kind of push there (Apple, "Sending
-//! notification requests to APNs", `apns-push-type`). So the suffix decides the kind, and no other field has to.
+//! The id of an app is its APNs topic. The topic of a token for calls, a widget or the like is the bundle id with a suffix,
+//! and APNs takes only that kind of push for it (Apple, "Sending notification requests to APNs", `apns-push-type`). So the
+//! suffix alone decides the kind.
 //!
-//! Without a suffix of these, the payload decides between alert and background. An app whose bundle id itself ends in
-//! such a suffix cannot be told apart.
+//! Without such a suffix, the payload decides between alert and background. If the bundle id itself ends with such a suffix,
+//! the app cannot be distinguished from one for calls or widgets.
 //!
-//! Not there: Live Activities, refused by [`check_app`], and MDM, whose payload is a secret of each device and no event.
+//! Not supported: Live Activities ([`check_app`] refuses them), and MDM, because its payload is a secret of each device.
 
 use tidings_types::AppId;
 
@@ -26,7 +26,7 @@ const SUFFIXES: [(&str, PushType); 7] = [
 
 const LIVE_ACTIVITY_SUFFIX: &str = ".push-type.liveactivity";
 
-/// An app that nothing can be sent to.
+/// Nothing can be sent to this app.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{app} is a topic of Live Activities, which are not supported yet")]
 pub struct UnsupportedApp {
@@ -34,7 +34,7 @@ pub struct UnsupportedApp {
     pub app: AppId,
 }
 
-/// Whether there is a kind of push for the app.
+/// Checks that the app's kind of push is supported.
 ///
 /// # Errors
 /// When its id is the topic of Live Activities.
@@ -42,7 +42,7 @@ pub fn check_app(app: &AppId) -> Result<(), UnsupportedApp> {
     if app.as_str().ends_with(LIVE_ACTIVITY_SUFFIX) { Err(UnsupportedApp { app: app.clone() }) } else { Ok(()) }
 }
 
-/// The body as the app must be sent it: of its kind, and as urgent as that kind may be.
+/// The body for an app: with the app's kind of push, and the priority that this kind allows.
 pub(crate) fn addressed(body: ApnsBody, app: &AppId) -> ApnsBody {
     let own = SUFFIXES.iter().find(|(suffix, _)| app.as_str().ends_with(suffix)).map(|(_, own)| *own);
     let push_type = own.unwrap_or(body.push_type);

@@ -35,9 +35,9 @@ use super::reason::Reason;
 use crate::answer::{Advice, Verdict};
 use crate::retry::retry_after;
 
-/// Google: a 429 without `Retry-After` is to be met with a minute of silence.
+/// Google: after a 429 without `Retry-After`, wait for one minute.
 const QUOTA_PAUSE: Duration = Duration::from_secs(60);
-/// Google: no retry sooner than this.
+/// Google: the least wait before a retry.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize, Default)]
@@ -58,7 +58,7 @@ struct Error<'a> {
     details: Vec<Detail<'a>>,
 }
 
-/// One of several kinds; what a kind does not have is empty.
+/// A detail of any kind. Fields that its kind does not have are empty.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Detail<'a> {
@@ -88,9 +88,9 @@ struct QuotaViolation<'a> {
 }
 
 impl QuotaViolation<'_> {
-    /// Whether it is one device's quota; `None` when its subject does not say.
+    /// Whether it is one device's quota; `None` if its subject does not say.
     fn is_of_device(&self) -> Option<bool> {
-        // Only the kind: a name may contain any word.
+        // Only the kind is read, because a name may contain any word.
         let kind = self.subject.split(':').next().unwrap_or_default().to_ascii_lowercase();
         if kind.contains("project") {
             return Some(false);
@@ -109,7 +109,7 @@ impl Error<'_> {
                 401 => Reason::Unauthenticated,
                 403 => Reason::PermissionDenied,
                 404 => Reason::NotFound,
-                408 => Reason::Unavailable, // Said on the way, by who never had the whole request (RFC 9110, 15.5.9).
+                408 => Reason::Unavailable, // From a server that did not get the whole request (RFC 9110, 15.5.9).
                 429 => Reason::QuotaExceeded,
                 503 => Reason::Unavailable,
                 500..=599 => Reason::Internal,
@@ -119,7 +119,7 @@ impl Error<'_> {
         }
     }
 
-    /// Whether it is the token and nothing else that is wrong.
+    /// Whether only the token is wrong.
     fn names_token(&self, is_from_fcm: bool) -> bool {
         let mut violations = self.details.iter().flat_map(|detail| &detail.fields).peekable();
         if violations.peek().is_some() {
@@ -336,7 +336,7 @@ mod tests {
             prop_assert_eq!(verdict == Verdict::Accepted, (200..300).contains(&status));
         }
 
-        /// Whatever the parts are: only FCM's own word about a token costs one, and no wait is longer than an hour.
+        /// For any parts, only FCM's own answer about a token removes it, and no wait is longer than an hour.
         #[test]
         fn no_error_breaks_us_and_only_a_dead_token_costs_one(
             status in 300u16..1000,

@@ -1,10 +1,8 @@
-//! The access token that goes with requests to FCM (RFC 7523; Google, "Using OAuth 2.0 for server to server
-//! applications").
+//! The access token for requests to FCM (RFC 7523; Google, "Using OAuth 2.0 for server to server applications").
 //!
-//! A service account's key signs an *assertion*; the token endpoint gives an access token for it, good for an hour,
-//! which all connections of the project share. Nothing here connects: [`ServiceAccount::token_request`] is the body
-//! to be posted, [`read_answer`] reads what comes back, and [`AccessTokens`] knows the current token and when another
-//! is due:
+//! A service account's key signs an *assertion*. The token endpoint answers with an access token, which is valid for an hour
+//! and which all connections of the project share. This module does not connect: [`ServiceAccount::token_request`] is the
+//! body to post, [`read_answer`] reads the answer, and [`AccessTokens`] has the current token and knows when the next is due:
 //!
 //! ```text
 //!            begin_refresh                on_answer(Ok)
@@ -13,9 +11,9 @@
 //!   └───────────────────────────┘ 1 s to 1 min, doubling  ◄─────────┘ if it was not refused
 //! ```
 //!
-//! There is one refresh at a time. A refresh without a result for [`REFRESH_TIMEOUT`] is given up. A token that is
-//! refused (401) is replaced once. If a token that was fetched less than [`TOKEN_AGE_MIN`] ago is refused too, another
-//! would not help, and the log tells the operator.
+//! There is one refresh at a time. A refresh without a result is given up after [`REFRESH_TIMEOUT`]. A refused token (401) is
+//! replaced once. If a token that was fetched less than [`TOKEN_AGE_MIN`] ago is refused, another would not help, and the log
+//! tells the operator.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -34,26 +32,26 @@ use crate::retry::backoff;
 
 /// What the token is for.
 const SCOPE: &str = "https://www.googleapis.com/auth/firebase.messaging";
-/// The longest life of an assertion that Google takes.
+/// The longest life of an assertion that Google accepts.
 const ASSERTION_LIFE: Duration = Duration::from_secs(3600);
-/// So long before its end a token is replaced.
+/// A token is replaced this long before its end.
 pub const REFRESH_BEFORE: Duration = Duration::from_secs(300);
-/// A token fetched less than this ago is not replaced for being refused.
+/// A refused token that was fetched less than this ago is not replaced.
 pub const TOKEN_AGE_MIN: Duration = Duration::from_secs(60);
-/// A refresh that is not heard of in this time is given up.
+/// A refresh without a result is given up after this time.
 pub const REFRESH_TIMEOUT: Duration = Duration::from_secs(30);
-/// What is believed of `expires_in`.
+/// A longer `expires_in` counts as this.
 const TOKEN_LIFE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Bytes of a token; Google's own bound ("Using OAuth 2.0 to Access Google APIs", token size). Each request carries it.
+/// Bytes of a token; Google's own bound ("Using OAuth 2.0 to Access Google APIs", token size). Each request contains it.
 const TOKEN_BYTES_MAX: usize = 2048;
 
 const PAUSE_BASE: Duration = Duration::from_secs(1);
 const PAUSE_CAP: Duration = Duration::from_secs(60);
 
-/// Why a service account cannot be used. Nothing of its key is repeated.
+/// Why a service account cannot be used. Its key is not shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceAccountError {
-    /// Not the file Google gives out.
+    /// It is not a file from Google.
     #[error(
         "the service account must be a JSON file with client_email, private_key_id, private_key, project_id, token_uri"
     )]
@@ -61,10 +59,10 @@ pub enum ServiceAccountError {
     /// A part of it is missing or empty.
     #[error("the service account has no {0}")]
     Missing(&'static str),
-    /// Its project cannot be in an address.
+    /// Its project id cannot be a part of a URL.
     #[error(transparent)]
     Project(ProjectError),
-    /// The token endpoint is not asked over TLS.
+    /// The token endpoint does not use TLS.
     #[error("the service account's token_uri must begin with https://")]
     TokenUri,
     /// The key is not RSA of 2048 bits or more in a PEM file.
@@ -86,7 +84,7 @@ struct File {
     token_uri: String,
 }
 
-/// An account that may send for a project, as Google's console gives it out.
+/// An account that may send for a project, from Google's console.
 pub struct ServiceAccount {
     email: String,
     project: String,
@@ -96,10 +94,10 @@ pub struct ServiceAccount {
 }
 
 impl ServiceAccount {
-    /// Reads the file that Google gave out.
+    /// Reads the file from Google's console.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When it is not such a file.
     pub fn parse(json: &[u8]) -> Result<Self, ServiceAccountError> {
         let file: File = serde_json::from_slice(json).map_err(|_| ServiceAccountError::Json)?;
         let needed = [
@@ -123,19 +121,19 @@ impl ServiceAccount {
         Ok(Self { email, project, token_uri, header, key })
     }
 
-    /// The project it belongs to.
+    /// Its project.
     pub fn project(&self) -> &str {
         &self.project
     }
 
-    /// Where assertions are posted to.
+    /// The URL to which assertions are posted.
     pub fn token_uri(&self) -> &str {
         &self.token_uri
     }
 
     /// The form (`application/x-www-form-urlencoded`) to be posted for an access token.
     pub fn token_request(&self, now: Timestamp) -> String {
-        // Of what is in it only the grant's colons need escaping: an assertion is base64url and dots.
+        // Only the colons of the grant need escaping. An assertion has only base64url and dots.
         format!("grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion={}", self.assertion(now))
     }
 
@@ -165,7 +163,7 @@ impl fmt::Debug for ServiceAccount {
     }
 }
 
-/// A token as the endpoint gave it.
+/// An access token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessToken {
     /// The value of the `authorization` header; marked sensitive.
@@ -177,7 +175,7 @@ pub struct AccessToken {
 }
 
 impl AccessToken {
-    /// When another is due: five minutes before its end, or half its life if that is short.
+    /// When the next token is due: five minutes before its end, or after half of its life if that is later.
     fn refresh_at(&self) -> Timestamp {
         let life = self.expires_at.saturating_since(self.fetched_at);
         self.fetched_at.saturating_add(life - REFRESH_BEFORE.min(life / 2))
@@ -187,13 +185,13 @@ impl AccessToken {
 /// Why there is no token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// The endpoint does not take the account: key revoked, clock wrong, account deleted. The operator must act.
+    /// The endpoint refuses the account: key revoked, clock wrong, account deleted. The operator must act.
     #[error("the token endpoint refuses the service account: {0}")]
     Refused(String),
-    /// The endpoint has trouble or was not reached.
+    /// The endpoint has an error or was not reached.
     #[error("the token endpoint is not available: {0}")]
     Unavailable(String),
-    /// Its answer is none.
+    /// Its answer is invalid.
     #[error("the token endpoint's answer cannot be read")]
     Unreadable,
 }
@@ -211,7 +209,7 @@ struct Answer<'a> {
 /// Reads the token endpoint's answer, at most [`crate::ANSWER_BYTES_MAX`] × 4 bytes of it.
 ///
 /// # Errors
-/// When it holds no token. Nothing of its body is repeated but the name of the error.
+/// When it has no token. The error shows only the name of the endpoint's error, nothing else of the body.
 pub fn read_answer(status: StatusCode, body: &[u8], now: Timestamp) -> Result<AccessToken, TokenError> {
     let answer: Option<Answer<'_>> = serde_json::from_slice(body).ok();
     if !status.is_success() {
@@ -240,12 +238,12 @@ pub struct AccessTokens {
 #[derive(Debug, Default)]
 struct State {
     current: Option<AccessToken>,
-    /// The current one was refused: it is not used any more.
+    /// The current token was refused and is not used any more.
     refused: bool,
-    /// Since when one is awaited.
+    /// When the current refresh began.
     awaited_since: Option<Timestamp>,
     failures: u32,
-    /// After failures: not before this.
+    /// After failures, the next refresh does not begin before this.
     retry_at: Timestamp,
 }
 
@@ -256,7 +254,7 @@ impl State {
 
     /// When a refresh may begin.
     fn due_at(&mut self, now: Timestamp) -> Timestamp {
-        // What began in the future, or waits longer than we ever do, is of a clock that was set back.
+        // A beginning in the future, or a wait that is longer than the maximum, means that the clock was set back.
         self.awaited_since = self.awaited_since.map(|since| since.min(now));
         if self.retry_at.saturating_since(now) > PAUSE_CAP {
             self.retry_at = now;
@@ -268,18 +266,18 @@ impl State {
 }
 
 impl AccessTokens {
-    /// No token yet: the first refresh is due at once.
+    /// No token. The first refresh is due at once.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The value of the `authorization` header for requests sent `now`; `None` while there is no token that could be
-    /// taken, and nothing can be sent.
+    /// The value of the `authorization` header for requests sent `now`; `None` if there is no usable token, so that nothing
+    /// can be sent.
     pub fn authorization(&self, now: Timestamp) -> Option<HeaderValue> {
         self.locked(|state| state.usable(now).map(|token| token.authorization.clone()))
     }
 
-    /// Whether the caller shall fetch a token now. Who gets `true` owes an [`Self::on_answer`], or an
+    /// Whether the caller must fetch a token now. If true, the caller must later call [`Self::on_answer`] or
     /// [`Self::on_abandoned`].
     pub fn begin_refresh(&self, now: Timestamp) -> bool {
         self.locked(|state| {
@@ -296,7 +294,7 @@ impl AccessTokens {
         self.locked(|state| state.due_at(now).saturating_since(now))
     }
 
-    /// What came of a refresh. After a failure the next waits; `random` is any 64 random bits.
+    /// The result of a refresh. After a failure the next refresh waits; `random` is any 64 random bits.
     pub fn on_answer(&self, answer: &Result<AccessToken, TokenError>, random: u64, now: Timestamp) {
         self.locked(|state| {
             state.awaited_since = None;
@@ -312,17 +310,17 @@ impl AccessTokens {
         });
     }
 
-    /// A refresh was given up without an answer, for no fault of the endpoint's: another may begin at once.
+    /// A refresh was given up without an answer, not because of the endpoint. The next may begin at once.
     pub fn on_abandoned(&self) {
         self.locked(|state| state.awaited_since = None);
     }
 
-    /// FCM refused `used` (401). Returns whether another token is there or will be fetched. If not, a fresh one was
-    /// refused: another would be too.
+    /// FCM refused `used` (401). Returns whether there is another token or one will be fetched. If not, `used` was new, so
+    /// another token would be refused too.
     pub fn on_refused(&self, used: &HeaderValue, now: Timestamp) -> bool {
         self.locked(|state| match &state.current {
             Some(token) if token.authorization == *used => {
-                // Of the future, after a clock was set back, counts as old.
+                // A token from the future (the clock was set back) counts as old.
                 let age = now.saturating_since(token.fetched_at);
                 state.refused |= age >= TOKEN_AGE_MIN || token.fetched_at > now;
                 state.refused
@@ -506,7 +504,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes: who may send has a token that has not ended, and a refresh is never put off for ever.
+        /// After any steps, a returned token is valid, and a refresh is never delayed for ever.
         #[test]
         fn there_is_always_a_way_to_a_token(
             steps in prop::collection::vec((0u64..4_000_000, 0u8..4, any::<u64>(), any::<bool>()), 0..60)

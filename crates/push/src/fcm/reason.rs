@@ -37,9 +37,9 @@ words! {
 impl Reason {
     pub(super) fn from_text(text: &str) -> Self {
         if text == "RESOURCE_EXHAUSTED" {
-            return Self::QuotaExceeded; // The name outside of FCM's own details.
+            return Self::QuotaExceeded; // Its name outside of FCM's own details.
         }
-        let is_said = |reason: &Self| reason.as_str() == text && *reason != Self::InvalidToken; // That word is ours.
-        Self::ALL.iter().copied().find(is_said).unwrap_or(Self::Other)
+        let is_named = |reason: &Self| reason.as_str() == text && *reason != Self::InvalidToken; // Not a name of Google's.
+        Self::ALL.iter().copied().find(is_named).unwrap_or(Self::Other)
     }
 }

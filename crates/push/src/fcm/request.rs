@@ -18,10 +18,10 @@ const TTL_SECS_MAX: u64 = 28 * 24 * 3600;
 /// Google's longest project id has 30.
 const PROJECT_BYTES_MAX: usize = 64;
 
-/// A project cannot be asked at an address.
+/// A project or its address is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProjectError {
-    /// Not the form Google gives them.
+    /// The project id does not have Google's form.
     #[error("the project id must be 1 to {PROJECT_BYTES_MAX} letters, digits, hyphens, dots or colons, got {0:?}")]
     Id(String),
     /// Not an authority.
@@ -29,7 +29,7 @@ pub enum ProjectError {
     Authority(String),
 }
 
-/// The language of one Firebase project.
+/// The dialect of one Firebase project.
 #[derive(Debug, Clone)]
 pub struct Fcm {
     uri: Uri,
@@ -49,7 +49,7 @@ impl Fcm {
     }
 }
 
-/// Whether a project has a form that can be in an address.
+/// Checks that a project id can be a part of a URL.
 pub(super) fn check_project(project: &str) -> Result<(), ProjectError> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
     let is_valid = !project.is_empty() && project.len() <= PROJECT_BYTES_MAX && project.bytes().all(is_part);
@@ -73,10 +73,10 @@ impl Dialect for Fcm {
         now: Timestamp,
     ) -> Result<(Request<()>, Bytes), crate::Reason> {
         let (Form::Fcm(body), DeviceToken::Fcm(token)) = (notification.rendering.form(), &notification.token) else {
-            return Err(Reason::Other.into()); // Another provider's; whoever chose the pool is mistaken.
+            return Err(Reason::Other.into()); // It belongs to another provider: the sender chose a wrong pool.
         };
         if token.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {
-            return Err(Reason::InvalidToken.into()); // No token of Google's has them, and JSON would need them escaped.
+            return Err(Reason::InvalidToken.into()); // Google's tokens have none of them, and JSON would escape them.
         }
         let ttl = notification.rendering.expires_at().saturating_since(now).as_secs().min(TTL_SECS_MAX);
         let mut request = Request::new(());

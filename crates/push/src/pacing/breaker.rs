@@ -1,6 +1,6 @@
-//! Which addresses of a host are left alone for a while.
+//! Circuit breakers for the addresses of a host.
 //!
-//! A host has several addresses, and one of them may be dead while the others work. Each has a [`Breaker`]:
+//! A host has several addresses, and one of them may be dead while the others work. Each address has a [`Breaker`]:
 //!
 //! ```text
 //!            FAILURES_MAX in a row            the pause is over
@@ -10,12 +10,12 @@
 //!     └ success                        └────── the probe fails ──────────┘
 //! ```
 //!
-//! A failure is a connection that was not made or became silent. An answer with an error is not a failure, because the
-//! address answers. The pause is half to the whole of a time that doubles from 1 s to 60 s (or to a given cap) with each failed probe. A
-//! probe without a result is given up after `PROBE_TIMEOUT`. When the breakers of all addresses are open, the caller
-//! takes the address whose [`Breaker::due_at`] is first.
+//! A failure is a connection that could not be made or became silent. An answer with an error is not a failure, because the
+//! address answers. The pause is between half and all of a time that doubles with each failed probe, from 1 s to 60 s or to
+//! the given cap. A probe without a result is given up after `PROBE_TIMEOUT`. When the breakers of all addresses are open,
+//! the caller takes the address with the earliest [`Breaker::due_at`].
 //!
-//! A moment further ahead than the longest pause comes from a clock that was set back since, and counts as past.
+//! A time that is further in the future than the longest pause means that the clock was set back. It counts as past.
 
 use std::time::Duration;
 
@@ -23,15 +23,15 @@ use tidings_types::Timestamp;
 
 use crate::retry::backoff;
 
-/// Failures in a row that open it.
+/// Failures in a row that open the breaker.
 const FAILURES_MAX: u32 = 3;
-/// A probe that is neither reported as success nor as failure in this time is forgotten.
+/// A probe without a result is given up after this time.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 const PAUSE_BASE: Duration = Duration::from_secs(1);
 const PAUSE_CAP: Duration = Duration::from_secs(60);
 
-/// What is known of one address.
+/// The breaker of one address.
 #[derive(Debug, Clone)]
 pub struct Breaker {
     state: State,
@@ -46,11 +46,11 @@ impl Default for Breaker {
 
 #[derive(Debug, Clone)]
 enum State {
-    /// Awaits failures; so many came in a row.
+    /// `failures` came in a row.
     Closed { failures: u32 },
-    /// Awaits the end of the pause; it was opened so many times in a row.
+    /// It was opened `opened` times in a row.
     Open { until: Timestamp, opened: u32 },
-    /// Awaits news of the probe.
+    /// Awaits the result of a probe.
     HalfOpen { probed_at: Timestamp, opened: u32 },
 }
 
@@ -61,17 +61,17 @@ impl Default for State {
 }
 
 impl Breaker {
-    /// Nothing is known against it.
+    /// A closed breaker.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, with pauses of at most `pause_cap`.
+    /// A breaker with pauses of at most `pause_cap`.
     pub fn capped(pause_cap: Duration) -> Self {
         Self { state: State::default(), pause_cap }
     }
 
-    /// Whether to connect there now. While it is half open, only the first who asks does.
+    /// Whether to connect now. When a pause is over, only the first caller may connect: its connection is the probe.
     pub fn admits(&mut self, now: Timestamp) -> bool {
         let (State::Open { opened, .. } | State::HalfOpen { opened, .. }) = self.state else { return true };
         let is_due = self.due_at(now).is_none_or(|at| at <= now);
@@ -81,19 +81,19 @@ impl Breaker {
         is_due
     }
 
-    /// A connection there was made.
+    /// A connection was made.
     pub fn on_success(&mut self) {
         self.state = State::default();
     }
 
-    /// A connection there was not made, or fell silent. `random` is any 64 random bits.
+    /// A connection could not be made or became silent. `random` is any 64 random bits.
     pub fn on_failure(&mut self, random: u64, now: Timestamp) {
         let opened = match self.state {
             State::Closed { failures } if failures + 1 < FAILURES_MAX => {
                 self.state = State::Closed { failures: failures + 1 };
                 return;
             }
-            State::Open { .. } => return, // Of one that was made before it opened; the pause is not prolonged.
+            State::Open { .. } => return, // The connection was made before the breaker opened. The pause stays.
             State::Closed { .. } => 1,
             State::HalfOpen { opened, .. } => opened.saturating_add(1),
         };
@@ -102,7 +102,7 @@ impl Breaker {
         self.state = State::Open { until: now.saturating_add(pause), opened };
     }
 
-    /// When it admits again at the earliest, `now` or later; `None` while it is closed.
+    /// The earliest time at which it admits a connection, `now` or later; `None` while it is closed.
     pub fn due_at(&self, now: Timestamp) -> Option<Timestamp> {
         let longest = match self.state {
             State::Closed { .. } => return None,
@@ -112,7 +112,7 @@ impl Breaker {
         self.retry_at().map(|at| if at.saturating_since(now) > longest { now } else { at.max(now) })
     }
 
-    /// The same by the clock of then: not to be waited for where that may have been set back ([`Self::due_at`]).
+    /// Like [`Self::due_at`], but not corrected after the clock was set back. Do not wait for this time.
     pub fn retry_at(&self) -> Option<Timestamp> {
         match self.state {
             State::Closed { .. } => None,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_probe_at_a_time_and_its_end_decides() {
+    fn there_is_one_probe_at_a_time_and_its_result_decides() {
         let mut breaker = opened();
         let at = breaker.retry_at().unwrap();
         assert!(at > NOW && at <= NOW.saturating_add(Duration::from_secs(1)));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_is_never_heard_of_is_followed_by_another() {
+    fn a_probe_without_a_result_is_followed_by_another() {
         let mut breaker = opened();
         let at = breaker.retry_at().unwrap();
         assert!(breaker.admits(at));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_does_not_keep_it_shut() {
+    fn a_clock_that_is_set_back_does_not_keep_it_open() {
         let past = Timestamp(NOW.0 - 3_600_000);
         for probed in [false, true] {
             let mut breaker = opened();
@@ -185,9 +185,9 @@ mod tests {
     }
 
     proptest! {
-        /// However the clock is set, what it says of the next attempt is near and comes true.
+        /// For any clock, the next attempt is near and is then admitted.
         #[test]
-        fn what_is_due_is_near_and_admitted(
+        fn the_next_attempt_is_near_and_admitted(
             steps in prop::collection::vec((0u64..10_000_000, 0u8..3, any::<u64>()), 1..100)
         ) {
             let mut breaker = Breaker::new();
@@ -207,9 +207,9 @@ mod tests {
             }
         }
 
-        /// Whatever happens, it admits again within a minute of the last failure, and never for nothing.
+        /// It admits again within a minute of the last failure.
         #[test]
-        fn it_never_stays_shut(
+        fn it_never_stays_open(
             steps in prop::collection::vec((0u64..100_000, 0u8..3, any::<u64>()), 1..100)
         ) {
             let (mut breaker, mut now) = (Breaker::new(), NOW);

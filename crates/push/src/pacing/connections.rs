@@ -1,24 +1,24 @@
 //! How many connections a pool has.
 //!
-//! A rate is connections × streams ÷ round trip, and only the first of these is ours to choose. [`ConnectionCount`] is
-//! asked at every tick, about ten times a second. While there is work for which no connection has a permit, it grows,
-//! by a quarter after each [`GROW_AFTER`], since a new connection needs a moment to be of use. When less than half of
-//! the streams were needed for [`SHRINK_AFTER`], it shrinks by one: providers take connections that come and go for
-//! an attack (Apple: keep them for hours).
+//! The rate is connections × streams ÷ round trip, and we can only choose the number of connections. [`ConnectionCount`] is
+//! updated at every tick, about ten times a second. While there is work for which no connection has a permit, it grows by a
+//! quarter after each [`GROW_AFTER`], because a new connection needs a moment before it can send. If less than half of the
+//! streams were needed for [`SHRINK_AFTER`], it shrinks by one. It shrinks slowly, because providers take short-lived
+//! connections for an attack (Apple: keep them for hours).
 
 use std::time::Duration;
 
 use tidings_types::Timestamp;
 
-/// So long there must be more work than permits before there are more connections, and between two such steps.
+/// The number grows after there was more work than permits for this long, and again after each further such time.
 pub const GROW_AFTER: Duration = Duration::from_millis(500);
-/// So long less than half must be needed before there is one connection less.
+/// The number shrinks by one after less than half of the streams were needed for this long.
 pub const SHRINK_AFTER: Duration = Duration::from_secs(600);
 
-/// By which part it grows.
+/// It grows by this part.
 const GROWTH_DIVISOR: u32 = 4;
 
-/// The books of one pool about its connections.
+/// The number of connections of one pool.
 #[derive(Debug, Clone)]
 pub struct ConnectionCount {
     min: u32,
@@ -29,7 +29,7 @@ pub struct ConnectionCount {
 }
 
 impl ConnectionCount {
-    /// At least `min` connections, at first as many, and at most `max`.
+    /// At least `min` and at most `max` connections. It begins with `min`.
     ///
     /// # Panics
     /// When `min` is 0 or over `max`.
@@ -38,13 +38,13 @@ impl ConnectionCount {
         Self { min, max, count: min, exhausted_since: None, idle_since: None }
     }
 
-    /// How many there should be.
+    /// How many connections there should be.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// What was seen since the last tick: whether work waited for which no connection had a permit, and how many
-    /// streams are in flight of how many allowed. Returns how many connections there should be now.
+    /// A tick. `exhausted`: since the last tick, work waited for which no connection had a permit. `in_flight` of `limit`
+    /// streams are open. Returns how many connections there should be now.
     pub fn on_tick(&mut self, exhausted: bool, in_flight: u64, limit: u64, now: Timestamp) -> u32 {
         let is_idle = !exhausted && in_flight.saturating_mul(2) < limit.max(1);
         if has_lasted(&mut self.exhausted_since, exhausted, GROW_AFTER, now) {
@@ -57,13 +57,13 @@ impl ConnectionCount {
     }
 }
 
-/// Whether something is so for this long; then it starts again.
+/// Whether something was true for this long. If so, the time starts again.
 fn has_lasted(since: &mut Option<Timestamp>, is_so: bool, long: Duration, now: Timestamp) -> bool {
     if !is_so {
         *since = None;
         return false;
     }
-    // A clock set back must not make it last for ever.
+    // `min`, because the clock may have been set back.
     let start = since.unwrap_or(now).min(now);
     let has_lasted = now.saturating_since(start) >= long;
     *since = Some(if has_lasted { now } else { start });
@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// Ticks ten times a second for so long; returns the count at the end.
+    /// Ticks ten times a second for `seconds`. Returns the count at the end.
     fn run(count: &mut ConnectionCount, now: &mut Timestamp, seconds: u64, exhausted: bool, in_flight: u64) -> u32 {
         for _ in 0..seconds * 10 {
             *now = now.saturating_add(Duration::from_millis(100));

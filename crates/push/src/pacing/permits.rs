@@ -1,24 +1,23 @@
 //! How many streams a connection may have open, and when it asks for more work.
 //!
-//! A provider states with HTTP/2 SETTINGS how many streams it allows at once, and changes that while it works: APNs
-//! lowers it after rejected tokens and raises it after accepted ones. [`Permits`] follows it in both directions. After
-//! it was lowered more streams may be open than are allowed; permits are then negative and nothing is opened until
-//! enough have ended. An own ceiling holds where the peer states no limit, since `h2` then reports "unlimited".
+//! A provider states with HTTP/2 SETTINGS how many streams it allows at once, and may change this at any time: APNs lowers
+//! it after rejected tokens and raises it after accepted ones. [`Permits`] follows it in both directions. After the limit was
+//! lowered, more streams may be open than are allowed. Then the permits are negative, and no stream is opened until enough
+//! have ended. If the peer states no limit, `h2` reports "unlimited", and our own ceiling holds.
 //!
-//! A connection authenticated with a token may have one stream until the first request was accepted
-//! (Apple, "Establishing a token-based connection to APNs").
+//! A connection that authenticates with a token may have one stream until its first request was accepted (Apple,
+//! "Establishing a token-based connection to APNs").
 //!
-//! Work is requested in batches, so that requests leave together in one write: only when at least `clamp(limit / 20, 1,
-//! 50)` streams are free. The threshold shrinks with the limit, so that a limit of 1 still requests work. If the peer's
-//! flow window is smaller than its streams, only as much is requested as the window takes: the rest would hold streams
-//! without moving.
+//! Work is requested in batches, so that requests are sent together in one write: only when at least `clamp(limit / 20, 1,
+//! 50)` streams are free. The threshold shrinks with the limit, so that a limit of 1 still requests work. If the peer's flow
+//! window is smaller than its streams, only as much is requested as fits into the window. More would only occupy streams.
 
-/// Free streams below which a connection does not ask for work.
+/// The highest number of free streams that a connection needs before it asks for work.
 const BATCH_MAX: u32 = 50;
-/// That number as a part of the limit.
+/// The number of free streams that it needs, as a part of the limit.
 const BATCH_DIVISOR: u32 = 20;
 
-/// The books of one connection about its streams.
+/// The streams of one connection.
 #[derive(Debug, Clone)]
 pub struct Permits {
     ceiling: u32,
@@ -28,16 +27,16 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// A new connection that never has more than `ceiling` streams open, whatever the peer allows.
+    /// A new connection that never has more than `ceiling` streams, even if the peer allows more.
     ///
     /// # Panics
-    /// When `ceiling` is 0: such a connection could do nothing.
+    /// When `ceiling` is 0.
     pub fn new(ceiling: u32) -> Self {
         assert!(ceiling > 0, "a connection has at least one stream");
         Self { ceiling, peer_limit: 1, in_flight: 0, proven: false }
     }
 
-    /// The peer's limit is now this: that of the last SETTINGS that we acknowledged. 0 pauses the connection.
+    /// The peer has a new limit, in the last SETTINGS that we acknowledged. 0 pauses the connection.
     pub fn on_limit(&mut self, streams: usize) {
         self.peer_limit = u32::try_from(streams).unwrap_or(u32::MAX);
     }
@@ -47,7 +46,7 @@ impl Permits {
         self.in_flight += 1;
     }
 
-    /// A stream has ended, however.
+    /// A stream has ended in any way.
     ///
     /// # Panics
     /// When none is open.
@@ -60,13 +59,13 @@ impl Permits {
         self.proven = true;
     }
 
-    /// The limit obeyed now.
+    /// The current limit.
     pub fn limit(&self) -> u32 {
         let proven_max = if self.proven { self.ceiling } else { 1 };
         self.peer_limit.min(proven_max)
     }
 
-    /// Streams open now.
+    /// Open streams.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
@@ -76,16 +75,15 @@ impl Permits {
         i64::from(self.limit()) - i64::from(self.in_flight)
     }
 
-    /// How many notifications to ask for: all permits if they are worth a batch, else 0.
+    /// How many notifications to ask for: all permits if they are enough for a batch, else 0.
     pub fn demand(&self) -> usize {
         let threshold = (self.limit() / BATCH_DIVISOR).clamp(1, BATCH_MAX);
         let permits = self.permits();
         if permits >= i64::from(threshold) { permits as usize } else { 0 }
     }
 
-    /// The same where the peer takes `window_bytes` more before it says so, and a request has about `payload_bytes`.
-    /// With nothing in flight one is asked for however small the window is: it goes out piece by piece as the window
-    /// opens.
+    /// Like [`Self::demand`], if the peer's flow window has `window_bytes` and a request has about `payload_bytes`. With
+    /// nothing in flight, one notification is requested even for a smaller window; it is then sent in pieces.
     pub fn demand_within(&self, window_bytes: u64, payload_bytes: usize) -> usize {
         let fits = usize::try_from(window_bytes / payload_bytes.max(1) as u64).unwrap_or(usize::MAX);
         let least = usize::from(self.in_flight == 0);
@@ -119,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_a_limit_meets_our_ceiling() {
+    fn without_a_limit_of_the_peer_our_ceiling_holds() {
         assert_eq!(proven(usize::MAX).demand(), 1000);
     }
 
@@ -134,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_smaller_than_the_streams_decides_but_never_stops_a_connection() {
+    fn a_small_window_limits_the_demand_but_never_stops_a_connection() {
         let mut permits = proven(500);
         assert_eq!(permits.demand_within(65_535, 1000), 65);
         assert_eq!(permits.demand_within(u64::MAX, 1000), 500);

@@ -1,51 +1,50 @@
-//! A provider's quota: so many notifications a minute.
+//! A provider's quota: a number of notifications per minute.
 //!
-//! A token bucket. It holds what may be sent in one second, and is filled evenly at 59/60 of the rate. So in any 60
-//! seconds at most the quota is sent: the second's worth that was in the bucket, and 59/60 of the quota that flow in.
+//! It is a token bucket. The bucket holds the notifications of one second, and is filled evenly at 59/60 of the rate. So in
+//! any 60 seconds at most the quota is sent: the content of the bucket, plus 59/60 of the quota that flow in.
 //!
 //! # The rate
-//! - It begins at the full quota: the operator says that the provider grants it.
-//! - A refusal because the quota is spent ([`Quota::on_spent`]) pauses everything for as long as the provider asks, and
-//!   halves the rate, down to 1/64 of the quota. One burst of refusals halves once: a request that was sent before the
-//!   pause ended, or within a second after the last halving, does not count again.
-//! - Each second's worth of notifications that is sent raises the rate by 1/60 of the quota. So from almost nothing it
-//!   takes a minute of sending to the full quota, which is how fast Google wants a sender to ramp up. It is additive,
-//!   not a factor, because several senders of one project then settle at fair shares.
-//! - Quiet time changes nothing: after it, sending begins at the rate that was last sustained.
-//! - A restart forgets the rate. The bucket is then empty but for one notification, so that a restart never adds a
-//!   second's worth to what was sent before it.
+//! - It begins at the full quota, because the operator says that the provider grants it.
+//! - If the provider refuses a request because the quota is spent ([`Quota::on_spent`]), everything pauses as long as the
+//!   provider asks, and the rate is halved, down to 1/64 of the quota. A burst of refusals halves it once: a request that was
+//!   sent before the pause ended, or within a second after the last halving, does not count again.
+//! - The notifications of each second raise the rate by 1/60 of the quota. So it takes a minute of sending from almost
+//!   nothing to the full quota, which is how fast Google wants a sender to ramp up. The step is additive, not a factor,
+//!   because then several senders of one project converge to fair shares.
+//! - Quiet time changes nothing: afterwards, sending begins at the last rate.
+//! - A restart forgets the rate. The bucket then has one notification, so that a restart does not add the notifications of
+//!   another second to those sent before it.
 //!
-//! With a `ramp`, only a share of the rate is used: a tenth at first, all of it after `ramp` of sending, and down again
-//! while nothing is sent. Google recommends that for bulk traffic; it makes the first seconds after quiet time slow.
+//! With a `ramp`, only a share of the rate is used: a tenth at first, all of it after sending for `ramp`, and less again while
+//! nothing is sent. Google recommends this for bulk traffic. It makes the first seconds after quiet time slow.
 //!
-//! Threads may pass times that are out of order. A time less than a second in the past changes nothing; one further
-//! back means that the clock was set.
+//! Threads may pass times out of order. A time less than a second in the past changes nothing. An earlier one means that the
+//! clock was set back.
 //!
-//! It does not know of other processes: two servers that send for one project each need a share of its quota.
+//! The quota does not know other processes: if two servers send for one project, each needs a share of the quota.
 
 use std::time::Duration;
 
 use tidings_types::Timestamp;
 
-/// One notification is this many parts, so that what flows in within a millisecond is whole: milliseconds of a minute,
-/// times 60 for 59/60 of the rate.
+/// The parts of one notification: the milliseconds of a minute times 60, so that the inflow per millisecond is an integer.
 const PARTS: u64 = 60_000 * 60;
-/// What flows in per millisecond, for a rate of one notification a minute.
+/// The parts that flow in per millisecond, for a rate of one notification per minute.
 const FLOW: u64 = 59;
-/// A bucket holds what the rate allows in this time.
+/// The bucket holds what the rate allows in this time.
 const BURST: Duration = Duration::from_secs(1);
-/// A smaller step back is another thread's time, not a clock that was set.
+/// A time that is less than this in the past comes from another thread. Otherwise the clock was set back.
 const CLOCK_STEP: Duration = Duration::from_secs(1);
-/// Requests sent so soon after a halving cannot halve the rate again.
+/// Requests that were sent this soon after a halving do not halve the rate again.
 const HALVING_INTERVAL: Duration = Duration::from_secs(1);
 /// The slowest rate is this part of the quota: six halvings.
 const RATE_DIVISOR_MAX: u64 = 64;
-/// Each second's worth that is sent raises the rate by this part of the quota.
+/// The notifications of one second raise the rate by this part of the quota.
 const GROWTH_DIVISOR: u64 = 60;
 /// Smallest and full share of the rate, per mille.
 const SHARE_MIN: u64 = 100;
 const SHARE_FULL: u64 = 1000;
-/// Steps in which [`Quota::time_for`] follows a rate that changes: enough for 64 seconds' worth of growth and a ramp.
+/// Steps in which [`Quota::time_for`] follows a changing rate: enough for 64 seconds of growth and a ramp.
 const FORECAST_STEP: Duration = Duration::from_millis(100);
 const FORECAST_STEP_COUNT_MAX: u32 = 4000;
 
@@ -53,25 +52,25 @@ const FORECAST_STEP_COUNT_MAX: u32 = 4000;
 #[derive(Debug, Clone)]
 pub struct Quota {
     per_minute: u64,
-    /// What is used of it: at most `per_minute`, at least 1/64 of it.
+    /// The used part of the quota: at most `per_minute`, at least 1/64 of it.
     rate: u64,
-    /// Taken and not given back since the rate was last changed.
+    /// Notifications since the rate was last changed.
     sent: u64,
     halved_at: Timestamp,
     ramp: Duration,
-    /// Of the rate, per mille, and its fraction that is not a whole per mille yet.
+    /// The share of the rate in per mille, and the fraction of a per mille.
     share: u64,
     share_rest: u64,
-    /// In parts.
+    /// The content of the bucket, in parts.
     level: u64,
     filled_at: Timestamp,
     paused_until: Timestamp,
-    /// Something was taken since the bucket was filled last.
+    /// Something was taken since the bucket was last filled.
     in_use: bool,
 }
 
 impl Quota {
-    /// `per_minute` notifications; with a `ramp` that is not zero, all of them only after so much sending.
+    /// `per_minute` notifications. With a `ramp` that is not zero, all of them are allowed only after sending for this long.
     ///
     /// # Panics
     /// When `per_minute` is 0.
@@ -92,7 +91,7 @@ impl Quota {
         }
     }
 
-    /// Takes up to `wanted` out of the bucket; returns how many may be sent now.
+    /// Takes up to `wanted` notifications out of the bucket. Returns how many may be sent now.
     pub fn take(&mut self, wanted: usize, now: Timestamp) -> usize {
         self.fill(now);
         if wanted == 0 || now < self.paused_until {
@@ -105,14 +104,13 @@ impl Quota {
         given as usize
     }
 
-    /// Puts back what was taken and not sent.
+    /// Puts back notifications that were taken but not sent.
     pub fn give_back(&mut self, count: usize) {
         self.level = self.level.saturating_add(count as u64 * PARTS).min(self.capacity());
         self.sent = self.sent.saturating_sub(count as u64);
     }
 
-    /// The provider refused a request that was sent at `sent_at`, because the quota is spent, and wants nothing for
-    /// `pause`.
+    /// The provider refused a request that was sent at `sent_at` because the quota is spent, and asks for a `pause`.
     pub fn on_spent(&mut self, pause: Duration, sent_at: Timestamp, now: Timestamp) {
         self.fill(now);
         if sent_at >= self.paused_until.max(self.halved_at.saturating_add(HALVING_INTERVAL)) {
@@ -127,22 +125,22 @@ impl Quota {
         }
     }
 
-    /// Notifications a minute that are sent at most as long as nothing is refused; with a ramp, at its end.
+    /// The current limit of notifications per minute; with a ramp, the limit at its end.
     pub fn rate(&self) -> u64 {
         self.rate
     }
 
-    /// How long until [`Quota::take`] gives at least one; zero when it does now.
+    /// How long until [`Quota::take`] returns at least one; zero if it does so now.
     pub fn next(&mut self, now: Timestamp) -> Duration {
         self.fill(now);
         let missing = PARTS.saturating_sub(self.level);
         let filled = Duration::from_millis(missing.div_ceil(self.speed() * FLOW));
-        // Nothing flows before the last filling, of which another thread may have given a later moment than `now`.
+        // The last filling may be later than `now`, with the time of another thread. Nothing flows in before it.
         let flows_at = if missing == 0 { self.paused_until } else { self.paused_until.max(self.filled_at) };
         flows_at.saturating_since(now) + filled
     }
 
-    /// How long until `count` notifications may have been sent, when nothing else is sent and nothing is refused.
+    /// How long it takes to send `count` notifications, if nothing else is sent and nothing is refused.
     pub fn time_for(&self, count: u64, now: Timestamp) -> Duration {
         let (mut quota, mut left, mut at) = (self.clone(), count, now);
         for _ in 0..FORECAST_STEP_COUNT_MAX {
@@ -150,7 +148,7 @@ impl Quota {
             if left == 0 || (quota.speed() == quota.per_minute && at >= quota.paused_until) {
                 break;
             }
-            quota.grow(); // As the next filling would: the wait is at the raised rate.
+            quota.grow(); // Like the next filling, so that the wait is computed with the raised rate.
             at = at.saturating_add(quota.next(at).max(FORECAST_STEP));
         }
         let flow = u128::from(quota.speed() * FLOW);
@@ -159,7 +157,7 @@ impl Quota {
         at.saturating_since(now) + Duration::from_millis(u64::try_from(rest).unwrap_or(u64::MAX))
     }
 
-    /// Notifications a minute that are allowed now: the rate, or the ramp's share of it.
+    /// The notifications per minute that are allowed now: the rate, or the ramp's share of it.
     fn speed(&self) -> u64 {
         (self.rate * self.share / SHARE_FULL).max(1)
     }
@@ -173,7 +171,7 @@ impl Quota {
         if !back.is_zero() && back < CLOCK_STEP {
             return;
         }
-        // The clock was set back: what was said of later times is moved with it, and the bucket flows on.
+        // The clock was set back. Stored times are moved with it, so that the bucket continues to fill.
         if !back.is_zero() {
             let step = self.filled_at.0 - now.0;
             self.paused_until = Timestamp(self.paused_until.0.saturating_sub(step));
@@ -187,12 +185,12 @@ impl Quota {
         let flowing_since = self.filled_at.max(self.paused_until.min(now));
         let flowing = now.saturating_since(flowing_since).as_millis() as u64;
         let flown = flowing.saturating_mul(self.speed() * FLOW);
-        self.turn(millis);
+        self.update_share(millis);
         self.level = self.level.saturating_add(flown).min(self.capacity());
         self.filled_at = now;
     }
 
-    /// Raises the rate after each second's worth that was sent and not refused.
+    /// Raises the rate after the notifications of each second.
     fn grow(&mut self) {
         let second = self.rate.div_ceil(60);
         if self.rate == self.per_minute {
@@ -203,14 +201,14 @@ impl Quota {
         }
     }
 
-    /// With a ramp: lets the share rise while it is used and fall while it is not.
-    fn turn(&mut self, millis: u64) {
+    /// With a ramp: raises the share while the quota is in use, and lowers it while it is not.
+    fn update_share(&mut self, millis: u64) {
         let ramp = self.ramp.as_millis() as u64;
         if ramp == 0 || millis == 0 {
             return;
         }
         let steps = millis.saturating_mul(SHARE_FULL - SHARE_MIN).saturating_add(self.share_rest);
-        // A small quota is asked once for each notification, less often than every second.
+        // A small quota is used once per notification, less often than every second.
         let pause = (2 * 60_000 / self.speed()).max(BURST.as_millis() as u64);
         let in_use = std::mem::take(&mut self.in_use) && millis <= pause;
         self.share = match in_use {
@@ -235,12 +233,12 @@ mod tests {
         NOW.saturating_add(Duration::from_millis(millis))
     }
 
-    /// Asks for all there is every `step` milliseconds for so long; returns how many were given.
+    /// Takes everything every `step` milliseconds. Returns how many notifications it got.
     fn drain(quota: &mut Quota, from: u64, to: u64, step: usize) -> usize {
         (from..to).step_by(step).map(|millis| quota.take(usize::MAX, at(millis))).sum()
     }
 
-    /// Asks every 10 ms until `count` were given; returns how long that took.
+    /// Takes every 10 ms until it has `count` notifications. Returns how long that took.
     fn send(quota: &mut Quota, mut count: usize, from: u64) -> u64 {
         let mut now = from;
         loop {
@@ -266,11 +264,11 @@ mod tests {
     }
 
     #[test]
-    fn after_quiet_time_it_begins_at_the_rate_it_last_sustained() {
+    fn after_quiet_time_it_begins_at_the_last_rate() {
         let mut quota = Quota::new(600_000, Duration::ZERO, NOW);
         let first = send(&mut quota, 60_000, TEN_MINUTES);
         assert!(first <= 5100, "60 000 after ten quiet minutes take {first} ms");
-        // After a refusal, half of it is sustained: the bucket holds half as much, and half as much flows in.
+        // After a refusal, the bucket holds half as much, and half as much flows in.
         let refused_at = 2 * TEN_MINUTES;
         quota.on_spent(Duration::from_secs(60), at(refused_at), at(refused_at));
         assert_eq!(quota.rate(), 300_000);
@@ -286,7 +284,7 @@ mod tests {
             quota.on_spent(Duration::from_secs(2), at(4900 + millis), at(5000 + millis));
         }
         assert_eq!(quota.rate(), 300_000);
-        // Sent before the pause was over, and answered after it.
+        // A request that was sent before the end of the pause and answered after it.
         quota.on_spent(Duration::ZERO, at(4999), at(9000));
         assert_eq!(quota.rate(), 300_000);
         quota.on_spent(Duration::ZERO, at(9100), at(9200));
@@ -295,7 +293,7 @@ mod tests {
         assert_eq!(quota.rate(), 150_000, "sent within a second after the halving");
         (1..20).for_each(|second| quota.on_spent(Duration::ZERO, at(second * 20_000), at(second * 20_000)));
         assert_eq!(quota.rate(), 600_000 / 64);
-        // Quiet time proves nothing, and what was taken and given back neither.
+        // Neither quiet time nor notifications that were given back raise the rate.
         for millis in 0..5000 {
             let given = quota.take(usize::MAX, at(TEN_MINUTES + millis));
             quota.give_back(given);
@@ -308,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forecast_is_what_sending_then_takes() {
+    fn a_forecast_is_right() {
         let fresh = |ramp| Quota::new(600_000, Duration::from_secs(ramp), NOW);
         let mut halved = fresh(0);
         halved.on_spent(Duration::from_secs(7), NOW, NOW);
@@ -365,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_stops_nothing() {
+    fn a_clock_that_is_set_back_stops_nothing() {
         let mut quota = Quota::new(60_000, Duration::ZERO, NOW);
         quota.on_spent(Duration::from_secs(10), NOW, NOW);
         assert_eq!(quota.next(Timestamp(5)), Duration::from_millis(10_003));
@@ -374,10 +372,10 @@ mod tests {
         assert_eq!(quota.rate(), 15_000, "refusals count after it, too");
     }
 
-    /// What was given at which millisecond.
+    /// Milliseconds, and the notifications given then.
     type Given = [(u64, u64)];
 
-    /// In no window more than its share and one bucket, and in no minute more than the quota.
+    /// No window has more than its share and one bucket, and no minute has more than the quota.
     fn check_windows(given: &Given, per_minute: u32) -> Result<(), TestCaseError> {
         let rate = u64::from(per_minute);
         for (place, (from, _)) in given.iter().enumerate() {
@@ -392,9 +390,9 @@ mod tests {
     }
 
     proptest! {
-        /// The same where threads hand in moments up to a second old: a window ends at the latest of them.
+        /// Threads pass times that are up to a second old. A window ends at the latest time.
         #[test]
-        fn moments_out_of_order_give_no_more_and_promises_hold(
+        fn times_out_of_order_give_no_more_and_promises_hold(
             per_minute in 1u32..2_000_000, ramp in 0u64..5000,
             steps in prop::collection::vec((0u64..500, 0u64..1000, 0usize..50_000, any::<bool>()), 1..80),
         ) {
@@ -414,9 +412,9 @@ mod tests {
             check_windows(&given, per_minute)?;
         }
 
-        /// Whatever is refused and whenever, never more than the quota, and what `next` promises comes true.
+        /// With any refusals, never more than the quota is given, and the promises of `next` hold.
         #[test]
-        fn never_more_than_the_quota_and_always_what_is_promised(
+        fn it_gives_at_most_the_quota_and_promises_hold(
             per_minute in prop_oneof![1u32..200, 1u32..2_000_000], ramp in prop_oneof![Just(0), 0u64..5000],
             steps in prop::collection::vec(
                 (0u64..9000, 0usize..50_000, prop::option::weighted(0.1, 0u64..5000)), 1..80

@@ -1,13 +1,13 @@
 //! All of pacing together, in virtual time: one seed, one trace.
 //!
-//! A pool as a gateway drives it, against a provider that does everything it may: SETTINGS lowered in the middle of
-//! work and raised again, answers out of order and late, small flow windows, GOAWAY, spent quotas, addresses that die
-//! and come back. Checked at every step, with books of its own:
+//! A pool, driven as by a gateway, against a provider that does everything it may: it lowers and raises SETTINGS at any time,
+//! answers late and out of order, has small flow windows, sends GOAWAY, refuses because of spent quotas, and has addresses
+//! that die and come back. Checked at every step, independently of the code under test:
 //!
-//! - streams open ≤ the limit of the last acknowledged SETTINGS when one is opened, and one only before the
-//!   credential is proven; the flow window is never overdrawn but by a single request;
-//! - at most one probe at a time of an address in trouble;
-//! - nobody who could send waits while there is work (`check_nobody_starves`), and in the end everything has been
+//! - when a stream is opened, not more are open than the last acknowledged SETTINGS allow, and only one before the credential
+//!   is proven; the flow window is never exceeded except by a single request;
+//! - a failing address has at most one probe at a time;
+//! - no connection that could send waits while there is work (`check_nobody_starves`), and in the end everything has been
 //!   answered exactly once.
 
 use std::cmp::Reverse;
@@ -23,7 +23,7 @@ const TICK: u64 = 100;
 const PAYLOAD: u64 = 700;
 const CEILING: u32 = 200;
 const ADDRESS_COUNT: usize = 3;
-/// Everything must be answered so long after the last arrival at the latest.
+/// Everything must be answered within this time after the last arrival.
 const PATIENCE: u64 = 600_000;
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// What happens; the same type is the trace.
+/// An event of the simulation. The trace consists of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Arrived { count: u32 },
@@ -62,7 +62,7 @@ enum Event {
     Tick,
 }
 
-/// A connection and what the world knows of it beside its [`Permits`].
+/// A connection, with the simulation's own view of it.
 struct Connection {
     number: u64,
     address: usize,
@@ -70,7 +70,7 @@ struct Connection {
     is_up: bool,
     is_leaving: bool,
     permits: Permits,
-    /// Of the last acknowledged SETTINGS.
+    /// The limit of the last acknowledged SETTINGS.
     limit: u32,
     is_proven: bool,
     open: Vec<u32>,
@@ -131,7 +131,7 @@ impl World {
         world
     }
 
-    /// What will come from outside.
+    /// Plans all events from outside.
     fn plan(&mut self) {
         for _ in 0..self.random.within(1..6) {
             let (after, count) = (self.random.within(0..20_000), self.random.within(1..500) as u32);
@@ -160,7 +160,7 @@ impl World {
     /// Runs to the end and returns the trace.
     fn run(mut self) -> Vec<(u64, Event)> {
         while self.answered.len() < self.arriving as usize {
-            let Reverse((at, _, event)) = self.agenda.pop().expect("a tick is always ahead");
+            let Reverse((at, _, event)) = self.agenda.pop().expect("there is always a next tick");
             assert!(at <= START + 20_000 + PATIENCE, "{} of {} answered", self.answered.len(), self.arriving);
             self.now = at;
             if !matches!(event, Event::Tick | Event::Wake) {
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// What is open was not processed, as far as the peer says; here it says so of all.
+    /// The peer says that it has processed none of the open streams.
     fn on_go_away(&mut self, number: u64) {
         let Some(place) = self.connections.iter().position(|connection| connection.number == number) else { return };
         let connection = self.connections.swap_remove(place);
@@ -318,7 +318,7 @@ impl World {
         }
     }
 
-    /// What a gateway does in each turn of each connection.
+    /// What a gateway does for each connection after each event.
     fn pump(&mut self) {
         let now = self.at();
         for place in 0..self.connections.len() {
@@ -362,7 +362,7 @@ impl World {
         self.after(latency, Event::Answered { connection: number, notification });
     }
 
-    /// With work there and the quota not spent, every connection is as busy as it may be, but for less than a batch.
+    /// If there is work and quota, every connection uses all its permits except fewer than a batch.
     fn check_nobody_starves(&mut self) {
         let now = self.at();
         if self.lake.is_empty() || !self.quota.next(now).is_zero() {
@@ -379,7 +379,7 @@ impl World {
 }
 
 #[test]
-fn limits_are_kept_and_nothing_starves_whatever_the_provider_does() {
+fn limits_are_kept_and_nothing_starves() {
     for seed in 0..60 {
         World::new(seed).run();
     }

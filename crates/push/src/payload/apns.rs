@@ -1,9 +1,8 @@
 //! The body of a notification through APNs (Apple, "Generating a remote notification").
 //!
-//! If a patch leaves neither alert, sound nor badge, this is a background push. If nothing is left that shows or wakes
-//! anything (an empty alert shows nothing), it is refused. Members of `aps` are not checked beyond that. The app is not
-//! known here: for an app that is not for notifications (calls, widgets), [`crate::Rendering`] changes the kind and the
-//! priority.
+//! If a patch removes alert, sound and badge, the result is a background push. A patch is refused if nothing shows a
+//! notification or wakes the app any more (an empty alert shows nothing). Nothing else in `aps` is checked. The app is not
+//! known here: for calls, widgets and the like, [`crate::Rendering`] changes the kind and the priority.
 
 use std::fmt;
 
@@ -16,18 +15,18 @@ use super::error::{PatchError, PayloadError};
 use super::merge::{self, Members, Node};
 use crate::kind::{Priority, PushType};
 
-/// The most bytes APNs takes; for a call it would take 5120, but what is encoded here is for any app.
+/// Bytes that APNs accepts. For a call it would accept 5120, but the app is not known here.
 pub const APNS_PAYLOAD_BYTES_MAX: usize = 4096;
 
-/// A body for APNs, and how it must be asked to deliver it.
+/// A body for APNs, with the kind of push and the priority.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApnsBody {
     /// The body.
     pub bytes: Bytes,
-    /// What kind of push its payload makes it, [`PushType::Alert`] or [`PushType::Background`]. An app that only another
-    /// kind goes to makes it one of those: [`crate::Rendering`].
+    /// [`PushType::Alert`] or [`PushType::Background`], as its payload requires. [`crate::Rendering`] changes it for an app
+    /// that takes only another kind.
     pub push_type: PushType,
-    /// How urgently it is delivered, as far as its kind leaves the choice.
+    /// The priority. Some kinds allow only one.
     pub priority: Priority,
 }
 
@@ -74,7 +73,7 @@ fn body<'a>(content: &'a Content<'_>) -> Body<'a> {
     }
 }
 
-/// The sound to play. A critical one must say so in this place too, or a muted device stays silent.
+/// The sound to play. A critical alert must also be marked here, or a muted device stays silent.
 fn sound<'a>(content: &'a Content<'_>) -> Option<Sound<'a>> {
     let name = content.sound()?;
     Some(match content.present.interruption {
@@ -92,7 +91,7 @@ fn interruption_level(interruption: Interruption) -> &'static str {
     }
 }
 
-/// The payload with the patch over it, and what kind of push that is.
+/// The patched payload, and its kind of push.
 fn patched(plain: &[u8], patch: &Json) -> Result<(Vec<u8>, PushType), PatchError> {
     let patch = patch_members(patch)?;
     if patch.contains_key("tidings") {
@@ -106,7 +105,7 @@ fn patched(plain: &[u8], patch: &Json) -> Result<(Vec<u8>, PushType), PatchError
     Ok((json(&whole), push_type))
 }
 
-/// APNs must be told, and penalises an alert that shows nothing and a background push that shows something.
+/// The kind of push of a payload. APNs penalises an alert that shows nothing, and a background push that shows something.
 fn push_type(aps: &Members<'_>) -> Result<PushType, PatchError> {
     let says_something = |alert: &Node<'_>| match alert {
         Node::Object(members) => !members.is_empty(),

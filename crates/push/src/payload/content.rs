@@ -1,4 +1,4 @@
-//! The content of a notification for any provider, and what the forms of all providers share.
+//! The content of a notification for any provider, and the parts that the payloads of all providers share.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -8,10 +8,10 @@ use tidings_types::{ChannelName, CollapseKey, EventId, Json, Payload, Present, S
 use super::error::{Part, PatchError, PayloadError};
 use super::merge::{self, Node};
 
-/// The producer's word for a notification without sound.
+/// The sound name for a notification without sound.
 const SILENT: &str = "none";
 
-/// What a notification says, whatever the provider.
+/// The content of a notification for any provider.
 #[derive(Clone, Copy)]
 pub struct Content<'a> {
     /// First line.
@@ -20,24 +20,24 @@ pub struct Content<'a> {
     pub body: &'a str,
     /// How it is shown.
     pub present: &'a Present,
-    /// Notifications with the same one are shown together, unless `present` names another.
+    /// Notifications with the same thread are shown together, unless `present` names another one.
     pub thread: Option<&'a str>,
-    /// The event it tells of.
+    /// Its event.
     pub event: &'a EventId,
-    /// Where its publication stands: the app resumes from just before it.
+    /// The position of the event's publication. The app resumes from just before it.
     pub stream: Option<(&'a ChannelName, StreamPosition)>,
-    /// The producer's own value.
+    /// The producer's own data.
     pub data: Option<&'a Json>,
-    /// What the producer puts over all this, by provider: merge patches.
+    /// The producer's merge patches, by provider.
     pub patches: &'a Payload,
-    /// How urgently it is delivered; without one, at once.
+    /// How urgently it is delivered; `None`: at once.
     pub urgency: Option<Urgency>,
-    /// What it replaces on the device.
+    /// A notification replaces one with the same id on the device.
     pub collapse_id: &'a CollapseKey,
 }
 
 impl Content<'_> {
-    /// Takes what fits; of what does not, says what to make smaller.
+    /// An error if the payload is too large. It names the part to make smaller.
     pub(super) fn check_size(&self, bytes: Vec<u8>, plain_bytes: usize, limit: usize) -> Result<Bytes, PayloadError> {
         if bytes.len() <= limit {
             return Ok(bytes.into());
@@ -52,7 +52,7 @@ impl Content<'_> {
             [link, image, sound, thread, category, android_channel].into_iter().flatten().map(String::len).sum();
         let data = self.data.map_or(0, |data| data.bytes().len());
         let parts = [(self.title.len() + self.body.len(), Part::Text), (shown, Part::Present), (data, Part::Data)];
-        parts.into_iter().max_by_key(|(bytes, _)| *bytes).expect("there are three").1
+        parts.into_iter().max_by_key(|(bytes, _)| *bytes).expect("there are three parts").1
     }
 
     pub(super) fn origin(&self) -> Origin<'_> {
@@ -71,13 +71,13 @@ impl Content<'_> {
         Some(self.present.sound.as_deref().unwrap_or("default")).filter(|name| *name != SILENT)
     }
 
-    /// Whether devices are woken for it at once.
+    /// Whether the provider should wake devices at once.
     pub(super) fn is_urgent(&self) -> bool {
         self.urgency.is_none_or(|urgency| urgency == Urgency::High)
     }
 }
 
-/// What an app needs to resume and to recognise duplicates.
+/// The fields with which an app resumes and recognises duplicates.
 #[derive(Serialize)]
 pub(super) struct Origin<'a> {
     pub(super) event: &'a str,
@@ -97,9 +97,9 @@ pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("strings, numbers and valid JSON always encode")
 }
 
-/// What we have just written, as something a patch can be put over.
+/// The members of a payload that was just encoded, for a patch.
 pub(super) fn members(plain: &[u8]) -> Result<merge::Members<'_>, PatchError> {
-    let plain: &RawValue = serde_json::from_slice(plain).expect("we have just written it");
+    let plain: &RawValue = serde_json::from_slice(plain).expect("it was just encoded");
     Ok(Node::Leaf(plain).into_members()?.expect("a payload is an object"))
 }
 

@@ -1,15 +1,15 @@
-//! Why there is no payload.
+//! The errors of encoding a payload.
 
 use super::merge::{self, MergeError};
 
-/// What of a payload there is too much of.
+/// The part of a payload to make smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Title and body.
     Text,
     /// How it is shown.
     Present,
-    /// The producer's own value.
+    /// The producer's own data.
     Data,
     /// The patch: without it the payload would fit.
     Patch,
@@ -18,55 +18,55 @@ pub enum Part {
 /// Why there is no payload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
-    /// It is over the provider's limit.
+    /// It exceeds the provider's limit.
     #[error("the payload has {bytes} bytes, limit {limit}")]
     TooLarge {
-        /// Bytes it would have.
+        /// Bytes of the payload.
         bytes: usize,
-        /// Bytes allowed.
+        /// Bytes that are allowed.
         limit: usize,
-        /// What to make smaller: the patch, else the largest part.
+        /// The part to make smaller: the patch if the payload fits without it, else the largest part.
         part: Part,
     },
-    /// The patch cannot be applied, or what it leaves cannot be sent.
+    /// The patch cannot be applied, or its result cannot be sent.
     #[error(transparent)]
     Patch(#[from] PatchError),
 }
 
-/// What is wrong with a producer's patch.
+/// The error of a producer's patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// It would replace the payload by something that is no payload.
+    /// It is not an object.
     #[error("must be an object")]
     NotAnObject,
-    /// It names `tidings`, by which apps resume and recognise duplicates.
+    /// It changes `tidings`.
     #[error("must not change tidings, by which the app resumes and recognises duplicates")]
     Tidings,
-    /// Too many objects in each other.
+    /// It has too many nested objects.
     #[error("nests deeper than {} objects", merge::DEPTH_MAX)]
     TooDeep,
-    /// A name in it, or in the `data` it changes, is no Unicode text.
-    #[error("changes an object of which a name is no Unicode text")]
+    /// A name in it, or in the `data` that it changes, is not Unicode text.
+    #[error("changes an object that has a name that is not Unicode text")]
     Unreadable,
-    /// APNs takes no payload without it.
+    /// It removes `aps`, which APNs requires.
     #[error("must leave aps an object")]
     NoAps,
-    /// Nobody would notice the notification.
+    /// The notification would have no effect.
     #[error("leaves nothing to show, play or wake: neither alert, sound nor badge in aps, nor content-available 1")]
     Nothing,
-    /// FCM's own block for the platform is no object.
+    /// FCM's `android` is not an object any more.
     #[error("must leave android an object")]
     NoAndroid,
-    /// It says whom an FCM message is for.
-    #[error("names a recipient (token, fid, topic or condition), which is ours to choose")]
+    /// It names the recipient of an FCM message.
+    #[error("names a recipient (token, fid, topic or condition), which only the server may do")]
     Recipient,
-    /// FCM takes a flat object of texts only.
+    /// FCM accepts only a flat object of texts.
     #[error("must leave data an object whose values are all texts")]
     DataForm,
-    /// A name that FCM keeps for itself.
+    /// It uses a name that FCM reserves.
     #[error("puts a reserved name into data: from, message_type, or one that begins with gcm or google")]
     DataName,
-    /// A browser that is told nothing to show takes the permission away.
+    /// It removes the title. A browser that shows nothing may withdraw the permission to push.
     #[error("leaves no title, and a browser must show something")]
     NoTitle,
 }

@@ -7,13 +7,12 @@
 //!  "notification":{"title":"Goal!","body":"1 : 0"}}
 //! ```
 //!
-//! FCM's `data` is flat and of texts only, so `tidings` is spread over names with a dot, and the producer's own value
-//! is one text. Its `tag` is what makes a repeat harmless: a notification replaces the one of the same tag.
+//! FCM's `data` is flat and has only texts. So the fields of `tidings` have names with a dot, and the producer's own data is
+//! one text. The `tag` makes a repeat harmless: a notification replaces one with the same tag.
 //!
-//! A patch that removes `notification` makes a *data message*. The system does not show it; it wakes the app, and the
-//! app decides what to show. Then `android.notification` is removed too, unless the patch names it, and the text comes
-//! in `data` as `tidings.title` and `tidings.body`. A data message has no tag; the app recognises a repeat by
-//! `tidings.event`.
+//! A patch that removes `notification` makes a *data message*. The system does not show it; it wakes the app, and the app
+//! decides what to show. Then `android.notification` is removed too, unless the patch names it, and the text is in `data` as
+//! `tidings.title` and `tidings.body`. A data message has no tag; the app recognises a repeat by `tidings.event`.
 //!
 //! A patch may change anything except the recipient and the fields of Tidings in `data`. What FCM would refuse for
 //! every device is refused here: values of `data` that are not texts, names that Google reserves, an `android` that is
@@ -28,16 +27,16 @@ use super::content::{Content, json, members, patch_members};
 use super::error::{PatchError, PayloadError};
 use super::merge::{self, Members, Node};
 
-/// The most bytes of a message we give to FCM, its recipient and time to live apart. FCM allows 4096 for what the app
-/// is given; counting the rest of the message too, nothing we accept is refused there.
+/// Bytes of a message, without recipient and time to live. FCM allows 4096 for the part that the app gets. Because the whole
+/// message counts here, FCM refuses no message for its size.
 pub const FCM_PAYLOAD_BYTES_MAX: usize = 4096;
-/// What a request's body has beside message and token: `{"message":`, time to live, `"token"`, `validate_only`.
+/// Bytes of a request beside message and token: `{"message":`, time to live, `"token"`, `validate_only`.
 pub(crate) const FCM_ENVELOPE_BYTES_MAX: usize = 80;
 
-/// With this begins what we write, so that the time to live can be put behind it for each device.
+/// The beginning of each message. The time to live is inserted behind it for each device.
 const BEGINNING: &str = r#"{"android":{"#;
 
-/// Beginning of the names in `data` that are ours.
+/// The beginning of our names in `data`.
 const OURS: &str = "tidings.";
 
 /// A message for FCM without its recipient.
@@ -45,7 +44,7 @@ const OURS: &str = "tidings.";
 pub struct FcmBody {
     /// Begins with [`BEGINNING`] and ends with `}`.
     bytes: Bytes,
-    /// The producer has set a time to live: ours is not put in.
+    /// The producer has set a time to live, so ours is not inserted.
     has_ttl: bool,
     validate_only: bool,
 }
@@ -56,12 +55,12 @@ impl FcmBody {
         &self.bytes
     }
 
-    /// The same, but FCM shall only validate it.
+    /// The same message, which FCM only validates.
     pub(super) fn into_dry_run(self) -> Self {
         Self { validate_only: true, ..self }
     }
 
-    /// The request's body for one recipient: `token` is spliced in as it is, so it must not need escaping in JSON.
+    /// The request's body for one recipient. `token` is inserted unchanged, so it must not need escaping in JSON.
     pub(crate) fn request_body(&self, token: &str, ttl_secs: u64) -> Vec<u8> {
         let rest = &self.bytes[BEGINNING.len()..self.bytes.len() - 1];
         let mut body = Vec::with_capacity(self.bytes.len() + token.len() + FCM_ENVELOPE_BYTES_MAX);
@@ -125,7 +124,7 @@ fn message<'a>(content: &'a Content<'_>) -> Message<'a> {
     }
 }
 
-/// Android versions before 8 go by this, later ones by the notification channel.
+/// Only Android versions before 8 use this. Later ones use the notification channel.
 fn notification_priority(interruption: Interruption) -> Option<&'static str> {
     match interruption {
         Interruption::Passive => Some("PRIORITY_LOW"),
@@ -135,7 +134,7 @@ fn notification_priority(interruption: Interruption) -> Option<&'static str> {
     }
 }
 
-/// The message with the patch over it, and whether it states a time to live.
+/// The patched message, and whether it has a time to live.
 fn patched(content: &Content<'_>, plain: &[u8], patch: &Json) -> Result<(Vec<u8>, bool), PatchError> {
     let [title, body] = [content.title, content.body].map(|text| to_raw_value(text).expect("a text encodes"));
     let patch = patch_members(patch)?;
@@ -187,7 +186,7 @@ fn is_string(value: &RawValue) -> bool {
 fn android_first(android: &Members<'_>, others: &Members<'_>) -> Vec<u8> {
     let mut bytes = br#"{"android":"#.to_vec();
     bytes.extend(json(android));
-    let others = json(others); // Holds `data` at least.
+    let others = json(others); // It has at least `data`.
     bytes.push(b',');
     bytes.extend_from_slice(&others[1..]);
     bytes

@@ -1,8 +1,8 @@
 //! JSON Merge Patch (RFC 7396) over JSON text.
 //!
-//! Only objects that the patch changes are parsed, one level at a time. Every other value keeps its text, so that
-//! numbers keep all their digits and arrays are never walked. Of members with the same name the last one counts.
-//! Members of a parsed object are written in the order of their names.
+//! Only objects that the patch changes are parsed, one level at a time. Every other value keeps its text, so that numbers
+//! keep all their digits and arrays are never parsed. If members have the same name, the last one counts. Members of a parsed
+//! object are written in the order of their names.
 //!
 //! Bound: at most [`DEPTH_MAX`] nested objects in the patch, which bounds the recursion.
 
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// How many objects of a patch may stand in each other.
+/// How many objects of a patch may be nested.
 pub(super) const DEPTH_MAX: usize = 64;
 
-/// A JSON value: text, or an object that was taken apart.
+/// A JSON value: text, or a parsed object.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum Node<'a> {
@@ -28,9 +28,9 @@ pub(super) type Members<'a> = BTreeMap<String, Node<'a>>;
 /// A patch cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MergeError {
-    /// More than [`DEPTH_MAX`] objects in each other.
+    /// More than [`DEPTH_MAX`] nested objects.
     TooDeep,
-    /// A name with half a surrogate pair: JSON by its grammar, but no text.
+    /// A name with half a surrogate pair: valid JSON, but not text.
     Unreadable,
 }
 
@@ -75,7 +75,7 @@ fn apply_at<'a>(
             None if value.get() == "null" => continue,
             None => Node::Leaf(value),
             Some(patch) => {
-                // What is no object makes room for an empty one, so that nulls in a new object vanish too.
+                // A value that is not an object is replaced by an empty object, so that nulls in a new object are removed too.
                 let mut object = old.map(Node::into_members).transpose()?.flatten().unwrap_or_default();
                 apply_at(&mut object, patch, depth + 1)?;
                 Node::Object(object)

@@ -20,8 +20,8 @@ use super::error::{PatchError, PayloadError};
 use super::merge;
 use crate::web_push::encryption::OVERHEAD_BYTES;
 
-/// The most bytes of text for a browser: what is left of the 4096 that every push service takes (RFC 8030, 7.2) when it
-/// is encrypted (RFC 8291, 4). Services that pass it on to phones take less, so up to 2000 are safe everywhere.
+/// Bytes of text for a browser: the 4096 that every push service accepts (RFC 8030, 7.2), less the overhead of encryption
+/// (RFC 8291, 4). Services that send to phones accept less. Up to 2000 bytes are safe everywhere.
 pub const WEB_PUSH_PAYLOAD_BYTES_MAX: usize = 4096 - OVERHEAD_BYTES;
 
 /// A text for a browser's service worker, not yet encrypted.

@@ -148,7 +148,7 @@ mod tests {
             prop_assert_eq!(is_gone, status == 404 || status == 410);
         }
 
-        /// Any text in the place of Apple's reason.
+        /// Any text as Apple's reason.
         #[test]
         fn no_word_breaks_us_and_none_costs_a_subscription(
             status in 100u16..1000, reason in r#"[A-Za-z]{0,20}|"|\\u0000|[\[{]{0,200}"#, quoted: bool

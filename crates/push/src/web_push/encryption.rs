@@ -1,4 +1,4 @@
-//! A text encrypted for one browser (RFC 8291 over RFC 8188, `aes128gcm`).
+//! Encrypts a text for one browser (RFC 8291 over RFC 8188, `aes128gcm`).
 //!
 //! ```text
 //!  browser's point ─┐
@@ -7,12 +7,11 @@
 //!  body: salt (16) │ record size (4) │ 65 │ our public key (65) │ text, 2, tag (16)
 //! ```
 //!
-//! One record always, so the nonce needs no counter. Nothing is padded: sizes tell an observer who sees the push
-//! service's traffic no more than the rendering's, of which there is one per language.
+//! There is always one record, so the nonce needs no counter. There is no padding: the size of a message shows an observer
+//! only the size of the rendering, and there is one rendering per language.
 //!
-//! Every message has its own key pair and salt. One pair could serve several messages, but making a pair is only a
-//! quarter of the work (measured: 30 of 120 µs, the agreement 60 to 80), and sharing pairs would need limits of its
-//! own.
+//! Every message has its own key pair and salt. One pair could serve several messages, but making a pair is only a quarter of
+//! the work (measured: 30 of 120 µs; the key agreement takes 60 to 80), and shared pairs would need limits.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey, UnparsedPublicKey, agree};
@@ -26,20 +25,20 @@ pub const AUTH_BYTES: usize = 16;
 pub const SALT_BYTES: usize = 16;
 /// Salt, record size, length of the key, key.
 pub const HEADER_BYTES: usize = SALT_BYTES + 4 + 1 + POINT_BYTES;
-/// What encryption adds to a text: header, delimiter, tag.
+/// The bytes that encryption adds to a text: header, delimiter, tag.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
 
-/// Larger than any record we make.
+/// The largest record that we make.
 const RECORD_BYTES: u32 = 4096;
 const CEK_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
 const SECRET_BYTES: usize = 32;
-/// Behind the text of the last record (RFC 8188, 2).
+/// The delimiter after the text of the last record (RFC 8188, 2).
 const LAST_RECORD: u8 = 2;
 
-/// The browser's key is no point on the curve, so nobody could read what is encrypted for it.
+/// The browser's key is not a point on the curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the browser's public key is no point on the curve")]
+#[error("the browser's public key is not a point on the curve")]
 pub struct NoPoint;
 
 /// Our key pair for one message.
@@ -49,14 +48,14 @@ pub struct SenderKey {
 }
 
 impl SenderKey {
-    /// The pair of a private key; `None` if the bytes are none, which of random ones one in 2^32 is not.
+    /// The pair of a private key; `None` if the bytes are not a key. Of random bytes, about one in 2^32 is not.
     pub fn new(private: &[u8; SECRET_BYTES]) -> Option<Self> {
         let private = PrivateKey::from_private_key(&ECDH_P256, private).ok()?;
         let public = private.compute_public_key().ok()?.as_ref().try_into().ok()?;
         Some(Self { private, public })
     }
 
-    /// A pair from random bytes fit for keys.
+    /// A pair from cryptographically random bytes.
     pub fn from_random(random: &mut dyn FnMut(&mut [u8])) -> Self {
         loop {
             let mut bytes = [0; SECRET_BYTES];
@@ -71,10 +70,10 @@ impl SenderKey {
 /// The body of a request: `text` encrypted for the browser with these keys.
 ///
 /// # Errors
-/// When `p256dh` is no point on the curve.
+/// When `p256dh` is not a point on the curve.
 ///
 /// # Panics
-/// When `text` and its overhead have more than 4096 bytes: it would be more than one record.
+/// When `text` and its overhead have more than 4096 bytes, because this would be more than one record.
 pub fn encrypt(
     text: &[u8],
     p256dh: &[u8; POINT_BYTES],
@@ -92,7 +91,7 @@ pub fn encrypt(
     body.extend_from_slice(&sender.public);
     body.extend_from_slice(text);
     body.push(LAST_RECORD);
-    let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &key).expect("it is as long as such a key is"));
+    let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &key).expect("the key has the right length"));
     let nonce = Nonce::assume_unique_for_key(nonce);
     let tag = key
         .seal_in_place_separate_tag(nonce, Aad::empty(), &mut body[HEADER_BYTES..])
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_point_is_refused() {
+    fn an_invalid_point_is_refused() {
         let sender = SenderKey::new(&[1; 32]).unwrap();
         let mut off_the_curve = bytes(BROWSER_PUBLIC);
         off_the_curve[64] ^= 1;
@@ -197,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn random_bytes_that_are_no_key_are_drawn_again() {
+    fn random_bytes_that_are_not_a_key_are_drawn_again() {
         let mut draws = [[0; 32], [0xff; 32], [7; 32]].into_iter();
         let pair = SenderKey::from_random(&mut |bytes| bytes.copy_from_slice(&draws.next().unwrap()));
         assert_eq!(pair.public, SenderKey::new(&[7; 32]).unwrap().public);
     }
 
-    /// As a browser reads it, written from the RFCs, with HKDF from the library instead of ours.
+    /// Decrypts like a browser. Written from the RFCs, with HKDF from the library instead of ours.
     fn decrypt(body: &[u8], private: &PrivateKey, auth: &[u8]) -> Option<Vec<u8>> {
         let (salt, rest) = body.split_at_checked(16)?;
         let (record_bytes, rest) = rest.split_first_chunk()?;
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_decryptor_reads_what_another_has_encrypted() {
+    fn the_decryptor_reads_the_example_of_the_rfc() {
         let private = PrivateKey::from_private_key(&ECDH_P256, &bytes::<32>(BROWSER_PRIVATE)).unwrap();
         let body = "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6Tlz\
                     AC8wEqKK6PBru3jl7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN";
@@ -250,7 +249,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn a_browser_reads_what_was_encrypted_for_it_and_nobody_else_does(
+        fn only_the_browser_can_read_a_message(
             text in prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..100),
                 prop::collection::vec(any::<u8>(), 3900..=3993),

@@ -6,12 +6,12 @@
 //! 1. [`Endpoint::parse`]: is it a plain https URL with a host *name*? User-info, literal addresses in any spelling,
 //!    backslashes, percent signs and the like in the authority are refused rather than interpreted, since two readers
 //!    of one URL may see two hosts in it.
-//! 2. [`EndpointRules::check`]: is this host one of those that are asked, and the port too? Names are compared label by
-//!    label, so `fcm.googleapis.com.evil.tld` is not Google's, nor is a path that looks like a host.
-//! 3. [`is_public`]: asked of each address the name resolves to, right before the connection to that very address. A
-//!    name that answers differently the second time gains nothing by it.
+//! 2. [`EndpointRules::check`]: are host and port allowed? Names are compared label by label, so
+//!    `fcm.googleapis.com.evil.tld` is not Google's, nor is a path that looks like a host.
+//! 3. [`is_public`]: is the address public? It is called for each address to which the name resolves, right before the
+//!    connection to this address. So a name that resolves differently the second time does no harm.
 //!
-//! Redirects are not followed (the driver), so nothing else decides where a request goes.
+//! The driver follows no redirects, so nothing else decides where a request goes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use http::Uri;
 
 /// The hosts of the push services of the large browsers.
 pub const DEFAULT_HOSTS: &[&str] = &[
-    "fcm.googleapis.com",          // Chrome and what is made of it.
+    "fcm.googleapis.com",          // Chrome and its derivatives.
     "*.push.services.mozilla.com", // Firefox.
     "*.push.apple.com",            // Safari.
     "*.notify.windows.com",        // Edge.
@@ -35,7 +35,7 @@ pub const HTTPS_PORT: u16 = 443;
 const HOST_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 
-/// Why an endpoint is not asked. The endpoint is not repeated, it is a secret.
+/// Why an endpoint is not called. The endpoint is not shown, because it is a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// Not `https`.
@@ -44,16 +44,16 @@ pub enum EndpointError {
     /// A name or password before the host.
     #[error("the endpoint must not hold user-info")]
     UserInfo,
-    /// The host is an address, in whatever spelling.
+    /// The host is an address in any form.
     #[error("the endpoint's host must be a name, not an address")]
     Address,
-    /// The host is no name.
+    /// The host is not a name.
     #[error("the endpoint's host must be a domain name of letters, digits, hyphens and dots")]
     Host,
-    /// The port is none.
+    /// The port is invalid.
     #[error("the endpoint's port must be 1 to 65535")]
     Port,
-    /// What follows the host is no path.
+    /// The path is invalid.
     #[error("the endpoint must be a URL without a fragment, of visible ASCII characters")]
     Path,
     /// No rule allows the host.
@@ -64,7 +64,7 @@ pub enum EndpointError {
     ForbiddenPort,
 }
 
-/// Where a subscription is sent to, taken apart.
+/// A parsed endpoint.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     origin: String,
@@ -74,10 +74,10 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Takes an endpoint apart.
+    /// Parses an endpoint.
     ///
     /// # Errors
-    /// When it is no plain https URL with a host name.
+    /// When it is not a plain https URL with a host name.
     pub fn parse(url: &str) -> Result<Self, EndpointError> {
         let (scheme, rest) = url.split_at_checked(SCHEME.len()).ok_or(EndpointError::Scheme)?;
         if !scheme.eq_ignore_ascii_case(SCHEME) {
@@ -97,7 +97,7 @@ impl Endpoint {
         Ok(Self { origin, host_bytes: host.len(), port, uri })
     }
 
-    /// Scheme, host and port, in lower case and without the usual port: what VAPID tokens are for, and connections.
+    /// Scheme, host and port, in lower case and without the usual port. VAPID tokens and connections belong to an origin.
     pub fn origin(&self) -> &str {
         &self.origin
     }
@@ -112,7 +112,7 @@ impl Endpoint {
         self.port
     }
 
-    /// The whole, for the request.
+    /// The whole URL, for the request.
     pub fn uri(&self) -> &Uri {
         &self.uri
     }
@@ -127,7 +127,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// The host in its one spelling, and the port.
+/// The host in its canonical form, and the port.
 fn host_and_port(authority: &str) -> Result<(String, u16), EndpointError> {
     if authority.contains('@') {
         return Err(EndpointError::UserInfo);
@@ -152,7 +152,7 @@ fn read_host(text: &str) -> Result<String, EndpointError> {
     if host.len() > HOST_BYTES_MAX || !host.split('.').all(is_label) {
         return Err(EndpointError::Host);
     }
-    // As browsers have it (WHATWG URL, "ends in a number"): 127.1, 0177.0.0.1, 2130706433 and 0x7f.1 are addresses.
+    // As in browsers (WHATWG URL, "ends in a number"): 127.1, 0177.0.0.1, 2130706433 and 0x7f.1 are addresses.
     let last = host.rsplit('.').next().unwrap_or_default();
     let is_hexadecimal = last.strip_prefix("0x").is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_hexdigit()));
     if is_hexadecimal || last.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -168,7 +168,7 @@ fn is_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
-/// Which endpoints are asked: immutable, made from the configuration.
+/// The rules for allowed endpoints: immutable, made from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointRules {
     hosts: Vec<HostRule>,
@@ -193,11 +193,11 @@ impl fmt::Display for HostRule {
 }
 
 impl HostRule {
-    /// Whether it is about this host, in whatever case.
+    /// Whether it allows this host. Case is ignored.
     fn admits(&self, host: &[u8]) -> bool {
         match self {
             Self::Exactly(name) => host.eq_ignore_ascii_case(name.as_bytes()),
-            // A dot is in front, so it ends at a label's beginning.
+            // The suffix begins with a dot, so whole labels are compared.
             Self::Below(suffix) => {
                 let start = host.len().checked_sub(suffix.len());
                 start.is_some_and(|start| host[start..].eq_ignore_ascii_case(suffix.as_bytes()))
@@ -206,17 +206,17 @@ impl HostRule {
     }
 }
 
-/// A rule is no host name.
+/// A rule is not a host name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a host must be a domain name, or *. and one for all names below it, got {0:?}")]
 pub struct HostRuleError(pub String);
 
 impl EndpointRules {
-    /// Rules that admit these hosts, each as `name` or `*.name` (every name below it, not itself), on port 443 and
-    /// these others.
+    /// Rules that allow these hosts, each as `name` or `*.name` (every name below it, but not the name itself), on port 443
+    /// and on these other ports.
     ///
     /// # Errors
-    /// When a host is no domain name.
+    /// When a host is not a domain name.
     pub fn new<'a>(
         hosts: impl IntoIterator<Item = &'a str>,
         ports: impl IntoIterator<Item = u16>,
@@ -233,9 +233,8 @@ impl EndpointRules {
         Ok(Self { hosts, ports, admits_private: false })
     }
 
-    /// The same, but addresses need not be public. For tests and development only: whoever can register a device can
-    /// then make this server call any port that is allowed on any address it reaches, if the host rules let a name of
-    /// theirs through.
+    /// The same rules, but addresses need not be public. For tests and development only: if the host rules allow a name that
+    /// a client controls, this client can make the server call any reachable address on any allowed port.
     pub fn admitting_private(self) -> Self {
         Self { admits_private: true, ..self }
     }
@@ -245,7 +244,7 @@ impl EndpointRules {
         self.admits_private
     }
 
-    /// Whether this endpoint's host and port are asked.
+    /// Checks that this endpoint's host and port are allowed.
     ///
     /// # Errors
     /// When they are not.
@@ -259,8 +258,8 @@ impl EndpointRules {
         Ok(())
     }
 
-    /// Rules for each host rule alone, the narrower ones first, and how it is spelt in a configuration: for connections
-    /// that have nothing to do with those to other services.
+    /// Splits the rules: one result per host rule, the narrower ones first, each with its form in a configuration. With
+    /// them, the connections to each service can be kept apart.
     pub fn by_host(&self) -> Vec<(String, Self)> {
         let mut hosts = self.hosts.clone();
         hosts.sort_by_key(|rule| match rule {
@@ -271,14 +270,14 @@ impl EndpointRules {
         hosts.into_iter().map(|rule| (rule.to_string(), Self { hosts: vec![rule], ..self.clone() })).collect()
     }
 
-    /// How many origins these rules admit; `None` where names below a domain are admitted, so that there is no end of them.
+    /// How many origins these rules allow; `None` if they allow all names below a domain, because then there is no limit.
     pub fn origin_count_max(&self) -> Option<usize> {
         let is_one = |rule: &HostRule| matches!(rule, HostRule::Exactly(_));
         self.hosts.iter().all(is_one).then_some(self.hosts.len() * self.ports.len())
     }
 
-    /// Whether this endpoint's host is among those of the rules. Quick, for choosing among rules: it takes the endpoint as
-    /// it is, and whether that is asked at all, only [`Self::check`] says.
+    /// Whether these rules allow the host of this endpoint. It is fast and does not validate the endpoint: use it only to
+    /// choose among rules, and [`Self::check`] to decide whether an endpoint may be called.
     pub fn covers(&self, endpoint: &[u8]) -> bool {
         let Some((scheme, rest)) = endpoint.split_at_checked(SCHEME.len()) else { return false };
         let end = rest.iter().position(|byte| b":/?#".contains(byte)).unwrap_or(rest.len());
@@ -286,15 +285,15 @@ impl EndpointRules {
         scheme.eq_ignore_ascii_case(SCHEME.as_bytes()) && self.hosts.iter().any(|rule| rule.admits(host))
     }
 
-    /// Whether an address that a host resolved to is connected to.
+    /// Whether the server may connect to this address of a host.
     pub fn admits_address(&self, address: IpAddr) -> bool {
         self.admits_private || is_public(address)
     }
 }
 
-/// Whether an address is one of the public internet's, by the registries of special-purpose addresses (IANA; RFC 6890).
-/// What they reserve for anything is not: this machine, private and shared networks, links, groups, documentation,
-/// benchmarks, and addresses of IPv6 that carry one of IPv4 (mapped, compatible, NAT64, 6to4, Teredo).
+/// Whether an address belongs to the public internet, by the registries of special-purpose addresses (IANA; RFC 6890). All
+/// reserved addresses are not public: this machine, private and shared networks, link-local, multicast, documentation,
+/// benchmarks, and IPv6 addresses that contain an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo).
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -554,7 +553,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is accepted says the same to the library that makes the request of it.
+        /// The HTTP library reads the same host and port in every accepted endpoint.
         #[test]
         fn two_readers_of_an_endpoint_see_one_host(
             authority in r"[a-zA-Z0-9@:.\[\]%\\ _-]{0,24}", path in r"[/?#a-z@:.\\]{0,8}"
@@ -570,7 +569,7 @@ mod tests {
             }
         }
 
-        /// IPv4 within IPv6, in whichever form, is never a way around.
+        /// An IPv4 address in an IPv6 address, in any form, is never public.
         #[test]
         fn an_address_in_another_is_no_way_around(bits: u32) {
             let inner = Ipv4Addr::from_bits(bits);

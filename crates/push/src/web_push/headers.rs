@@ -16,7 +16,7 @@ const TOPIC: HeaderName = HeaderName::from_static("topic");
 /// Headers per request, for sizing the map once.
 pub(super) const HEADER_COUNT: usize = 6;
 
-/// Of a digest, as many bytes as make 32 characters, the most a topic may have (RFC 8030, 5.4).
+/// The bytes of a digest that make 32 characters, the limit of a topic (RFC 8030, 5.4).
 const TOPIC_BYTES: usize = 24;
 
 /// The headers that all notifications of one rendering share.
@@ -39,7 +39,7 @@ fn urgency(urgency: Option<Urgency>) -> &'static str {
     }
 }
 
-/// A collapse id may have characters and a length that a topic may not, so it is always its digest.
+/// The digest of the collapse id, which may have characters and a length that a topic may not have.
 fn topic(collapse_id: &str) -> HeaderValue {
     let digest = digest(&SHA256, collapse_id.as_bytes());
     let text = URL_SAFE_NO_PAD.encode(&digest.as_ref()[..TOPIC_BYTES]);

@@ -1,4 +1,4 @@
-//! Why a push service refuses a request, in our words: push services share numbers, not words.
+//! Why a push service refuses a request. The names are ours, because push services share only status codes.
 
 use tidings_types::words;
 

@@ -1,6 +1,6 @@
 //! A notification as a request to a push service (RFC 8030, 5).
 //!
-//! Text and most headers are the rendering's; key pair, salt and ciphertext are new for each device and each attempt.
+//! The text and most headers come from the rendering. Key pair, salt and ciphertext are new for each device and each attempt.
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderName};
@@ -16,7 +16,7 @@ use crate::{Dialect, Notification, Verdict};
 
 const TTL: HeaderName = HeaderName::from_static("ttl");
 
-/// The language of all push services; they differ by endpoint only.
+/// The dialect of all push services. They differ only by their endpoints.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WebPush;
 
@@ -35,7 +35,7 @@ impl Dialect for WebPush {
         let (Form::WebPush { headers, body }, DeviceToken::WebPush(token)) =
             (notification.rendering.form(), &notification.token)
         else {
-            return Err(Reason::Other.into()); // Another provider's; whoever chose the pool is mistaken.
+            return Err(Reason::Other.into()); // It belongs to another provider: the sender chose a wrong pool.
         };
         let endpoint = Endpoint::parse(token.endpoint()).map_err(|_| Reason::ForbiddenEndpoint)?;
         let mut salt = [0; SALT_BYTES];
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_all_that_rfc_8030_asks_for() {
+    fn a_request_has_all_headers_of_rfc_8030() {
         let notification = notification("https://Push.Example:443/abc?d=e", P256DH, Some(Urgency::VeryLow));
         let (request, body) = ask(&notification, NOW).unwrap();
         assert_eq!(
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_one_is_for_browsers_that_are_connected_now() {
+    fn an_expired_notification_has_a_ttl_of_zero() {
         let (request, _) = ask(&notification("https://push.example/", P256DH, None), Timestamp(u64::MAX)).unwrap();
         assert_eq!(
             (&request.headers()["ttl"], &request.headers()["urgency"]),

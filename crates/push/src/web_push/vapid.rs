@@ -1,13 +1,13 @@
-//! Our identity for push services (RFC 8292): a signed token per origin, and the key to check it with.
+//! Our identity for push services (RFC 8292): a signed token per origin, and the key to verify it.
 //!
-//! `Authorization: vapid t=<JSON Web Token, ES256>, k=<public key>`, with claims `aud` (the endpoint's origin), `exp`
-//! and `sub` (whom to write to in case of trouble). It says nothing of the subscription, so one serves all of an
-//! origin: for [`TOKEN_LIFE`], and a new one is made an hour before. Apple wants no more than one an hour; a token
-//! that is refused is therefore replaced only if it is older than that ([`VapidTokens::on_refused`]).
+//! `Authorization: vapid t=<JSON Web Token, ES256>, k=<public key>`, with claims `aud` (the endpoint's origin), `exp` and
+//! `sub` (our contact in case of trouble). It does not depend on the subscription, so one token serves all subscriptions of
+//! an origin. It is valid for [`TOKEN_LIFE`], and replaced an hour before its end. Apple accepts at most one new token an
+//! hour, so a refused token is replaced only if it is older than that ([`VapidTokens::on_refused`]).
 //!
 //! Bound: [`ORIGIN_COUNT_MAX`] tokens are kept. For a further origin, each request is signed anew, and no kept token is
-//! dropped for it before [`TOKEN_KEPT`] has passed. So invented origins cannot make us send a real service more tokens
-//! than it accepts. With narrow rules there are few origins, and the bound is never reached.
+//! dropped before [`TOKEN_KEPT`] has passed. So invented origins cannot make us send a real service more tokens than it
+//! accepts. With narrow rules there are few origins, and the bound is never reached.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,22 +32,22 @@ pub const TOKEN_LIFE: Duration = Duration::from_secs(12 * 3600);
 pub const TOKEN_REFRESH_AGE: Duration = Duration::from_secs(11 * 3600);
 /// A token younger than this is never replaced, not even when it is refused.
 pub const TOKEN_AGE_MIN: Duration = Duration::from_secs(3600);
-/// A token of this age may be forgotten; it was of no use for half a day then.
+/// A token of this age may be forgotten. It has not been valid for half a day.
 pub const TOKEN_KEPT: Duration = Duration::from_secs(24 * 3600);
-/// Origins whose tokens are kept.
+/// Origins with kept tokens.
 pub const ORIGIN_COUNT_MAX: usize = 1024;
 
-/// How far ahead of us the clock may have been that made a token.
+/// A token may have been issued this far in the future: threads may pass slightly different times.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(10);
 const SUBJECT_BYTES_MAX: usize = 256;
 
-/// Why a key cannot be used. Nothing of the key is repeated.
+/// Why a key cannot be used. The key itself is not shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VapidError {
-    /// Neither a PEM file nor 32 bytes in base64url, or no key of this curve.
+    /// Neither a PEM file nor 32 bytes in base64url, or not a key of this curve.
     #[error("the key must be a P-256 private key: a PEM file (PKCS#8), or 32 bytes in base64url")]
     Key,
-    /// Push services want to know whom to write to.
+    /// The contact for push services is invalid.
     #[error("the contact must be a mailto: or https: address of at most {SUBJECT_BYTES_MAX} characters, got {0:?}")]
     Subject(String),
 }
@@ -62,23 +62,23 @@ pub fn generate_key() -> String {
 /// The public half of a private key, in base64url.
 ///
 /// # Errors
-/// When it is no private key in one of the two forms that [`VapidKey::new`] reads.
+/// When it is not a private key in one of the two forms that [`VapidKey::new`] reads.
 pub fn public_key_of(private_key: &str) -> Result<String, VapidError> {
     read_key(private_key).map(|key| encode_public(&key))
 }
 
-/// The key that browsers were given when they subscribed, and our address.
+/// The key that browsers got when they subscribed, and our contact.
 pub struct VapidKey {
     key: SigningKey,
     subject: String,
 }
 
 impl VapidKey {
-    /// Reads a private key, as PEM (PKCS#8) or as the 32 bytes in base64url that the tools for Web Push write, and the
-    /// contact for the push services.
+    /// Reads a private key as PEM (PKCS#8) or as 32 bytes in base64url, which tools for Web Push write. `subject` is the
+    /// contact for push services.
     ///
     /// # Errors
-    /// When either is not what it must be.
+    /// When either is invalid.
     pub fn new(private_key: &str, subject: &str) -> Result<Self, VapidError> {
         let is_contact =
             ["mailto:", "https:"].iter().any(|scheme| subject.strip_prefix(scheme).is_some_and(|it| !it.is_empty()));
@@ -88,12 +88,12 @@ impl VapidKey {
         Ok(Self { key: read_key(private_key)?, subject: subject.to_owned() })
     }
 
-    /// The public key in base64url: what browsers are given as `applicationServerKey`.
+    /// The public key in base64url. Browsers get it as `applicationServerKey`.
     pub fn public_key(&self) -> String {
         encode_public(&self.key)
     }
 
-    /// Whether push services see the same sender: key and contact.
+    /// Whether push services see the same sender: the same key and contact.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.key.public(), &self.subject) == (other.key.public(), &other.subject)
     }
@@ -137,7 +137,7 @@ impl fmt::Debug for VapidKey {
     }
 }
 
-/// The current tokens of one key, one per origin; to be shared by all who use the key.
+/// The current tokens of one key, one per origin. All users of the key share them.
 #[derive(Debug)]
 pub struct VapidTokens {
     key: VapidKey,
@@ -151,7 +151,7 @@ struct Token {
 }
 
 impl VapidTokens {
-    /// Tokens signed by `key`; none is made yet.
+    /// Tokens signed by `key`. Each is made when it is needed.
     pub fn new(key: VapidKey) -> Self {
         Self { key, tokens: Mutex::default() }
     }
@@ -161,14 +161,14 @@ impl VapidTokens {
         &self.key
     }
 
-    /// The value of the `authorization` header for an origin, as [`super::guard::Endpoint::origin`] spells it.
+    /// The value of the `authorization` header for an origin in the form of [`super::guard::Endpoint::origin`].
     pub fn authorization(&self, origin: &str, now: Timestamp) -> HeaderValue {
         self.at_age(TOKEN_REFRESH_AGE, origin, now).0
     }
 
-    /// Push services refuse `used` (401, 403). A new one is made if it is not too young. Returns whether the next
-    /// [`Self::authorization`] differs from `used`; if not, it is not the signature's age that is wrong.
-    /// Where no token is kept for want of room, `used` was fresh: then there is no better one.
+    /// A push service refused `used` (401, 403). A new token is made if `used` is not too young. Returns whether the next
+    /// [`Self::authorization`] differs from `used`. If not, a new signature would not help. If there is no room to keep the
+    /// token, `used` was new, so the result is false.
     pub fn on_refused(&self, used: &HeaderValue, origin: &str, now: Timestamp) -> bool {
         let (authorization, is_kept) = self.at_age(TOKEN_AGE_MIN, origin, now);
         is_kept && authorization != used
@@ -177,7 +177,7 @@ impl VapidTokens {
     /// The token and whether it is kept.
     fn at_age(&self, refresh_age: Duration, origin: &str, now: Timestamp) -> (HeaderValue, bool) {
         let mut tokens = self.tokens.lock().expect("nothing panics while a token is made");
-        // A token of the future, after our clock was set back, may be valid for longer than a day.
+        // A token from the future (our clock was set back) may be valid for longer than the day that is allowed.
         let is_fresh = |token: &&Token| {
             now.saturating_since(token.issued_at) < refresh_age
                 && token.issued_at.saturating_since(now) < CLOCK_TOLERANCE
@@ -206,7 +206,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
     const ORIGIN: &str = "https://push.example";
-    /// RFC 8291's sender, as the tools for Web Push write a key.
+    /// The sender's key of RFC 8291, in the form of the tools for Web Push.
     const PRIVATE: &str = "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw";
     const PUBLIC: &str = "BP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A8";
 
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_is_its_key_and_its_contact() {
+    fn a_sender_is_identified_by_key_and_contact() {
         let key = |private, subject| VapidKey::new(private, subject).unwrap();
         let (one, contact) = (key(PRIVATE, "mailto:push@example.org"), "mailto:other@example.org");
         assert!(one.is_same(tokens().key()) && !one.is_same(&key(PRIVATE, contact)));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn one_token_serves_an_origin_for_eleven_hours() {
+    fn a_token_is_used_for_eleven_hours_per_origin() {
         let tokens = tokens();
         let first = tokens.authorization(ORIGIN, NOW);
         assert_ne!(tokens.authorization("https://other.example", NOW), first);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_origins_cost_no_service_its_token() {
+    fn invented_origins_do_not_replace_the_token_of_a_service() {
         let tokens = tokens();
         let kept = || tokens.tokens.lock().unwrap().len();
         let ask = |number: usize, minutes| tokens.authorization(&format!("https://{number}.example"), after(minutes));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_of_a_key_are_read_and_what_is_none_is_refused_without_repeating_it() {
+    fn both_forms_of_a_key_are_read_and_an_invalid_one_is_refused_and_not_shown() {
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new()).unwrap();
         assert!(VapidKey::new(&encode_pem(pkcs8.as_ref()), "https://example.org/contact").is_ok());
         assert!(VapidKey::new(&format!("{PRIVATE}=\n"), "mailto:a@example.org").is_ok());

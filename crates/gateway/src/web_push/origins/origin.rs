@@ -1,4 +1,4 @@
-//! One push service: what is held for it, its connections, and whether it is dead.
+//! One push service: its waiting notifications, its connections, and whether it is dead.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::attempt::BUDGET_PAUSE;
 
 /// Priorities, the highest first.
 pub(crate) const LEVELS: usize = EventPriority::ALL.len();
-/// How many probes of a dead origin have failed.
+/// After this many failed probes an origin can be dead.
 pub(super) const FAILED_PROBES_MAX: u32 = 3;
-/// How long an origin that has answered may take nothing before it can be dead.
+/// An origin that has answered before is not dead before it has taken nothing for this long.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// Which queue an origin stands in.
+/// The queue in which an origin waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     None,
@@ -34,37 +34,37 @@ pub(super) struct Origin<T, C> {
     /// Notifications that were not sent yet, per priority.
     pub(super) fresh: [VecDeque<T>; LEVELS],
     turns: Turns<LEVELS>,
-    /// Notifications to be sent again, with their priority, by when that may be and in the order they came back in.
+    /// Notifications to repeat, with their priority, by the earliest time of the repeat and the order in which they came back.
     pub(super) repeats: BTreeMap<(Instant, u64), (usize, T)>,
     sequence: u64,
-    /// Until when no repeat is tried, because the budget did not pay for one.
+    /// No repeat is tried before this, because the retry budget was spent.
     unpaid_until: Instant,
-    /// Queued, in flight or waiting for a repeat.
+    /// Notifications that are queued, in flight or waiting for a repeat, per priority.
     pub(super) held: [usize; LEVELS],
-    /// What it may hold while it is dead.
+    /// The limit of `held` while the origin is dead.
     pub(super) held_max: Option<[usize; LEVELS]>,
     pub(super) in_flight: usize,
     pub(super) attempt_count_max: usize,
-    /// Open connections that nothing is sent on, the latest used at the end.
+    /// Idle connections, the last used at the end.
     pub(super) idle: Vec<(C, Instant)>,
     pub(super) gate: Gate,
     pub(super) budget: RetryBudget,
     pub(super) has_answered: bool,
-    /// Since its first failure or pause after it last took a notification.
+    /// The time of the first failure or pause after it last took a notification.
     trouble_since: Option<Instant>,
     /// How many notifications all origins had taken when its last probe began, or when it last took one itself.
     seen: u64,
-    /// The probe under way began after another origin had taken a notification since the probe before.
+    /// Another origin took a notification between the last two probes, so the current probe counts.
     is_probe_counted: bool,
     /// Counted probes that failed since it last answered.
     failed_probes: u32,
     /// Its last answer asked for a pause.
     is_pausing: bool,
     pub(super) last_used: Instant,
-    /// Since when it has a place.
+    /// When it got its place.
     pub(super) placed_at: Option<Instant>,
     pub(super) turn: Turn,
-    /// When it is looked at again, as noted in the queue of wakes.
+    /// Its entry in the queue of wake-ups.
     pub(super) wakes_at: Option<Instant>,
 }
 
@@ -102,13 +102,13 @@ impl<T, C> Origin<T, C> {
         self.fresh[level].push_back(item);
     }
 
-    /// A notification that was taken is to be sent again.
+    /// Notes a notification for a repeat at `due`.
     pub(super) fn put_back(&mut self, level: usize, item: T, due: Instant) {
         self.sequence += 1;
         self.repeats.insert((due, self.sequence), (level, item));
     }
 
-    /// The next to be sent: a repeat if it can be paid for, else a fresh one. An attempt begins with it. `taken` is how many
+    /// Begins an attempt with the next notification: a repeat if the budget allows it, else a new one. `taken` is how many
     /// notifications all origins have taken.
     pub(super) fn take(&mut self, taken: u64, now: Now) -> Option<(usize, T)> {
         let next = self.take_repeat(now).or_else(|| self.take_fresh())?;
@@ -136,12 +136,12 @@ impl<T, C> Origin<T, C> {
         self.fresh[level].pop_front().map(|item| (level, item))
     }
 
-    /// From when on a repeat can be tried.
+    /// The earliest time of a repeat.
     fn repeats_from(&self) -> Option<Instant> {
         self.repeats.first_key_value().map(|((due, _), _)| self.unpaid_until.max(*due))
     }
 
-    /// Whether an attempt could begin, if it has a place.
+    /// Whether an attempt could begin if the origin has a place.
     pub(super) fn wants_to_start(&self, now: Now) -> bool {
         let has_queued = self.fresh.iter().any(|queue| !queue.is_empty());
         (has_queued || self.repeats_from().is_some_and(|from| from <= now.at))
@@ -149,17 +149,17 @@ impl<T, C> Origin<T, C> {
             && self.gate.is_open(self.in_flight, now)
     }
 
-    /// When it may be able to start something that it cannot start now.
+    /// The next time at which it may be able to begin an attempt that it cannot begin now.
     pub(super) fn next_wake(&self, now: Now) -> Option<Instant> {
         self.gate.opens_at(now).or(self.repeats_from().filter(|from| *from > now.at))
     }
 
-    /// Whether nothing is held for it.
+    /// Whether it has no notifications.
     pub(super) fn is_idle(&self) -> bool {
         self.held.iter().all(|held| *held == 0)
     }
 
-    /// Whether it does nothing with its place but keep idle connections.
+    /// Whether it uses its place only for idle connections.
     pub(super) fn is_unused(&self) -> bool {
         self.in_flight == 0 && self.turn == Turn::None
     }
@@ -186,15 +186,15 @@ impl<T, C> Origin<T, C> {
         }
     }
 
-    /// Something that was held for it is done with.
+    /// A notification of this priority is settled.
     pub(super) fn on_settled(&mut self, level: usize) {
         self.held[level] -= 1;
         if self.is_idle() {
-            self.trouble_since = None; // Nothing has to wait for it.
+            self.trouble_since = None; // No notification waits.
         }
     }
 
-    /// Whether it takes nothing of what is held for it, while other origins do take something.
+    /// Whether it takes no notifications while other origins do.
     pub(super) fn is_dead(&self, taken: u64, now: Now) -> bool {
         let is_long = |since| now.at.saturating_duration_since(since) >= WAIT_MAX;
         let only_pauses = self.is_pausing && taken > self.seen;
@@ -202,7 +202,7 @@ impl<T, C> Origin<T, C> {
             && (!self.has_answered || self.trouble_since.is_some_and(is_long))
     }
 
-    /// Takes out what is over and not under way, with why.
+    /// Removes the notifications that are over and not in flight, each with its reason.
     pub(super) fn take_over<R>(&mut self, why_over: &mut impl FnMut(&T) -> Option<R>) -> Vec<(T, R)> {
         let mut over = Vec::new();
         for level in 0..LEVELS {
@@ -223,7 +223,8 @@ impl<T, C> Origin<T, C> {
         over.into_iter().map(|(_, item, why)| (item, why)).collect()
     }
 
-    /// Takes out what it holds of a priority beyond `room` and is not under way: fresh before repeats, the latest first.
+    /// Removes the notifications of a priority that exceed `room` and are not in flight: new ones before repeats, the latest
+    /// first.
     pub(super) fn shed(&mut self, level: usize, room: usize) -> Vec<T> {
         let count = self.held[level].saturating_sub(room);
         let fresh = &mut self.fresh[level];
