@@ -106,3 +106,31 @@ test("a channel of states gives the latest to those who come, and to those who c
   await server.publish(channel, 22);
   await until("life goes on", () => late.seen.length === 2 && sub.seen.length === 3);
 });
+
+test("deltas and numbers change nothing for the app, also over a break", options, async (t) => {
+  const channel = fresh("small");
+  const wire = await Wire.to(t, server);
+  const sub = await subscribed(await server.connected(t, {}, wire), channel, { delta: "fossil" });
+  const plainSub = await subscribed(await server.connected(t), channel);
+  const filler = "Łódź, größer, 東京都 🏆 ".repeat(20);
+  const state = (number) => ({ home: "Sweden", away: "Germany", filler, minute: number, last: "é".repeat(number % 7) });
+  for (const number of numbers(50)) {
+    await server.publish(channel, state(number));
+  }
+  await until("all are there", () => sub.seen.length === 50);
+  wire.close();
+  for (const number of numbers(10)) {
+    await server.publish(channel, state(50 + number));
+  }
+  wire.open();
+  await until("it is back", () => sub.joined.length === 2);
+  assert.equal(sub.joined[1].recovered, true);
+  for (const number of numbers(20)) {
+    await server.publish(channel, state(60 + number));
+  }
+  await until("all are there", () => sub.seen.length === 80 && plainSub.seen.length === 80);
+  assert.deepEqual(data(sub), numbers(80).map(state));
+  assert.deepEqual(data(plainSub), numbers(80).map(state));
+  assert.ok(sub._id > 0, "the subscription has a number");
+  assert.ok(sub._deltaNumDelta > 60, `${sub._deltaNumDelta} of 80 were deltas`);
+});

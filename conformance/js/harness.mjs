@@ -57,6 +57,12 @@ join_leave = true
 allow_tags_filter = true
 history_size = 100
 ${RECOVERABLE}
+# Publications may be deltas, with a number instead of the channel's name.
+[channel.namespaces.small]
+allowed_delta_types = ["fossil"]
+allow_channel_compaction = true
+history_size = 1000
+${RECOVERABLE}
 # Each publication is the whole state.
 [channel.namespaces.state]
 history_size = 10

@@ -13,7 +13,7 @@ use axum::http::header::CONTENT_TYPE;
 use tidings_gateway::{Certificate, CertificateError, ClientCertificate};
 use tidings_gettext::{Plural, Template, TemplateError};
 use tidings_protocol::token::TokenKey;
-use tidings_protocol::{HookId, NamespaceOptions, RecoveryMode, SessionHooks};
+use tidings_protocol::{DeltaType, HookId, NamespaceOptions, RecoveryMode, SessionHooks};
 use tidings_push::apns::check_app;
 use tidings_push::fcm::oauth::ServiceAccount;
 use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
@@ -773,6 +773,8 @@ impl Namespace {
             join_leave: self.join_leave,
             force_push_join_leave: self.force_push_join_leave,
             allow_tags_filter: self.allow_tags_filter,
+            allow_deltas: self.allowed_delta_types.contains(&DeltaType::Fossil),
+            allow_channel_compaction: self.allow_channel_compaction,
             allow_subscribe_for_client: self.allow_subscribe_for_client,
             allow_subscribe_for_anonymous: self.allow_subscribe_for_anonymous,
             allow_user_limited_channels: self.allow_user_limited_channels,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use tidings_api::SubjectPattern;
-use tidings_protocol::{DataFormat, RecoveryMode, TextPattern};
+use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern};
 
 use super::tree::{
@@ -325,8 +325,8 @@ macro_rules! leaf {
 
 leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
 leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, EventChannels, HeaderName, HostPort, LogFormat, Ramp, Scope);
-leaf!(DataFormat, Moment, OriginPattern, RecoveryMode, Secret, Sha256, StaticHeader, SubjectPattern, Tag, TextPattern);
-leaf!(WebUrl);
+leaf!(DataFormat, DeltaType, Moment, OriginPattern, RecoveryMode, Secret, Sha256, StaticHeader, SubjectPattern, Tag);
+leaf!(TextPattern, WebUrl);
 
 impl<T: Field> Field for Option<T> {
     const SHAPE: Shape = Shape::Optional(&T::SHAPE);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use tidings_api::SubjectPattern;
-use tidings_protocol::{DataFormat, RecoveryMode, TextPattern};
+use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, TopicName};
 
 use super::field::section;
@@ -327,6 +327,10 @@ section! {
         join_leave: bool = "false";
         /// All subscribers are told who joins and leaves, even if they do not ask. Needs `join_leave`.
         force_push_join_leave: bool = "false";
+        /// Formats in which a subscriber may get a publication as its difference to the one before: "fossil".
+        allowed_delta_types: Vec<DeltaType>;
+        /// A subscriber that asks for it gets a number instead of the channel's name in each publication.
+        allow_channel_compaction: bool = "false";
         /// A subscriber may choose publications by their tags; the others are not written to it. Where filters are
         /// allowed, the position from which a client resumes does not count as a receipt.
         allow_tags_filter: bool = "false";

@@ -12,7 +12,7 @@ use axum::http::HeaderName;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use tidings_api::{Rfc3339, SubjectPattern};
 use tidings_http1::{Origin, Request};
-use tidings_protocol::{DataFormat, RecoveryMode, TextPattern};
+use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, Timestamp};
 
 /// How a value is spelt in TOML.
@@ -472,6 +472,8 @@ pub enum Ramp {
 }
 
 words!(Ramp: "\"none\" or \"minute\"", "none" => Ramp::None, "minute" => Ramp::Minute);
+
+words!(DeltaType: "\"fossil\"", "fossil" => DeltaType::Fossil);
 
 words!(RecoveryMode: "\"stream\" or \"cache\"", "stream" => RecoveryMode::Stream, "cache" => RecoveryMode::Cache);
 

@@ -29,7 +29,7 @@ use tracing::debug;
 use crate::connection::Connection;
 use crate::edge_loop::{EdgeLoop, LoopState};
 use crate::shared::{HookFuture, ProveFuture, PublishFuture, Shared};
-use crate::subscribers::Key;
+use crate::subscribers::{Key, Subscriber};
 
 /// How long a client whose `connect` was refused may stay connected.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
@@ -289,8 +289,9 @@ impl Client {
 
     /// Subscribes. Returns the answer unless it is already written.
     fn subscribe(&self, state: &mut LoopState, effect: SubscribeEffect, now: Timestamp) -> Option<Vec<u8>> {
-        let SubscribeEffect { ticket, channel, options, recover, presence, announced, hears_joins, filter, .. } =
-            effect;
+        let SubscribeEffect {
+            ticket, channel, options, recover, presence, announced, hears_joins, form, filter, ..
+        } = effect;
         let config = &self.edge_loop.shared.config;
         let resume = recover.map(|position| ResumeFrom {
             offset: position.offset,
@@ -305,7 +306,7 @@ impl Client {
             device: identity.device,
             wishes: wishes.clone(),
             announced,
-            ..Member::reader(self.edge_loop.loop_id, session.client(), session.variant())
+            ..Member::reader(self.edge_loop.loop_id, session.client(), form)
         };
         let owner = panics::owner(); // Hub and fan-out change together.
         let mut made = match self.edge_loop.shared.hub.subscribe(&channel, &member, resume.as_ref()) {
@@ -319,7 +320,14 @@ impl Client {
         if let Some(Recovery::Recovered(publications)) = &mut made.recovery {
             publications.retain(|publication| wishes.wants_publication(&publication.tags));
         }
-        state.fanout.subscribe(&mut state.connections, self.key, made.channel.clone(), made.next, wishes);
+        let last = match &made.recovery {
+            Some(Recovery::Recovered(publications)) => publications.last().map(|publication| publication.offset),
+            Some(Recovery::Gap(_)) | None => None,
+        };
+        let has_base = last.is_some() && last == made.delta_base;
+        let subscriber = Subscriber { connection: self.key, next: made.next, wishes, form, has_base };
+        state.fanout.subscribe(&mut state.connections, made.channel.clone(), subscriber);
+        let ticket = ticket.with_number(made.channel.number());
         drop(owner);
         let recovered = match &made.recovery {
             Some(Recovery::Recovered(publications)) => Some(publications.as_slice()),

@@ -33,7 +33,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use slab::Slab;
-use tidings_hub::{Channel, EventReceipts, Hub, LoopId, Wishes, process_micros};
+use tidings_hub::{Channel, EventReceipts, Hub, LoopId, process_micros};
 use tidings_stream::{Frame, FrameKind, Lagged};
 use tidings_telemetry::panics;
 use tidings_telemetry::{LocalHistogram, unix_now};
@@ -178,20 +178,19 @@ impl Fanout {
         }
     }
 
-    /// Adds a connection to a channel that it has just subscribed to in the hub; `next` comes from the hub.
+    /// Adds a connection to a channel that it has just subscribed to in the hub.
     pub(crate) fn subscribe(
         &mut self,
         connections: &mut Slab<Connection>,
-        key: Key,
         channel: Arc<Channel>,
-        next: u64,
-        wishes: Wishes,
+        subscriber: Subscriber,
     ) {
+        let (key, next) = (subscriber.connection, subscriber.next);
         let _owner = panics::owner();
         let slot = *self.by_name.entry(channel.name().clone()).or_insert_with(|| {
             self.channels.insert(LoopChannel { channel, next, subscribers: Subscribers::new(next), window: (0, 0) })
         });
-        let index = self.channels[slot].subscribers.enter(Subscriber { connection: key, next, wishes });
+        let index = self.channels[slot].subscribers.enter(subscriber);
         connections[key].places.push(Place { channel: slot, index });
     }
 
@@ -226,8 +225,8 @@ impl Fanout {
             moved.expect("a subscriber has a place in its connection").index = place.index;
         }
         let connection = &mut connections[key];
-        let (device, variant) = (connection.identity.device, connection.session.variant());
-        self.hub.unsubscribe(&entry.channel, self.loop_id, connection.client(), device, variant);
+        let (device, client) = (connection.identity.device, connection.client());
+        self.hub.unsubscribe(&entry.channel, self.loop_id, client, device, gone.form);
         self.metrics.receipts_dropped_total.add(connection.pings.drop_channel(place.channel) as u64);
         if entry.subscribers.is_empty() {
             let entry = self.channels.remove(place.channel);
@@ -378,12 +377,12 @@ impl Fanout {
             let window = (entry.window.0 == turn.number).then(|| &turn.windows[entry.window.1])?;
             let from = entry.subscribers.next(place.index).checked_sub(window.base)?;
             let frames = window.frames.get(usize::try_from(from).ok()?..).filter(|frames| !frames.is_empty())?;
-            Some(Batch::new(place, variant, frames, entry.subscribers.wishes(place.index).clone()))
+            Some(Batch::of(place, entry.subscribers.at(place.index), frames))
         };
         let mut owed = connection.places.iter().filter_map(owed);
         let Some(first) = owed.next() else { return };
         // Most connections have something in one channel only: nothing is allocated for them. The last batch is a ping.
-        let ping = Batch::new(Place::default(), variant, &self.ping, Wishes::default());
+        let ping = Batch::new(Place::default(), variant, &self.ping);
         let (mut one, mut many);
         let batches: &mut [Batch<'_>] = match owed.next() {
             None => {
@@ -406,7 +405,7 @@ impl Fanout {
         let now = process_micros();
         let (owed, ping) = batches.split_at(count);
         for batch in owed {
-            self.channels[batch.place.channel].subscribers.advance(batch.place.index, batch.passed);
+            self.channels[batch.place.channel].subscribers.advance(batch.place.index, batch.passed, batch.has_base);
             let mut count = 0;
             for frame in batch.written().filter(|frame| is_publication(frame)) {
                 self.latency.record_micros(now.saturating_sub(frame.published_micros));
@@ -469,11 +468,10 @@ impl Fanout {
             return CaughtUp::Slow;
         }
         frames.truncate((entry.next - next) as usize); // Later frames belong to the next turn.
-        let wishes = entry.subscribers.wishes(place.index).clone();
-        let mut batches = [Batch::new(place, connection.session.variant(), &frames, wishes)];
+        let mut batches = [Batch::of(place, entry.subscribers.at(place.index), &frames)];
         let result = connection.output.write(&connection.socket, &mut batches);
         let [batch] = batches;
-        entry.subscribers.advance(place.index, batch.passed);
+        entry.subscribers.advance(place.index, batch.passed, batch.has_base);
         self.metrics.deliveries_total.add(batch.written().filter(|frame| is_publication(frame)).count() as u64);
         let in_sync = entry.subscribers.next(place.index) == entry.next;
         if connection.pings.are_answered() && frames.iter().any(|frame| frame.receipt.is_some()) {

@@ -13,11 +13,11 @@ use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
 use tidings_hub::Wishes;
-use tidings_stream::Frame;
-use tidings_types::Variant;
+use tidings_stream::{Frame, FrameKind};
+use tidings_types::PushForm;
 
 use crate::stream::Stream;
-use crate::subscribers::Place;
+use crate::subscribers::{Place, Subscriber};
 
 /// Slices per `writev`. Linux takes 1024, but more than 64 gain nothing measurable.
 const SLICE_COUNT_MAX: usize = 64;
@@ -28,25 +28,40 @@ pub(crate) struct Batch<'a> {
     /// The connection's place in the channel.
     pub(crate) place: Place,
     /// Which bytes of the frames are written.
-    variant: Variant,
+    form: PushForm,
     frames: &'a [Frame],
     pub(crate) passed: usize,
     wishes: Wishes,
+    /// It has got the publication before the frame at `passed`, so that one may be a delta.
+    pub(crate) has_base: bool,
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(place: Place, variant: Variant, frames: &'a [Frame], wishes: Wishes) -> Self {
-        Self { place, variant, frames, passed: 0, wishes }
+    /// All of `frames` for a connection that lacks whatever came before.
+    pub(crate) fn new(place: Place, form: impl Into<PushForm>, frames: &'a [Frame]) -> Self {
+        Self { place, form: form.into(), frames, passed: 0, wishes: Wishes::default(), has_base: false }
+    }
+
+    /// The part of `frames` that is for a subscriber.
+    pub(crate) fn of(place: Place, subscriber: &Subscriber, frames: &'a [Frame]) -> Self {
+        let Subscriber { wishes, form, has_base, .. } = subscriber;
+        Self { place, form: *form, frames, passed: 0, wishes: wishes.clone(), has_base: *has_base }
     }
 
     /// The bytes of the frames that are still to be written; each has some.
     fn pieces(&self) -> impl Iterator<Item = &'a Bytes> {
-        self.rest().map(|frame| self.bytes(frame))
+        let mut has_base = self.has_base;
+        self.frames[self.passed..].iter().filter_map(move |frame| self.piece(frame, &mut has_base))
     }
 
-    fn bytes(&self, frame: &'a Frame) -> &'a Bytes {
-        let bytes = frame.bytes(self.variant);
-        debug_assert!(!bytes.is_empty(), "a reader's frames have its variant");
+    /// The bytes of a frame, if it is for the connection. `has_base`: it has the publication before; afterwards, the one of
+    /// this frame.
+    fn piece(&self, frame: &'a Frame, has_base: &mut bool) -> Option<&'a Bytes> {
+        let bytes = self.wishes.wants(frame).then(|| frame.bytes(self.form, *has_base));
+        debug_assert!(bytes.is_none_or(|bytes| !bytes.is_empty()), "a reader's frames have its form");
+        if matches!(frame.kind, FrameKind::Publication(_)) {
+            *has_base = bytes.is_some();
+        }
         bytes
     }
 
@@ -60,11 +75,17 @@ impl<'a> Batch<'a> {
         self.frames[..self.passed].iter().filter(|frame| self.wishes.wants(frame))
     }
 
-    /// Passes over frames that the connection does not want. Returns the next one that it wants.
-    fn next_wanted(&mut self) -> Option<&'a Frame> {
-        let unwanted = self.frames[self.passed..].iter().take_while(|frame| !self.wishes.wants(frame)).count();
-        self.passed += unwanted;
-        self.frames.get(self.passed)
+    /// Passes over the next frame that the connection wants, and the others before it. Returns its bytes.
+    fn pass(&mut self) -> Option<&'a Bytes> {
+        while let Some(frame) = self.frames.get(self.passed) {
+            let mut has_base = self.has_base;
+            let bytes = self.piece(frame, &mut has_base);
+            (self.passed, self.has_base) = (self.passed + 1, has_base);
+            if bytes.is_some() {
+                return bytes;
+            }
+        }
+        None
     }
 }
 
@@ -163,7 +184,8 @@ impl Output {
             }
             let (wanted, written) = match self.write_once(socket, batches) {
                 Ok((0, _)) => {
-                    batches.iter_mut().for_each(|batch| batch.passed = batch.frames.len());
+                    let nothing = batches.iter_mut().all(|batch| batch.pass().is_none());
+                    debug_assert!(nothing, "a batch without pieces has no frame for the connection");
                     return Ok(false);
                 }
                 Ok((_, 0)) => return Err(io::ErrorKind::WriteZero.into()),
@@ -208,14 +230,12 @@ impl Output {
         written -= own;
         for batch in batches {
             while written > 0
-                && let Some(frame) = batch.next_wanted()
+                && let Some(bytes) = batch.pass()
             {
-                let bytes = batch.bytes(frame);
                 if written < bytes.len() {
                     self.rest = bytes.slice(written..);
                 }
                 written = written.saturating_sub(bytes.len());
-                batch.passed += 1;
             }
         }
     }
@@ -224,8 +244,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidings_stream::FrameKind;
-    use tidings_types::{Format, Tags};
+    use tidings_types::{Format, Tags, Variant};
     use tokio::io::{AsyncRead, AsyncReadExt};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -234,9 +253,12 @@ mod tests {
     const VARIANT: Variant = Variant::websocket(Format::Protobuf);
 
     fn frames(texts: &[String]) -> Vec<Frame> {
-        let other = |text: &String| (Variant::websocket(Format::Json), text.to_lowercase().into());
+        let other = |text: &String| (Variant::websocket(Format::Json), Bytes::from(text.to_lowercase()));
         let kind = || FrameKind::Publication(Tags::default());
-        texts.iter().map(|text| Frame::new(kind(), [other(text), (VARIANT, text.clone().into())], 0, None)).collect()
+        texts
+            .iter()
+            .map(|text| Frame::new(kind(), [other(text), (VARIANT, Bytes::from(text.clone()))], 0, None))
+            .collect()
     }
 
     async fn sockets() -> (TcpStream, TcpStream) {
@@ -286,7 +308,7 @@ mod tests {
                 socket.tcp().writable().await.unwrap();
                 let middle = frames.len().min(next + 70);
                 let mut batches = [&frames[next..middle], &frames[middle..]]
-                    .map(|frames| Batch::new(Place::default(), VARIANT, frames, Wishes::default()));
+                    .map(|frames| Batch::new(Place::default(), VARIANT, frames));
                 blocked += usize::from(output.write(&socket, &mut batches).unwrap());
                 next += batches[0].passed + batches[1].passed;
             }

@@ -5,6 +5,7 @@
 //! cost a search.
 
 use tidings_hub::Wishes;
+use tidings_types::PushForm;
 
 /// A connection's key on its loop.
 pub(crate) type Key = usize;
@@ -25,6 +26,10 @@ pub(crate) struct Subscriber {
     /// Index of the next frame to write to this connection.
     pub(crate) next: u64,
     pub(crate) wishes: Wishes,
+    /// What its pushes look like.
+    pub(crate) form: PushForm,
+    /// It has got the channel's publication before the next frame, so it may get the next one as a delta.
+    pub(crate) has_base: bool,
 }
 
 /// The subscribers of one channel on one loop.
@@ -56,8 +61,8 @@ impl Subscribers {
         self.list[place].next
     }
 
-    pub(crate) fn wishes(&self, place: usize) -> &Wishes {
-        &self.list[place].wishes
+    pub(crate) fn at(&self, place: usize) -> &Subscriber {
+        &self.list[place]
     }
 
     /// Adds a subscriber whose next frame is not before any other's. Returns its place.
@@ -76,8 +81,9 @@ impl Subscribers {
     }
 
     /// `count` frames were written to the subscriber at `place`, or are not for it.
-    pub(crate) fn advance(&mut self, place: usize, count: usize) {
-        let next = &mut self.list[place].next;
+    pub(crate) fn advance(&mut self, place: usize, count: usize, has_base: bool) {
+        let Subscriber { next, has_base: had_base, .. } = &mut self.list[place];
+        *had_base = has_base;
         self.slowest_count -= usize::from(count > 0 && *next == self.slowest);
         *next += count as u64;
     }
@@ -100,6 +106,7 @@ impl Subscribers {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tidings_types::{Format, Variant};
 
     use super::*;
 
@@ -133,7 +140,9 @@ mod tests {
                 match action {
                     Action::Enter(more) => {
                         end += more;
-                        let subscriber = Subscriber { connection, next: end, wishes: Wishes::default() };
+                        let form = Variant::websocket(Format::Json).into();
+                        let wishes = Wishes::default();
+                        let subscriber = Subscriber { connection, next: end, wishes, form, has_base: false };
                         prop_assert_eq!(subscribers.enter(subscriber.clone()), model.len());
                         model.push(subscriber);
                     }
@@ -146,7 +155,7 @@ mod tests {
                         let place = who % model.len();
                         let count = (end - model[place].next) as usize * part / 3;
                         model[place].next += count as u64;
-                        subscribers.advance(place, count);
+                        subscribers.advance(place, count, false);
                         prop_assert_eq!(subscribers.next(place), model[place].next);
                     }
                     Action::Slowest => {

@@ -4,9 +4,10 @@
 //! the slowest one. An entry is *dirty* while the channel waits in the loop's mailbox. Publishing wakes a loop only
 //! when its entry becomes dirty.
 //!
-//! The channel counts its subscribers by variant: transport and format. A publication is encoded once for each variant
-//! that has a subscriber, in the publisher's thread and under the lock. So every frame that a subscriber reads has its
-//! variant: the subscriber was counted, under this lock, before the frame was made.
+//! The channel counts its subscribers by form: transport, format, with deltas or without, and whether they know the
+//! channel by its number. A publication is encoded once for each form that has a subscriber, in the publisher's thread
+//! and under the lock. So every frame that a subscriber reads has its form: the subscriber was counted, under this lock,
+//! before the frame was made. A delta is made once, against the publication of the last frame.
 //!
 //! The channel also knows which proven devices read it, so an event that is published here knows from the start which
 //! devices may answer. And it knows which of its publications still collect receipts, so a reader that resumes can give
@@ -21,13 +22,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 use tidings_protocol::{
-    ClientId, ClientInfo, NamespaceOptions, Publication, Push, RecoveryMode, TagsFilter, encode_publication_push,
-    encode_push, frame,
+    ChannelRef, ClientId, ClientInfo, DataForm, NamespaceOptions, Publication, Push, RecoveryMode, TagsFilter,
+    encode_push, fossil, frame,
 };
-use tidings_stream::{Bounds, Frame, FrameKind, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds};
+use tidings_stream::{
+    Bounds, Encoded, Frame, FrameKind, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds,
+};
 use tidings_telemetry::panics::lock;
 use tidings_types::{
-    ChannelName, DeviceNumber, JournalPosition, Offset, ReceiptRequest, StreamPosition, Timestamp, Variant,
+    ChannelName, DeviceNumber, JournalPosition, Json, Offset, PushForm, ReceiptRequest, StreamPosition, Timestamp,
 };
 
 use crate::clock::process_micros;
@@ -59,8 +62,8 @@ pub struct Member {
     pub presence: Option<ClientInfo>,
     /// The device that the connection has proven to be, if it answers pings.
     pub device: Option<DeviceNumber>,
-    /// What its connection's messages look like.
-    pub variant: Variant,
+    /// What its pushes look like.
+    pub form: PushForm,
     /// What it wants.
     pub wishes: Wishes,
     /// What the others are told when it joins and leaves; `None`: nothing.
@@ -69,8 +72,9 @@ pub struct Member {
 
 impl Member {
     /// A reader that wants all publications; it has no device, and nobody is told that it is here.
-    pub fn reader(loop_id: LoopId, client: ClientId, variant: Variant) -> Self {
-        Self { loop_id, client, presence: None, device: None, variant, wishes: Wishes::default(), announced: None }
+    pub fn reader(loop_id: LoopId, client: ClientId, form: impl Into<PushForm>) -> Self {
+        let (form, wishes) = (form.into(), Wishes::default());
+        Self { loop_id, client, presence: None, device: None, form, wishes, announced: None }
     }
 
     fn join_leave(&self) -> Option<JoinLeave> {
@@ -112,6 +116,8 @@ pub struct Subscribed {
     pub top: StreamPosition,
     /// The result of the resume, if the reader asked for one.
     pub recovery: Option<Recovery>,
+    /// The publication whose difference to the next one may be told, if it is in the history.
+    pub delta_base: Option<Offset>,
     /// For a reader that resumes: the publications of this channel that still collect receipts, in order.
     pub receipts: Vec<(Offset, Arc<EventReceipts>)>,
 }
@@ -130,9 +136,11 @@ struct State {
     history: History<Publication>,
     tail: Tail,
     readers: Vec<Reader>,
-    variants: VariantCounts,
+    forms: FormCounts,
     /// The subscribers that want to know who joins and leaves.
-    told_variants: VariantCounts,
+    told_forms: FormCounts,
+    /// While somebody gets deltas: the publication of the last frame, and its offset (0 if it is not in the history).
+    previous: Option<(Offset, Json)>,
     presence: Presence,
     join_leaves: HashMap<ClientId, JoinLeave>,
     /// The devices of the members without a filter.
@@ -150,23 +158,23 @@ struct State {
     swept: bool,
 }
 
-/// How many subscribers there are of each variant.
+/// How many subscribers there are of each form.
 ///
-/// Invariant: only variants that have some, each once.
+/// Invariant: only forms that have some, each once.
 #[derive(Debug, Default)]
-struct VariantCounts(Vec<(Variant, usize)>);
+struct FormCounts(Vec<(PushForm, usize)>);
 
-impl VariantCounts {
-    fn enter(&mut self, variant: Variant) {
-        match self.0.iter_mut().find(|(known, _)| *known == variant) {
+impl FormCounts {
+    fn enter(&mut self, form: PushForm) {
+        match self.0.iter_mut().find(|(known, _)| *known == form) {
             Some((_, count)) => *count += 1,
-            None => self.0.push((variant, 1)),
+            None => self.0.push((form, 1)),
         }
     }
 
-    fn leave(&mut self, variant: Variant) {
-        let Some(index) = self.0.iter().position(|(known, _)| *known == variant) else {
-            debug_assert!(false, "a subscriber leaves with the variant it came with");
+    fn leave(&mut self, form: PushForm) {
+        let Some(index) = self.0.iter().position(|(known, _)| *known == form) else {
+            debug_assert!(false, "a subscriber leaves with the form it came with");
             return;
         };
         self.0[index].1 -= 1;
@@ -175,9 +183,8 @@ impl VariantCounts {
         }
     }
 
-    /// A message as it stands on the wire, in each variant that has subscribers.
-    fn frames(&self, encode: impl Fn(Variant) -> Vec<u8>) -> impl Iterator<Item = (Variant, Bytes)> {
-        self.0.iter().map(move |&(variant, _)| (variant, frame(variant, &encode(variant))))
+    fn have_deltas(&self) -> bool {
+        self.0.iter().any(|(form, _)| form.has_deltas)
     }
 }
 
@@ -226,19 +233,28 @@ const POSITION_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 #[derive(Debug)]
 pub struct Channel {
     name: ChannelName,
+    /// Its number in the pushes of subscribers that know it by number.
+    number: u64,
     options: NamespaceOptions,
     state: Mutex<State>,
 }
 
 impl Channel {
-    pub(crate) fn new(name: ChannelName, options: NamespaceOptions, start: StreamPosition, tail: TailBounds) -> Self {
+    pub(crate) fn new(
+        name: ChannelName,
+        number: u64,
+        options: NamespaceOptions,
+        start: StreamPosition,
+        tail: TailBounds,
+    ) -> Self {
         let retention = Retention { size: options.history_size as usize, ttl: options.history_ttl };
         let state = State {
             history: History::new(start, retention, Publication::weight),
             tail: Tail::new(tail),
             readers: Vec::new(),
-            variants: VariantCounts::default(),
-            told_variants: VariantCounts::default(),
+            forms: FormCounts::default(),
+            told_forms: FormCounts::default(),
+            previous: None,
             presence: Presence::default(),
             join_leaves: HashMap::new(),
             devices: DeviceCounts::default(),
@@ -248,12 +264,17 @@ impl Channel {
             idle_since: None,
             swept: false,
         };
-        Self { name, options, state: Mutex::new(state) }
+        Self { name, number, options, state: Mutex::new(state) }
     }
 
     /// Its name.
     pub fn name(&self) -> &ChannelName {
         &self.name
+    }
+
+    /// Its number: no other channel of this process has or had it.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// The options of its namespace.
@@ -337,23 +358,38 @@ impl Channel {
         if state.readers.is_empty() {
             return; // No reader: the publication is not encoded.
         }
-        let frames = state.variants.frames(|variant| encode_publication_push(variant, &self.name, publication));
+        let have_deltas = state.forms.have_deltas();
+        let delta = state.previous.as_ref().filter(|_| have_deltas);
+        let delta = delta.and_then(|(_, old)| fossil::delta(old.as_str(), publication.data.as_str()));
+        state.previous = have_deltas.then(|| (publication.offset, publication.data.clone()));
+        let bytes = publication.data.bytes().len();
+        let encode = |form, data| self.encode(form, &Push::PublicationAs(publication, data), bytes);
+        let forms = state.forms.0.iter().map(|&(form, _)| Encoded {
+            form,
+            whole: encode(form, if form.has_deltas { DataForm::Whole } else { DataForm::Plain }),
+            delta: delta.as_deref().filter(|_| form.has_deltas).map(|delta| encode(form, DataForm::Delta(delta))),
+        });
         let kind = FrameKind::Publication(publication.tags.clone());
-        let frame = Frame::new(kind, frames, process_micros(), receipt);
+        let frame = Frame::new(kind, forms, process_micros(), receipt);
         self.push(state, frame, wake);
+    }
+
+    /// `bytes`: those of the data.
+    fn encode(&self, form: PushForm, push: &Push<'_>, bytes: usize) -> Bytes {
+        const FIXED_BYTES: usize = 64; // Names and punctuation, the offset's digits; info and tags may grow it once.
+        let channel = if form.is_numbered { ChannelRef::Number(self.number) } else { ChannelRef::Name(&self.name) };
+        let mut out = Vec::with_capacity(FIXED_BYTES + self.name.as_str().len() + bytes);
+        encode_push(form.variant, channel, push, &mut out);
+        frame(form.variant, &out)
     }
 
     /// Tells the subscribers that want to know it that somebody has joined or left.
     fn announce(self: &Arc<Self>, state: &mut State, push: &Push<'_>, wake: impl Fn(LoopId, Arc<Self>)) {
-        if state.told_variants.0.is_empty() {
+        if state.told_forms.0.is_empty() {
             return;
         }
-        let frames = state.told_variants.frames(|variant| {
-            let mut out = Vec::new();
-            encode_push(variant, &self.name, push, &mut out);
-            out
-        });
-        let frame = Frame::new(FrameKind::JoinLeave, frames, process_micros(), None);
+        let forms = state.told_forms.0.iter().map(|&(form, _)| (form, self.encode(form, push, 0)));
+        let frame = Frame::new(FrameKind::JoinLeave, forms, process_micros(), None);
         self.push(state, frame, wake);
     }
 
@@ -386,7 +422,7 @@ impl Channel {
             Some(reader) => reader.subscriber_count += 1,
             None => state.readers.push(Reader { loop_id: member.loop_id, subscriber_count: 1, next, dirty: false }),
         }
-        state.variants.enter(member.variant);
+        state.forms.enter(member.form);
         if let Some(info) = &member.presence {
             state.presence.enter(info.clone());
         }
@@ -397,7 +433,7 @@ impl Channel {
         }
         if let Some(join_leave) = member.join_leave() {
             if join_leave.is_told {
-                state.told_variants.enter(member.variant);
+                state.told_forms.enter(member.form);
             }
             state.join_leaves.insert(member.client, join_leave);
         }
@@ -406,7 +442,9 @@ impl Channel {
         }
         let is_asked = resume.is_some() && !state.open.is_empty();
         let receipts = if is_asked { receipts.resolve(state.open.iter()) } else { Vec::new() };
-        Acted::Done(Ok(Subscribed { channel: self.clone(), next, top: state.history.top(), recovery, receipts }))
+        let (channel, top) = (self.clone(), state.history.top());
+        let delta_base = state.previous.as_ref().map(|(offset, _)| *offset).filter(|offset| *offset > Offset(0));
+        Acted::Done(Ok(Subscribed { channel, next, top, recovery, delta_base, receipts }))
     }
 
     /// The client has lost the proof that it is the device. It will unsubscribe without a device.
@@ -420,7 +458,7 @@ impl Channel {
         loop_id: LoopId,
         client: ClientId,
         device: Option<DeviceNumber>,
-        variant: Variant,
+        form: PushForm,
         wake: impl Fn(LoopId, Arc<Self>),
     ) -> bool {
         let mut state = lock(&self.state);
@@ -429,14 +467,17 @@ impl Channel {
         }
         let join_leave = state.join_leaves.remove(&client);
         if join_leave.as_ref().is_some_and(|join_leave| join_leave.is_told) {
-            state.told_variants.leave(variant);
+            state.told_forms.leave(form);
         }
         state.presence.leave(client);
         let Some(index) = state.readers.iter().position(|reader| reader.loop_id == loop_id) else {
             debug_assert!(false, "a subscriber leaves only once");
             return false;
         };
-        state.variants.leave(variant);
+        state.forms.leave(form);
+        if !state.forms.have_deltas() {
+            state.previous = None;
+        }
         state.readers[index].subscriber_count -= 1;
         if state.readers[index].subscriber_count == 0 {
             state.readers.swap_remove(index);

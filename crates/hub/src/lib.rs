@@ -43,7 +43,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication};
 use tidings_stream::{Gap, HistoryFilter, TailBounds};
 use tidings_telemetry::panics::lock;
-use tidings_types::{ChannelName, DeviceNumber, Epoch, Offset, StreamPosition, Timestamp, Variant};
+use tidings_types::{ChannelName, DeviceNumber, Epoch, Offset, PushForm, StreamPosition, Timestamp};
 
 use channel::Acted;
 pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
@@ -158,6 +158,8 @@ pub struct Hub {
     config: HubConfig,
     shards: Box<[Shard]>,
     channel_counts: Mutex<ChannelCounts>,
+    /// The number of the next channel. It begins at random, because SDKs remember numbers over a restart of the server.
+    next_number: AtomicU64,
     /// The bits of the epoch of the next memory channel; see [`Hub::sweep`].
     memory_epoch: AtomicU64,
     /// The offset at which the next durable channel begins; see [`Hub::give_back`].
@@ -175,6 +177,7 @@ impl Hub {
             config,
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             channel_counts: Mutex::default(),
+            next_number: AtomicU64::new(rand::random_range(1..1 << 31)),
             memory_epoch: AtomicU64::new(rand::random()),
             durable_floor: AtomicU64::new(durable_floor),
             mailboxes: (0..loop_count).map(|_| Arc::new(Mailbox::default())).collect(),
@@ -311,10 +314,10 @@ impl Hub {
         loop_id: LoopId,
         client: ClientId,
         device: Option<DeviceNumber>,
-        variant: Variant,
+        form: impl Into<PushForm>,
     ) {
         let wake = |loop_id, channel| self.wake(loop_id, channel);
-        if channel.unsubscribe(loop_id, client, device, variant, wake) {
+        if channel.unsubscribe(loop_id, client, device, form.into(), wake) {
             self.remove_if_unused(channel);
         }
     }
@@ -461,7 +464,9 @@ impl Hub {
         counts.memory += usize::from(!options.durable);
         *counts.by_namespace.entry(Namespaces::namespace_of(name).into()).or_default() += 1;
         drop(counts);
-        let channel = Arc::new(Channel::new(name.clone(), *options, self.start(options), self.config.tail));
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let channel = Channel::new(name.clone(), number, *options, self.start(options), self.config.tail);
+        let channel = Arc::new(channel);
         shard.insert(name.clone(), channel.clone());
         Ok(channel)
     }

@@ -16,9 +16,8 @@
 //! bytes, and these bytes must be JSON. The transport matters only for what stands around a message ([`frame`](fn@frame)),
 //! and for pushes, which are messages of their own on a unidirectional transport.
 //!
-//! These features are refused with the protocol's code for it: server-side subscriptions, map subscriptions, delta
-//! compression. RPCs go to the application's back end ([`HookCall`]), except [`RPC_VISIBLE`], which is for the server
-//! itself.
+//! These features are refused with the protocol's code for it: server-side subscriptions, map subscriptions. RPCs go to
+//! the application's back end ([`HookCall`]), except [`RPC_VISIBLE`], which is for the server itself.
 
 mod client;
 mod code;
@@ -57,13 +56,13 @@ pub use hook::{
 pub use introduction::{
     CREDENTIAL_BYTES_MAX, DeviceClaim, DeviceCredential, Introduction, RPC_VISIBLE, VISIBLE_TTL_MAX,
 };
-pub use namespace::{DataFormat, NamespaceOptions, Namespaces, RecoveryMode};
+pub use namespace::{DataFormat, DeltaType, NamespaceOptions, Namespaces, RecoveryMode};
 pub use pattern::{PatternError, TextPattern};
 pub use protobuf::ProtobufError;
-pub use publication::Publication;
+pub use publication::{DataForm, Publication};
 pub use reply::{
-    ConnectResult, ExpiryResult, Push, Reply, SubscribeResult, VisibleResult, encode_publication_push, encode_push,
-    encode_reply, ping,
+    ChannelRef, ConnectResult, ExpiryResult, Push, Reply, SubscribeResult, VisibleResult, encode_publication_push,
+    encode_push, encode_reply, ping,
 };
 pub use session::{
     Asked, CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Effect, Expired, HISTORY_PUBLICATION_COUNT_MAX, HistoryFound,

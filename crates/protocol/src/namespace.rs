@@ -34,6 +34,13 @@ pub enum RecoveryMode {
     Cache,
 }
 
+/// A format of deltas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeltaType {
+    /// That of Fossil, see [`fossil`](crate::fossil).
+    Fossil,
+}
+
 /// The rules of all channels of one namespace.
 ///
 /// `_for_client`: every connection of a known user; `_for_subscriber`: connections that are subscribed to the channel;
@@ -65,6 +72,10 @@ pub struct NamespaceOptions {
     pub force_push_join_leave: bool,
     /// Whether clients may choose publications by their tags.
     pub allow_tags_filter: bool,
+    /// Whether clients may get publications as deltas.
+    pub allow_deltas: bool,
+    /// Whether clients may get numbers instead of channel names.
+    pub allow_channel_compaction: bool,
     /// Clients with a user may subscribe without a token.
     pub allow_subscribe_for_client: bool,
     /// Clients without a user may, too.
@@ -115,6 +126,8 @@ impl NamespaceOptions {
             join_leave: false,
             force_push_join_leave: false,
             allow_tags_filter: false,
+            allow_deltas: false,
+            allow_channel_compaction: false,
             allow_subscribe_for_client: false,
             allow_subscribe_for_anonymous: false,
             allow_user_limited_channels: false,

@@ -25,6 +25,17 @@ pub struct Publication {
     pub receipt: Option<ReceiptRequest>,
 }
 
+/// How the data of a publication is written.
+#[derive(Debug, Clone, Copy)]
+pub enum DataForm<'a> {
+    /// As it is.
+    Plain,
+    /// Whole, for a client that gets deltas: in JSON such a client expects a text.
+    Whole,
+    /// As the difference to the publication before.
+    Delta(&'a str),
+}
+
 /// Bytes of an encoded publication besides its texts: names, punctuation, numbers, the client's id.
 const FIXED_BYTES: usize = 160;
 
@@ -37,7 +48,15 @@ impl Publication {
     }
 
     pub(crate) fn encode(&self, fields: &mut Fields<'_>) {
-        fields.json(("data", 4), Some(&self.data));
+        self.encode_as(&DataForm::Plain, fields);
+    }
+
+    pub(crate) fn encode_as(&self, form: &DataForm<'_>, fields: &mut Fields<'_>) {
+        match form {
+            DataForm::Plain => fields.json(("data", 4), Some(&self.data)),
+            DataForm::Whole => fields.text_always(("data", 4), self.data.as_str()),
+            DataForm::Delta(delta) => fields.text_always(("data", 4), delta),
+        }
         if let Some(info) = &self.info {
             fields.message(("info", 5), |fields| info.encode(fields));
         }
@@ -45,5 +64,6 @@ impl Publication {
         if !self.tags.is_empty() {
             fields.map(("tags", 7), self.tags.iter(), |entry, field, value| entry.text_always(field, value));
         }
+        fields.flag(("delta", 8), matches!(form, DataForm::Delta(_)));
     }
 }

@@ -10,6 +10,7 @@ use tidings_types::{ChannelName, DeviceId, Format, StreamPosition, Timestamp, Va
 
 use crate::code::{Disconnect, ErrorCode, Unsubscribe};
 use crate::fields::{Fields, message};
+use crate::publication::DataForm;
 use crate::{AppError, ClientId, ClientInfo, Publication, SessionId};
 
 /// The server's ping: an empty reply. The client answers with an empty command.
@@ -96,6 +97,10 @@ pub struct SubscribeResult<'a> {
     pub publications: &'a [Publication],
     /// What the token has for the client.
     pub data: Option<&'a tidings_types::Json>,
+    /// Whether the client gets deltas.
+    pub has_deltas: bool,
+    /// The number by which pushes name the channel; 0: they have its name.
+    pub number: u64,
 }
 
 /// A message that the client did not ask for.
@@ -103,9 +108,25 @@ pub struct SubscribeResult<'a> {
 #[expect(missing_docs, reason = "each variant is named like the protocol's push")]
 pub enum Push<'a> {
     Publication(&'a Publication),
+    PublicationAs(&'a Publication, DataForm<'a>),
     Join(&'a ClientInfo),
     Leave(&'a ClientInfo),
     Unsubscribe(&'a Unsubscribe),
+}
+
+/// How a push names its channel.
+#[derive(Debug, Clone, Copy)]
+pub enum ChannelRef<'a> {
+    /// By its name.
+    Name(&'a ChannelName),
+    /// By the number that the client was told when it subscribed.
+    Number(u64),
+}
+
+impl<'a> From<&'a ChannelName> for ChannelRef<'a> {
+    fn from(name: &'a ChannelName) -> Self {
+        Self::Name(name)
+    }
 }
 
 /// Appends the answer to command `id`.
@@ -158,11 +179,18 @@ fn push_message(variant: Variant, out: &mut Vec<u8>, fill: impl FnOnce(&mut Fiel
 }
 
 /// Appends a push about `channel`.
-pub fn encode_push(variant: Variant, channel: &ChannelName, push: &Push<'_>, out: &mut Vec<u8>) {
+pub fn encode_push<'a>(variant: Variant, channel: impl Into<ChannelRef<'a>>, push: &Push<'_>, out: &mut Vec<u8>) {
+    let channel = channel.into();
     push_message(variant, out, |fields| {
-        fields.text(("channel", 2), channel.as_str());
+        match channel {
+            ChannelRef::Name(name) => fields.text(("channel", 2), name.as_str()),
+            ChannelRef::Number(number) => fields.number(("id", 1), number),
+        }
         match *push {
             Push::Publication(publication) => fields.message(("pub", 4), |fields| publication.encode(fields)),
+            Push::PublicationAs(publication, form) => {
+                fields.message(("pub", 4), |fields| publication.encode_as(&form, fields));
+            }
             Push::Join(info) => {
                 fields.message(("join", 5), |join| join.message(("info", 1), |fields| info.encode(fields)));
             }
@@ -240,13 +268,16 @@ fn encode_subscribe(result: &SubscribeResult<'_>, fields: &mut Fields<'_>) {
         fields.text(("epoch", 6), position.epoch.as_str());
     }
     if !result.publications.is_empty() {
-        fields.messages(("publications", 7), result.publications, |fields, publication| publication.encode(fields));
+        let form = if result.has_deltas { DataForm::Whole } else { DataForm::Plain };
+        fields.messages(("publications", 7), result.publications, |fields, one| one.encode_as(&form, fields));
     }
     fields.flag(("recovered", 8), result.recovered);
     fields.number(("offset", 9), result.position.map_or(0, |position| position.offset.0));
     fields.flag(("positioned", 10), result.positioned);
     fields.json(("data", 11), result.data);
     fields.flag(("was_recovering", 12), result.was_recovering);
+    fields.flag(("delta", 13), result.has_deltas);
+    fields.number(("id", 14), result.number);
 }
 
 #[cfg(test)]

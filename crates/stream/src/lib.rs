@@ -13,5 +13,5 @@ mod history;
 mod tail;
 
 pub use history::{Gap, History, HistoryFilter, Retention};
-pub use tail::{Frame, FrameKind, Tail, TailBounds};
+pub use tail::{Encoded, Frame, FrameKind, Tail, TailBounds};
 pub use tidings_buffer::{Bounds, Lagged};

@@ -5,8 +5,8 @@
 //! Such a reader gets [`Lagged`] at its next read, and the edge closes it with 3008. Memory: `frame_count_max` frames,
 //! `bytes_max` bytes.
 //!
-//! A frame holds the publication once for each [`Variant`] that has readers at that moment. A reader begins at the end of
-//! the tail. So every frame that it reads was added while it was there, and has its variant. The bytes of all variants of
+//! A frame holds the publication once for each [`PushForm`] that has readers at that moment. A reader begins at the end of
+//! the tail. So every frame that it reads was added while it was there, and has its form. The bytes of all forms of
 //! a frame are counted together, here and in [`Tail::read`].
 //!
 //! Not every frame is for every reader ([`FrameKind`]). A reader decides for itself, and passes over the others.
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidings_buffer::{Bounds, Lagged, Log};
-use tidings_types::{JournalPosition, Tags, Variant};
+use tidings_types::{JournalPosition, PushForm, Tags};
 
 /// What a frame tells, which decides for which readers it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,14 +26,31 @@ pub enum FrameKind {
     JoinLeave,
 }
 
-/// One message about the channel as it stands on the wire, encoded once for each variant and shared by all readers.
+/// A message as it stands on the wire in one form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// The form.
+    pub form: PushForm,
+    /// The bytes for a reader that lacks the publication before.
+    pub whole: Bytes,
+    /// The bytes for a reader that has the publication before, if that saves something.
+    pub delta: Option<Bytes>,
+}
+
+impl<V: Into<PushForm>> From<(V, Bytes)> for Encoded {
+    fn from((form, whole): (V, Bytes)) -> Self {
+        Self { form: form.into(), whole, delta: None }
+    }
+}
+
+/// One message about the channel as it stands on the wire, encoded once for each form and shared by all readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// What it tells.
     pub kind: FrameKind,
-    /// The bytes of each variant that has readers that want it, in any order: a few at most, so a search from the front is
+    /// The bytes of each form that has readers that want it, in any order: a few at most, so a search from the front is
     /// quick.
-    variants: Arc<[(Variant, Bytes)]>,
+    forms: Arc<[Encoded]>,
     /// When it was published, in microseconds of the process's own clock; used only to measure latency.
     pub published_micros: u64,
     /// The event that wants a receipt from each connection to which the frame is written.
@@ -41,25 +58,29 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame with the bytes for each variant that has readers.
+    /// A frame with the bytes for each form that has readers.
     pub fn new(
         kind: FrameKind,
-        variants: impl IntoIterator<Item = (Variant, Bytes)>,
+        forms: impl IntoIterator<Item: Into<Encoded>>,
         published_micros: u64,
         receipt: Option<JournalPosition>,
     ) -> Self {
-        Self { kind, variants: variants.into_iter().collect(), published_micros, receipt }
+        Self { kind, forms: forms.into_iter().map(Into::into).collect(), published_micros, receipt }
     }
 
-    /// The bytes for a reader of this variant; empty if there was none when the frame was made.
-    pub fn bytes(&self, variant: Variant) -> &Bytes {
+    /// The bytes for a reader of this form; `has_base`: it has the publication before. Empty if there was no reader of this
+    /// form when the frame was made.
+    pub fn bytes(&self, form: impl Into<PushForm>, has_base: bool) -> &Bytes {
         static NONE: Bytes = Bytes::new();
-        self.variants.iter().find(|(known, _)| *known == variant).map_or(&NONE, |(_, bytes)| bytes)
+        let form = form.into();
+        let Some(encoded) = self.forms.iter().find(|encoded| encoded.form == form) else { return &NONE };
+        encoded.delta.as_ref().filter(|_| has_base).unwrap_or(&encoded.whole)
     }
 
-    /// The bytes of all variants.
+    /// The bytes of all forms.
     fn len(&self) -> usize {
-        self.variants.iter().map(|(_, bytes)| bytes.len()).sum()
+        let bytes = |encoded: &Encoded| encoded.whole.len() + encoded.delta.as_ref().map_or(0, Bytes::len);
+        self.forms.iter().map(bytes).sum()
     }
 }
 
@@ -128,13 +149,13 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidings_types::Format;
+    use tidings_types::{Format, Variant};
 
     use super::*;
 
     fn frame(length: usize, index: u64) -> Frame {
         let variants = Format::ALL.map(Variant::websocket).into_iter().zip([length / 2, length - length / 2]);
-        let variants = variants.map(|(variant, length)| (variant, vec![0; length].into()));
+        let variants = variants.map(|(variant, length)| (variant, Bytes::from(vec![0; length])));
         Frame::new(FrameKind::Publication(Tags::default()), variants, index, None)
     }
 

@@ -69,3 +69,21 @@ impl Variant {
         Self { transport, format: Format::Json }
     }
 }
+
+/// What the pushes of a subscription look like, byte for byte: two subscriptions of one form can share them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PushForm {
+    /// What the messages of the connection look like.
+    pub variant: Variant,
+    /// The channel is named by its number.
+    pub is_numbered: bool,
+    /// The data may be told as the difference to the publication before.
+    pub has_deltas: bool,
+}
+
+impl From<Variant> for PushForm {
+    /// The channel has its name, and all data is whole.
+    fn from(variant: Variant) -> Self {
+        Self { variant, is_numbered: false, has_deltas: false }
+    }
+}

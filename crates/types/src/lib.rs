@@ -26,7 +26,7 @@ pub use event::{
     Event, EventChannels, EventPriority, ExpectAudience, Filter, Interruption, NotificationId, ParamValue, Payload,
     Present, PushPolicy, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Recipients, Text, Urgency, event_limits,
 };
-pub use format::{Format, Transport, Variant};
+pub use format::{Format, PushForm, Transport, Variant};
 pub use json::{JSON_DEPTH_MAX, Json, JsonDepthError, JsonError, check_json_depth};
 pub use mute::{Mute, MuteScope};
 pub use name::{

@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tidings_protocol::fossil;
 use tidings_types::Format;
 
 use crate::client::Client;
@@ -92,6 +93,86 @@ async fn a_filter_chooses_publications_live_and_recovered(format: Format) {
         assert_eq!((data, &reply["recovered"]), (expected, &json!(true)));
         assert_eq!(reply.get("offset").map_or(0, |offset| offset.as_u64().unwrap()), position);
     }
+}
+
+/// The data of publication `number`: long, and much like its neighbours.
+fn long(number: u64) -> Value {
+    json!({"match": 77, "home": "Sweden", "away": "Germany", "text": "the same in all of them ".repeat(5), "minute": number})
+}
+
+/// What a client with deltas must get: the data as a text, or the delta from `base`.
+fn told(number: u64, base: Option<u64>) -> Value {
+    let new = long(number).to_string();
+    match base {
+        Some(base) => json!({"data": fossil::delta(&long(base).to_string(), &new).unwrap(), "delta": true}),
+        None => json!({"data": new}),
+    }
+}
+
+#[tokio::test]
+async fn a_delta_is_told_to_those_who_have_the_publication_before() {
+    const CHANNEL: &str = "small-frames:1";
+    let server = Server::start(Options::default()).await;
+    let publish = |number: u64, kind| publish_tagged(&server.hub, CHANNEL, &long(number), &[("kind", kind)]);
+    let request = json!({"channel": CHANNEL, "delta": "fossil"});
+    let mut all = Client::connected(&server).await;
+    assert_eq!(all.subscribe(request.clone()).await["delta"], true);
+    let mut plain = subscribed(&server, json!({"channel": CHANNEL})).await;
+    let mut goals = subscribed(&server, json!({"channel": CHANNEL, "delta": "fossil", "tf": filter("goal")})).await;
+    for (number, kind) in [(1, "goal"), (2, "goal"), (3, "card"), (4, "goal"), (5, "goal")] {
+        publish(number, kind);
+    }
+    let epoch = all.epoch.clone();
+    let mut late = subscribed(&server, request.clone()).await;
+    let mut resume = request.clone();
+    (resume["recover"], resume["offset"], resume["epoch"]) = (json!(true), json!(3), json!(epoch));
+    let mut back = Client::connected(&server).await;
+    let recovered = back.subscribe(resume.clone()).await["publications"].clone();
+    assert_eq!((&recovered[0]["data"], &recovered[1]["data"]), (&told(4, None)["data"], &told(5, None)["data"]));
+    resume["offset"] = json!(5);
+    let mut at_top = subscribed(&server, resume).await;
+    publish(6, "goal");
+    publish(7, "goal");
+    for (client, expected) in [
+        (&mut all, vec![(1, None), (2, Some(1)), (3, Some(2)), (4, Some(3)), (5, Some(4)), (6, Some(5)), (7, Some(6))]),
+        (&mut goals, vec![(1, None), (2, Some(1)), (4, None), (5, Some(4)), (6, Some(5)), (7, Some(6))]),
+        (&mut late, vec![(6, None), (7, Some(6))]),
+        (&mut back, vec![(6, Some(5)), (7, Some(6))]),
+        (&mut at_top, vec![(6, None), (7, Some(6))]),
+    ] {
+        for (number, base) in expected {
+            let mut publication = client.next_push().await["pub"].clone();
+            assert_eq!(publication["offset"], number);
+            publication.as_object_mut().unwrap().retain(|name, _| ["data", "delta"].contains(&name.as_str()));
+            assert_eq!(publication, told(number, base), "{number}");
+        }
+    }
+    assert_eq!(plain.publications(7).await, [1, 2, 3, 4, 5, 6, 7].map(long));
+}
+
+in_both!(pushes_name_the_channel_by_its_number_if_the_client_asks);
+async fn pushes_name_the_channel_by_its_number_if_the_client_asks(format: Format) {
+    const CHANNEL: &str = "small-frames:1";
+    let server = Server::start(Options::of(format)).await;
+    let mut asked = Client::connected(&server).await;
+    let reply = asked.subscribe(json!({"channel": CHANNEL, "flag": 1, "join_leave": true})).await;
+    let number = reply["id"].as_i64().unwrap();
+    assert!(number > 0);
+    let mut other = Client::connected(&server).await;
+    let reply = other.subscribe(json!({"channel": "small-frames:2", "flag": 1})).await;
+    assert_ne!(reply["id"], number);
+    let mut plain = Client::connected(&server).await;
+    assert_eq!(plain.subscribe(json!({"channel": CHANNEL})).await.get("id"), None);
+    server.publish(CHANNEL, json!(1));
+    for kind in ["join", "join", "pub"] {
+        let push = asked.next_push().await;
+        assert!(push.get(kind).is_some());
+        assert_eq!((&push["id"], push.get("channel").filter(|name| **name != "")), (&json!(number), None));
+    }
+    assert_eq!(plain.next_push().await["channel"], CHANNEL);
+    let mut elsewhere = Client::connected(&server).await;
+    let reply = elsewhere.subscribe(json!({"channel": "kept:1", "flag": 1, "delta": "fossil"})).await;
+    assert_eq!((reply.get("id"), reply.get("delta")), (None, None), "the namespace allows neither");
 }
 
 in_both!(a_channel_of_states_begins_with_the_latest);

@@ -214,6 +214,16 @@ fn namespaces() -> Namespaces {
             "state".to_owned(),
             NamespaceOptions { recovery_mode: RecoveryMode::Cache, auto_cache_recover: true, ..kept(10) },
         ),
+        (
+            "small-frames".to_owned(),
+            NamespaceOptions {
+                allow_deltas: true,
+                allow_channel_compaction: true,
+                allow_tags_filter: true,
+                join_leave: true,
+                ..kept(100)
+            },
+        ),
         ("lively".to_owned(), NamespaceOptions { join_leave: true, allow_tags_filter: true, ..kept(1000) }),
         (
             "told".to_owned(),

@@ -58,7 +58,7 @@ fn join(hub: &Hub, name: &str, resume: Option<ResumeFrom>) -> Subscribed {
 }
 
 fn texts(frames: &[Frame]) -> Vec<String> {
-    frames.iter().map(|frame| String::from_utf8_lossy(&frame.bytes(JSON)[2..]).into_owned()).collect()
+    frames.iter().map(|frame| String::from_utf8_lossy(&frame.bytes(JSON, false)[2..]).into_owned()).collect()
 }
 
 #[test]
@@ -197,11 +197,12 @@ fn a_publication_is_encoded_once_for_each_variant_that_is_read() {
 
     let mut frames = Vec::new();
     first.channel.fetch(first.next, usize::MAX, &mut frames).unwrap();
-    let has: Vec<_> = frames.iter().map(|frame| [JSON, SSE].map(|variant| !frame.bytes(variant).is_empty())).collect();
+    let has: Vec<_> =
+        frames.iter().map(|frame| [JSON, SSE].map(|variant| !frame.bytes(variant, false).is_empty())).collect();
     assert_eq!(has, [[true, false], [true, true], [true, true], [false, true], [true, false]]);
     assert_eq!(third.next, 1, "a reader begins behind the frames that lack its variant");
-    assert_eq!(frames[1].bytes(JSON)[0], 0x81, "text");
-    assert!(frames[1].bytes(SSE).starts_with(b"data: {"));
+    assert_eq!(frames[1].bytes(JSON, false)[0], 0x81, "text");
+    assert!(frames[1].bytes(SSE, false).starts_with(b"data: {"));
 }
 
 /// Joins and leaves are encoded only in the variants of those who want to know them, and wake their loops.
@@ -235,7 +236,8 @@ fn who_joins_and_leaves_is_told_in_the_variants_of_those_who_asked() {
     leave(&second, 2, SSE);
     let mut frames = Vec::new();
     second.channel.fetch(second.next, usize::MAX, &mut frames).unwrap();
-    let has: Vec<_> = frames.iter().map(|frame| [JSON, SSE].map(|variant| !frame.bytes(variant).is_empty())).collect();
+    let has: Vec<_> =
+        frames.iter().map(|frame| [JSON, SSE].map(|variant| !frame.bytes(variant, false).is_empty())).collect();
     assert_eq!(has, [[false, true]; 3], "two joins and a leave");
     assert!(frames.iter().all(|frame| Wishes { filter: None, joins: true }.wants(frame)));
     assert!(!frames.iter().any(|frame| Wishes::default().wants(frame)));

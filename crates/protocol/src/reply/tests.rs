@@ -126,6 +126,8 @@ fn subscribe_leaves_out_what_does_not_apply() {
         recovered: true,
         publications: &[publication(7, "1"), publication(8, "{}")],
         data: Some(&data),
+        has_deltas: false,
+        number: 0,
     };
     check(
         Reply::Subscribe(&full),

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, Json, Offset, PushForm, StreamPosition, Timestamp};
 
 use super::Asked;
 use crate::{
@@ -173,6 +173,8 @@ pub struct SubscribeEffect {
     pub announced: Option<ClientInfo>,
     /// Whether the client is told who joins and leaves.
     pub hears_joins: bool,
+    /// What its pushes look like.
+    pub form: PushForm,
     /// Which publications the client wants; `None`: all. This is also true of those that it has missed.
     pub filter: Option<Arc<TagsFilter>>,
 }
@@ -186,11 +188,21 @@ pub struct SubscribeTicket {
     pub(super) was_recovering: bool,
     pub(super) requested_offset: Offset,
     pub(super) recoverable: bool,
+    pub(super) form: PushForm,
+    pub(super) number: u64,
     /// Only the latest publication is recovered.
     pub(super) is_cached: bool,
     pub(super) positioned: bool,
     pub(super) expires_at: Option<Timestamp>,
     pub(super) data: Option<Json>,
+}
+
+impl SubscribeTicket {
+    /// Tells the client the channel's number, if pushes name the channel by it.
+    pub fn with_number(mut self, number: u64) -> Self {
+        self.number = if self.form.is_numbered { number } else { 0 };
+        self
+    }
 }
 
 /// The start of a subscription.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidings_types::{ChannelName, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, Offset, PushForm, StreamPosition, Timestamp};
 
 use super::effect::{Effect, Expired, SubscribeEffect, SubscribeTicket, Subscribed, Ticket};
 use super::permission::Allowed;
@@ -13,6 +13,8 @@ use crate::reply::{ExpiryResult, Push, Reply, SubscribeResult, encode_push};
 use crate::token::{SubscriptionClaims, Token, TokenError};
 use crate::{Disconnect, ErrorCode, NamespaceOptions, RecoveryMode, TagsFilter, Unsubscribe};
 
+/// Flag of a subscribe request: the client knows channels by their numbers.
+const FLAG_NUMBERED: i64 = 1;
 /// Flag of a subscribe request: answer with error 112 instead of an unrecovered subscription.
 const FLAG_UNRECOVERED_IS_ERROR: i64 = 2;
 /// A subscription type with an error text of its own.
@@ -53,6 +55,8 @@ impl Session {
             recovered: recovered.is_some(),
             publications: recovered.unwrap_or_default(),
             data: ticket.data.as_ref(),
+            has_deltas: ticket.form.has_deltas,
+            number: ticket.number,
         };
         self.is_connected().then(|| self.reply(ticket.id, &Reply::Subscribe(&result)))
     }
@@ -131,6 +135,11 @@ impl Session {
         });
         let (positioned, recoverable) = self.positions(&request, claims.as_ref(), &options, &channel);
         let presence = claims.as_ref().and_then(|claims| claims.presence).unwrap_or(options.presence);
+        let form = PushForm {
+            variant: self.variant,
+            is_numbered: options.allow_channel_compaction && request.flag & FLAG_NUMBERED != 0,
+            has_deltas: options.allow_deltas && !request.delta.is_empty(),
+        };
         let is_cached = options.recovery_mode == RecoveryMode::Cache;
         let was_recovering = request.recover || is_cached && options.auto_cache_recover && recoverable;
         let requested_offset = Offset(request.offset);
@@ -145,6 +154,7 @@ impl Session {
             hears_joins: options.join_leave
                 && (options.force_push_join_leave
                     || request.join_leave && self.allows_as(true, &Allowed::presence(&options), &channel)),
+            form,
             filter,
             ticket: SubscribeTicket {
                 id: ticket.id,
@@ -152,6 +162,8 @@ impl Session {
                 was_recovering,
                 requested_offset,
                 recoverable,
+                form,
+                number: 0,
                 is_cached,
                 positioned,
                 expires_at: expires_at.filter(|_| options.sub_refresh_hook.is_none()),

@@ -68,6 +68,7 @@ fn config() -> SessionConfig {
                 ..open
             },
         ),
+        ("small", NamespaceOptions { allow_deltas: true, allow_channel_compaction: true, ..open }),
         ("picky", NamespaceOptions { allow_tags_filter: true, ..open }),
         ("lively", NamespaceOptions { join_leave: true, allow_presence_for_subscriber: true, ..open }),
         ("hidden", NamespaceOptions { join_leave: true, ..open }),
@@ -364,6 +365,23 @@ fn joins_and_leaves_are_told_to_clients_that_ask_and_may_see_presence() {
     }
     let effect = subscribe_effect(&mut session(""), r#""channel":"lively:a","join_leave":true"#);
     assert!(!effect.hears_joins, "an anonymous client may not see presence here");
+}
+
+#[test]
+fn deltas_and_numbers_are_for_clients_that_ask_where_they_are_allowed() {
+    for (channel, request, expected) in [
+        ("small:a", r#""delta":"fossil","flag":1"#, (true, true)),
+        ("small:a", r#""flag":2"#, (false, false)),
+        ("open:a", r#""delta":"fossil","flag":3"#, (false, false)),
+    ] {
+        let mut session = session("42");
+        let effect = subscribe_effect(&mut session, &format!(r#""channel":"{channel}",{request}"#));
+        assert_eq!((effect.form.has_deltas, effect.form.is_numbered), expected, "{channel} {request}");
+        let ticket = effect.ticket.with_number(9);
+        let reply = session.on_subscribed(ticket, Ok(Subscribed { top: None, recovered: None }), NOW).unwrap();
+        let told = if expected == (true, true) { r#"{"delta":true,"id":9}"# } else { "{}" };
+        assert_eq!(String::from_utf8(reply).unwrap(), format!(r#"{{"id":5,"subscribe":{told}}}"#));
+    }
 }
 
 #[test]

@@ -367,6 +367,8 @@ proptest! {
             recovered,
             publications: &publications,
             data: data.as_ref(),
+            has_deltas: false,
+            number: top.offset.0 >> 1, // The schema has a signed number.
         };
         for reply in [
             Reply::Connect(&ConnectResult { client, version: "1", expiry, ping_interval, name }),
