@@ -4,7 +4,7 @@
 //! value that it wants, a plain `u64`. So a thousand readers share the same values.
 //!
 //! ```text
-//!   gone: pushed out or trimmed     held                     not written yet
+//!   gone: evicted or trimmed        held                     not written yet
 //!   0 1 2 3 ─────────────────────► [ base … end - 1 ] ─────► `end` gets the next value
 //!           ▲                          ▲              ▲
 //!           a reader here has          one here       one at `end` has everything
@@ -14,12 +14,12 @@
 //! [`Log`] has one owner and no lock: a [`Ring`] whose values are read instead of taken; the owner keeps the positions.
 //! [`SharedLog`] is a log behind a lock, for many writers and for [`Reader`]s that can wait.
 //!
-//! Bounds: [`Bounds`], values and optionally bytes; a value heavier than all the bytes is held alone. Full: the oldest
-//! value is dropped, even if readers still want it. Such a reader is told how many values it missed ([`Lagged`]). A
-//! `Log` refuses nothing and has no end; a shared one can be closed.
+//! Bounds: [`Bounds`], values and optionally bytes. A value heavier than the bound of bytes is held alone. Full: the oldest
+//! value is evicted, even if readers still want it. Such a reader learns how many values it missed ([`Lagged`]). A `Log`
+//! refuses nothing and cannot be closed; a shared log can.
 //!
-//! Counters: the indices are the conservation law. `end` values were accepted, and `end - base` are held. The others
-//! were pushed out (dropped), or removed by [`Log::trim`] because all readers had them (delivered).
+//! Counters: `end` values were accepted, and `end - base` are held. The others were evicted (dropped), or removed by
+//! [`Log::trim`] because all readers had them (delivered).
 //!
 //! Memory: none at first. It grows by doubling up to the bound. It is freed when the log is cleared, or when trimming
 //! empties a log that has room for more than 64 values.
@@ -36,19 +36,18 @@ pub use shared::{LogCounters, Read, Reader, SharedLog};
 
 use crate::{Bounds, Counters, Full, Ring};
 
-/// A log that everybody has read keeps room for so many values: a burst's memory does not stay with a quiet one. So does
-/// a shared one for values that it pushes out together.
+/// An empty log keeps memory for this many values, and frees more. A shared log keeps memory for this many evicted values.
 const KEPT_CAPACITY: usize = 64;
 
 /// Values that a reader wanted are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the reader was overtaken and missed {missed} values")]
 pub struct Lagged {
-    /// How many values it can no longer get: those from its position on.
+    /// How many values it has missed, from its position on.
     pub missed: u64,
 }
 
-/// Values under a running index, with one owner; see the module's text.
+/// Values under a running index, with one owner.
 ///
 /// ```
 /// use tidings_buffer::{Lagged, Log};
@@ -65,9 +64,9 @@ pub struct Lagged {
 /// ```
 pub struct Log<T> {
     values: Ring<T>,
-    /// Indices that were skipped and never belonged to a value: `end` is this and what the ring has accepted.
+    /// The number of skipped indices. `end` is this plus the values that the ring has accepted.
     skipped: u64,
-    /// Memory was reserved, and is not given back.
+    /// Memory was reserved, and is not freed.
     reserved: bool,
 }
 
@@ -80,7 +79,7 @@ impl<T> Log<T> {
         Self { values: Ring::new(bounds, Full::EvictOldest), skipped: 0, reserved: false }
     }
 
-    /// The same, with a function that says how many bytes a value weighs, always the same for the same value.
+    /// As [`Log::new`], with a function that weighs a value in bytes, always the same for the same value.
     ///
     /// # Panics
     /// When no value may be held.
@@ -88,70 +87,69 @@ impl<T> Log<T> {
         Self { values: Ring::weighed(bounds, Full::EvictOldest, weigh), skipped: 0, reserved: false }
     }
 
-    /// Index of the first value held; earlier ones are gone. Equal to [`Log::end`] when none is held.
+    /// The index of the first held value, or [`Log::end`] if no value is held.
     pub fn base(&self) -> u64 {
         self.end() - self.len() as u64
     }
 
-    /// Index that the next value will get: where a reader starts that wants only what is new.
+    /// The index of the next value. A reader that wants only new values starts here.
     pub fn end(&self) -> u64 {
         self.skipped + self.values.counters().accepted
     }
 
-    /// How many values are held.
+    /// The number of held values.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether none is held.
+    /// Whether no value is held.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// What is held, in bytes.
+    /// The bytes of the held values.
     pub fn bytes(&self) -> usize {
         self.values.bytes()
     }
 
-    /// How much may be held.
+    /// The bounds.
     pub fn bounds(&self) -> Bounds {
         self.values.bounds()
     }
 
-    /// What went through so far. Pushed out and cleared values are `dropped`, trimmed ones `delivered`: how often a value
-    /// was read, a log does not know.
+    /// The counters. Evicted and cleared values are `dropped`, trimmed values `delivered`. A log does not count reads.
     pub fn counters(&self) -> Counters {
         self.values.counters()
     }
 
-    /// Adds a value and returns its index; the oldest ones go if it does not fit.
+    /// Adds a value and returns its index. The oldest values are evicted if it does not fit.
     #[inline]
     pub fn append(&mut self, value: T) -> u64 {
         self.append_with(value, drop)
     }
 
-    /// As [`Log::append`], but what is pushed out is handed to `lost`, oldest first, instead of being dropped on the
-    /// spot: to use it otherwise, or to drop it outside of a lock.
+    /// As [`Log::append`], but evicted values are passed to `lost`, oldest first, for example to drop them outside of a
+    /// lock.
     #[inline]
     pub fn append_with(&mut self, value: T, mut lost: impl FnMut(T)) -> u64 {
         let index = self.end();
         let bytes = self.values.weight(&value);
         self.values.evict_for(1, bytes, &mut lost);
-        self.values.append(iter::once(value), 1, bytes); // Also when it is heavier than allowed: then it is alone.
+        self.values.append(iter::once(value), 1, bytes); // A value that is too heavy is held alone.
         index
     }
 
-    /// Adds all of `batch` in its order, leaves it empty, and returns the index of its first value. Of a batch that is
-    /// larger than the bounds only the end is held, as if its values had come one by one.
+    /// Adds all of `batch` in order, leaves it empty, and returns the index of its first value. If the batch is larger than
+    /// the bounds, only its end is held, as if its values had come one by one.
     pub fn append_batch(&mut self, batch: &mut Vec<T>) -> u64 {
         self.append_batch_with(batch, drop)
     }
 
-    /// As [`Log::append_batch`], but what is pushed out is handed to `lost`, oldest first.
+    /// As [`Log::append_batch`], but evicted values are passed to `lost`, oldest first.
     pub fn append_batch_with(&mut self, batch: &mut Vec<T>, mut lost: impl FnMut(T)) -> u64 {
         let index = self.end();
         if batch.is_empty() {
-            return index; // Nor is a value held alone pushed out by nothing.
+            return index; // An empty batch must not evict a heavy value that is held alone.
         }
         let (count, bytes) = self.stay_of(batch);
         let surplus = batch.len() - count;
@@ -165,7 +163,7 @@ impl<T> Log<T> {
         index
     }
 
-    /// How many values at the end of `batch` are still held when all of it has been added, and what they weigh.
+    /// How many values at the end of `batch` will be held, and their weight.
     fn stay_of(&self, batch: &[T]) -> (usize, usize) {
         let (mut count, mut bytes) = (0, 0usize);
         for value in batch.iter().rev() {
@@ -178,9 +176,9 @@ impl<T> Log<T> {
         (count, bytes)
     }
 
-    /// Copies the values from `next` on into `out`, as long as they are within `limit` (a number of values, or
-    /// [`Bounds`]), and returns the index after the last copied. If there is one at all, at least one is copied, however
-    /// heavy. A position ahead of the end reads nothing and comes back as the end.
+    /// Copies the values from `next` on into `out`, within `limit` (a number of values, or [`Bounds`]), and returns the index
+    /// after the last copied value. If there are values, at least one is copied, of any weight. For a position after the
+    /// end, it copies nothing and returns the end.
     ///
     /// # Errors
     /// [`Lagged`] when the value at `next` is gone; `next + missed` is the [`Log::base`].
@@ -202,7 +200,7 @@ impl<T> Log<T> {
         Ok(self.base() + (start + count) as u64)
     }
 
-    /// The values from `next` on, by reference, from both ends.
+    /// Iterates over the values from `next` on.
     ///
     /// # Errors
     /// As [`Log::read`].
@@ -210,12 +208,12 @@ impl<T> Log<T> {
         Ok(self.values.iter().skip(self.place(next)?))
     }
 
-    /// All values held, oldest first; the first is at [`Log::base`].
+    /// The held values, oldest first. The first is at [`Log::base`].
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         self.values.iter()
     }
 
-    /// A copy of what is held, oldest first; the first is at [`Log::base`].
+    /// A copy of the held values, oldest first. The first is at [`Log::base`].
     pub fn snapshot(&self) -> Vec<T>
     where
         T: Clone,
@@ -223,14 +221,13 @@ impl<T> Log<T> {
         self.values.snapshot()
     }
 
-    /// Where in the ring the value at `next` is, or would be.
+    /// The position in the ring of the value at `next`, at most the end.
     fn place(&self, next: u64) -> Result<usize, Lagged> {
         let place = next.checked_sub(self.base()).ok_or_else(|| Lagged { missed: self.base() - next })?;
         Ok(usize::try_from(place).unwrap_or(usize::MAX).min(self.len()))
     }
 
-    /// Lets go of the values before `next`, since all who read have them; counts them as delivered and returns how many
-    /// they were.
+    /// Removes the values before `next`, because all readers have them. Counts them as delivered and returns their number.
     pub fn trim(&mut self, next: u64) -> usize {
         let count = usize::try_from(next.saturating_sub(self.base())).unwrap_or(usize::MAX).min(self.len());
         iter::repeat_with(|| self.values.pop()).take(count).for_each(drop);
@@ -240,19 +237,20 @@ impl<T> Log<T> {
         count
     }
 
-    /// Drops all values, counts them as dropped and returns how many they were. The index goes on.
+    /// Drops all values and returns their number. The index goes on.
     pub fn clear(&mut self) -> usize {
         self.values.discard().len()
     }
 
-    /// Drops all values, and goes on at `index` when that is ahead: the indices between belong to nothing, and whoever
-    /// waits for one of them has missed it.
+    /// Drops all values, and goes on at `index` if that is after the end. The skipped indices have no values; a reader that
+    /// wants one of them has missed it.
     pub fn skip_to(&mut self, index: u64) {
         self.clear();
         self.skipped += index.saturating_sub(self.end());
     }
 
-    /// Changes the bounds; returns how many values were pushed out because they no longer fit, also one that was alone.
+    /// Changes the bounds, and returns how many values were evicted because they no longer fit, even one that was held
+    /// alone.
     ///
     /// # Panics
     /// When no value may be held.
@@ -260,7 +258,7 @@ impl<T> Log<T> {
         self.set_bounds_with(bounds.into(), drop)
     }
 
-    /// As [`Log::set_bounds`], but what is pushed out is handed to `lost`, oldest first.
+    /// As [`Log::set_bounds`], but evicted values are passed to `lost`, oldest first.
     ///
     /// # Panics
     /// When no value may be held.
@@ -268,8 +266,8 @@ impl<T> Log<T> {
         self.values.set_bounds_with(bounds, lost)
     }
 
-    /// Takes all the memory that the log can need, now and after each change of bounds; none is given back from then on.
-    /// After it nothing is allocated per append.
+    /// Allocates all memory that the log can need, now and after each change of bounds. It is not freed from then on. No
+    /// append allocates after this.
     pub fn reserve(&mut self) {
         self.reserved = true;
         self.values.reserve();

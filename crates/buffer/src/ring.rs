@@ -4,15 +4,15 @@
 //! producers and consumers that can wait.
 //!
 //! Bounds: [`Bounds`], values and optionally bytes. Full: [`Full`], the policy given at construction. Under each policy
-//! a batch goes in as a whole or not at all. What does not even fit into an empty ring (one value heavier than
-//! `bytes_max`, a batch of more than `count_max`) is handed back under every policy, because no eviction would help.
+//! a batch goes in as a whole or not at all. Values that do not fit into an empty ring (one value heavier than `bytes_max`,
+//! a batch of more than `count_max`) are returned under every policy, because no eviction would help.
 //!
 //! ```text
 //!             room      EvictOldest               DropNewest            Reject
-//! push        held      held, oldest are lost     lost                  handed back
-//! push_batch  held      held, oldest are lost     lost whole            handed back whole
+//! push        held      held, oldest are lost     lost                  returned
+//! push_batch  held      held, oldest are lost     all lost              all returned
 //! accepted    +n        +n                        +n                    +0 (rejected +n)
-//! dropped     +0        +what was evicted         +n                    +0
+//! dropped     +0        +evicted values           +n                    +0
 //! ```
 //!
 //! Bounds can change at any time. If they shrink below the held values, an `EvictOldest` ring evicts at once, counted
@@ -30,7 +30,7 @@ use std::fmt;
 
 use crate::bounds::{Bounds, Counters, Full, NoRoom, Rejected};
 
-/// A bounded first-in first-out queue with one owner; see the module's text.
+/// A bounded first-in first-out queue with one owner.
 ///
 /// ```
 /// use tidings_buffer::{Full, Ring};
@@ -49,11 +49,11 @@ pub struct Ring<T> {
     bounds: Bounds,
     full: Full,
     weigh: Option<fn(&T) -> usize>,
-    /// Invariant: what `values` weigh together.
+    /// Invariant: the weight of all `values`.
     bytes: usize,
-    /// All memory is taken at once, also after a change of bounds.
+    /// All memory is allocated at once, also after a change of bounds.
     reserved: bool,
-    /// There is memory for more than `count_max`, because so much is still held; it goes when that has left.
+    /// More than `count_max` values are held. The extra memory is freed when they have left.
     overfull: bool,
     accepted: u64,
     delivered: u64,
@@ -61,7 +61,7 @@ pub struct Ring<T> {
     rejected: u64,
 }
 
-/// A ring that has never taken memory begins with room for this many values, if so many are allowed.
+/// The first allocation has room for this many values, if the bounds allow it.
 const FIRST_GROWTH: usize = 4;
 
 impl<T> Ring<T> {
@@ -85,10 +85,10 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The same, with a function that says how many bytes a value weighs.
+    /// As [`Ring::new`], with a function that weighs a value in bytes.
     ///
     /// A value is weighed when it comes and when it leaves, and must weigh the same both times. Inside a [`crate::Lake`]
-    /// this happens under its lock: the function must be quick and must not panic.
+    /// this happens under the lock: the function must be quick and must not panic.
     ///
     /// # Panics
     /// When no value may be held.
@@ -96,8 +96,8 @@ impl<T> Ring<T> {
         Self { weigh: Some(weigh), ..Self::new(bounds, full) }
     }
 
-    /// Takes all the memory that the ring can ever need, now and after each change of bounds: `count_max` × the size of
-    /// `T`. After it nothing is allocated per push or pop.
+    /// Allocates all memory that the ring can need, now and after each change of bounds: `count_max` × the size of `T`. From
+    /// then on no push or pop allocates.
     ///
     /// # Panics
     /// When that is more than `isize::MAX` bytes.
@@ -106,18 +106,18 @@ impl<T> Ring<T> {
         self.values.reserve_exact(self.bounds.count_max.saturating_sub(self.values.len()));
     }
 
-    /// Puts a value at the end and returns how many values were lost for it: the evicted ones, or 1 for itself.
+    /// Adds a value at the end. Returns how many values were lost: the evicted ones, or 1 if the value itself was dropped.
     ///
     /// # Errors
-    /// The value comes back when it does not fit under [`Full::Reject`], and under every policy when it alone is heavier
-    /// than the bounds allow.
+    /// The value is returned if it does not fit under [`Full::Reject`], and under every policy if it alone is heavier than
+    /// the bounds allow.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<usize, Rejected<T>> {
         self.push_with(value, drop)
     }
 
-    /// As [`Ring::push`], but what is lost is handed to `lost`, oldest first, instead of being dropped on the spot: to
-    /// use it otherwise, or to drop it outside of a lock. The ring is in order when `lost` is called.
+    /// As [`Ring::push`], but lost values are passed to `lost`, oldest first, for example to drop them outside of a lock.
+    /// The ring is consistent when `lost` is called.
     ///
     /// # Errors
     /// As [`Ring::push`].
@@ -140,17 +140,17 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Puts all of `batch` at the end in its order and leaves it empty, or nothing; returns how many values were lost
-    /// for it: the evicted ones, or all of the batch. Keeps the batch's memory for its owner.
+    /// Adds all of `batch` at the end, in order, and leaves it empty, or adds nothing. Returns how many values were lost: the
+    /// evicted ones, or the whole batch. The batch keeps its memory.
     ///
     /// # Errors
-    /// The batch stays as it is when it does not fit whole under [`Full::Reject`], and under every policy when it would
-    /// not fit whole into an empty ring.
+    /// The batch is unchanged if it does not fit under [`Full::Reject`], and under every policy if it does not fit into an
+    /// empty ring.
     pub fn push_batch(&mut self, batch: &mut Vec<T>) -> Result<usize, NoRoom> {
         self.push_batch_with(batch, drop)
     }
 
-    /// As [`Ring::push_batch`], but what is lost is handed to `lost`, oldest first.
+    /// As [`Ring::push_batch`], but lost values are passed to `lost`, oldest first.
     ///
     /// # Errors
     /// As [`Ring::push_batch`].
@@ -180,7 +180,7 @@ impl<T> Ring<T> {
         Some(value)
     }
 
-    /// Takes up to `demand` values, oldest first, into `out`; returns how many.
+    /// Takes up to `demand` values, oldest first, into `out`, and returns how many.
     pub fn pop_batch(&mut self, demand: usize, out: &mut Vec<T>) -> usize {
         let count = demand.min(self.values.len());
         let bytes = self.weight_of(self.values.range(..count), count);
@@ -190,17 +190,17 @@ impl<T> Ring<T> {
         count
     }
 
-    /// The oldest value, which the next pop takes.
+    /// The oldest value.
     pub fn front(&self) -> Option<&T> {
         self.values.front()
     }
 
-    /// What is held, oldest first.
+    /// The held values, oldest first.
     pub fn iter(&self) -> std::collections::vec_deque::Iter<'_, T> {
         self.values.iter()
     }
 
-    /// A copy of what is held, oldest first.
+    /// A copy of the held values, oldest first.
     pub fn snapshot(&self) -> Vec<T>
     where
         T: Clone,
@@ -208,17 +208,17 @@ impl<T> Ring<T> {
         self.iter().cloned().collect()
     }
 
-    /// Drops what is held, counts it as dropped, and returns how many values that were. Keeps the memory.
+    /// Drops all values, and returns their number. Keeps the memory.
     pub fn clear(&mut self) -> usize {
         let count = self.values.len();
         self.dropped += count as u64;
-        self.bytes = 0; // Before the values go: their `Drop` is foreign code.
+        self.bytes = 0; // Set before the values are dropped, because their `Drop` is foreign code.
         self.values.clear();
         self.lighten(0);
         count
     }
 
-    /// As [`Ring::clear`], but hands the values to whoever drops them outside of a lock.
+    /// As [`Ring::clear`], but returns the values, so that they can be dropped outside of a lock.
     pub(crate) fn discard(&mut self) -> VecDeque<T> {
         self.dropped += self.values.len() as u64;
         self.bytes = 0;
@@ -227,7 +227,7 @@ impl<T> Ring<T> {
         values
     }
 
-    /// Changes how many values may be held; returns how many were evicted. See [`Ring::set_bounds`].
+    /// Changes the most values that may be held, and returns how many were evicted. See [`Ring::set_bounds`].
     ///
     /// # Panics
     /// When `count_max` is 0.
@@ -235,11 +235,11 @@ impl<T> Ring<T> {
         self.set_bounds(Bounds { count_max, ..self.bounds })
     }
 
-    /// Changes the bounds; returns how many values were evicted, oldest first, because they no longer fit.
+    /// Changes the bounds, and returns how many values were evicted, oldest first, because they no longer fit.
     ///
-    /// Only [`Full::EvictOldest`] evicts. Under the other policies what was accepted stays until it is taken, so more
-    /// than the bounds may be held for a while; nothing comes in until it is less. Memory that is no longer needed is
-    /// given back; both this and growing a reserved ring copy what is held once.
+    /// Only [`Full::EvictOldest`] evicts. Under the other policies, accepted values stay until they are taken. So more than
+    /// the bounds may be held for a while, and no value is accepted until there is room. Memory that is no longer needed is
+    /// freed. This, and growing a reserved ring, copies the held values once.
     ///
     /// # Panics
     /// When no value may be held.
@@ -247,7 +247,7 @@ impl<T> Ring<T> {
         self.set_bounds_with(bounds.into(), drop)
     }
 
-    /// As [`Ring::set_bounds`], but what is evicted is handed to `lost`, oldest first.
+    /// As [`Ring::set_bounds`], but evicted values are passed to `lost`, oldest first.
     ///
     /// # Panics
     /// When no value may be held.
@@ -258,27 +258,27 @@ impl<T> Ring<T> {
         evicted
     }
 
-    /// How many values are held.
+    /// The number of held values.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether none is held.
+    /// Whether no value is held.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// For how many values memory is there.
+    /// The number of values that fit into the allocated memory.
     pub(crate) fn memory(&self) -> usize {
         self.values.capacity()
     }
 
-    /// What is held, in bytes.
+    /// The bytes of the held values.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How much may be held.
+    /// The bounds.
     pub fn bounds(&self) -> Bounds {
         self.bounds
     }
@@ -288,18 +288,18 @@ impl<T> Ring<T> {
         self.full
     }
 
-    /// What went through so far.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         let Self { accepted, delivered, dropped, .. } = *self;
         Counters { accepted, delivered, dropped, held: self.values.len() as u64 }
     }
 
-    /// How many values were handed back so far, which the other counters do not contain.
+    /// How many values were rejected so far. The other counters do not contain them.
     pub fn rejected(&self) -> u64 {
         self.rejected
     }
 
-    /// Decides what becomes of `count` values of `bytes` bytes, and makes room if that is the policy.
+    /// Decides about `count` values of `bytes` bytes, and evicts if that is the policy.
     #[inline]
     fn admit(&mut self, count: usize, bytes: usize, lost: &mut impl FnMut(T)) -> Result<Admitted, NoRoom> {
         if self.has_room(count, bytes) {
@@ -322,7 +322,7 @@ impl<T> Ring<T> {
         self.bounds.allow(self.values.len().saturating_add(count), self.bytes.saturating_add(bytes))
     }
 
-    /// How many of `values`, from the front, fit now, and what those weigh.
+    /// How many of `values`, from the front, fit now, and their weight.
     pub(crate) fn fitting(&self, values: &[T]) -> (usize, usize) {
         let (mut count, mut bytes) = (0, 0);
         for value in values.iter().take(self.bounds.count_max.saturating_sub(self.values.len())) {
@@ -341,12 +341,12 @@ impl<T> Ring<T> {
         self.dropped += count as u64;
     }
 
-    /// Counts values that are handed back.
+    /// Counts rejected values.
     pub(crate) fn hand_back(&mut self, count: usize) {
         self.rejected += count as u64;
     }
 
-    /// Hands back what would not fit into an empty ring.
+    /// Rejects values that do not fit into an empty ring.
     #[inline]
     pub(crate) fn check_size(&mut self, count: usize, bytes: usize) -> Result<(), NoRoom> {
         if self.bounds.allow(count, bytes) {
@@ -356,7 +356,7 @@ impl<T> Ring<T> {
         Err(NoRoom::TooLarge { count, bytes, bounds: self.bounds })
     }
 
-    /// Hands back for lack of room now.
+    /// Rejects values for lack of room now.
     pub(crate) fn reject(&mut self, count: usize, bytes: usize) -> NoRoom {
         self.hand_back(count);
         NoRoom::Full { count, bytes, held: self.values.len(), held_bytes: self.bytes, bounds: self.bounds }
@@ -376,7 +376,7 @@ impl<T> Ring<T> {
         evicted
     }
 
-    /// Takes the oldest value out; the caller says in the counters what became of it.
+    /// Takes the oldest value out. The caller counts it.
     #[inline]
     fn leave(&mut self) -> Option<T> {
         let bytes = self.weight(self.values.front()?);
@@ -385,7 +385,7 @@ impl<T> Ring<T> {
         value
     }
 
-    /// Puts values in that have been admitted.
+    /// Adds values that were admitted.
     pub(crate) fn append(&mut self, values: impl Iterator<Item = T>, count: usize, bytes: usize) {
         self.grow_for(count);
         self.values.extend(values);
@@ -393,7 +393,7 @@ impl<T> Ring<T> {
         self.accepted += count as u64;
     }
 
-    /// Memory for `count` more values: by doubling, but never for more than may be held.
+    /// Makes memory for `count` more values, by doubling, but never for more than the bounds allow.
     #[inline]
     fn grow_for(&mut self, count: usize) {
         let (held, space) = (self.values.len(), self.values.capacity());
@@ -403,7 +403,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// After a change of bounds, or of what is held while the memory is too large.
+    /// Fits the memory to the bounds. Call it after a change of bounds, and when the ring is no longer overfull.
     #[cold]
     fn fit_memory(&mut self) {
         self.overfull = self.values.len() > self.bounds.count_max;
@@ -428,8 +428,8 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Values of `bytes` bytes have left. A weigher that breaks its promise makes the sum wrong until the ring is empty,
-    /// but causes no panic.
+    /// Subtracts the bytes of values that have left. If a weigher is not consistent, the sum is wrong until the ring is
+    /// empty, but nothing panics.
     #[inline]
     fn lighten(&mut self, bytes: usize) {
         self.bytes = if self.values.is_empty() { 0 } else { self.bytes.saturating_sub(bytes) };
@@ -439,11 +439,11 @@ impl<T> Ring<T> {
     }
 }
 
-/// What becomes of values that are not handed back.
+/// The decision about values that are not rejected.
 enum Admitted {
-    /// They go in; so many were evicted for it.
+    /// They are added, after this many evictions.
     In { evicted: usize },
-    /// They are lost, and counted.
+    /// They are dropped, and already counted.
     Dropped,
 }
 

@@ -1,5 +1,5 @@
-//! The lake under real threads that do everything at once: what each of them saw adds up to what the lake has counted,
-//! at every moment, and nobody is left asleep.
+//! The lake with real threads that do everything at once. The sums of the threads equal the lake's counters at every moment,
+//! and no thread is left asleep.
 
 use std::future::Future;
 use std::pin::pin;
@@ -22,7 +22,7 @@ fn weigh(value: &u64) -> usize {
     (value % 5) as usize
 }
 
-/// Xorshift: quick, and the same every time for one seed.
+/// Xorshift: fast, and the same numbers for the same seed.
 struct Dice(u64);
 
 impl Dice {
@@ -44,7 +44,7 @@ struct Seen {
 }
 
 #[test]
-fn what_everybody_saw_adds_up() {
+fn the_sums_of_the_threads_equal_the_counters() {
     for full in [Full::EvictOldest, Full::DropNewest, Full::Reject] {
         let mut ring = Ring::weighed(Bounds::count(50).and_bytes(100), full, weigh);
         ring.reserve();
@@ -74,7 +74,7 @@ fn what_everybody_saw_adds_up() {
     }
 }
 
-/// Hands its values in by all the ways there are.
+/// Puts its values in, in all possible ways.
 fn produce(lake: &Lake<u64>, number: u64) -> Seen {
     let (mut dice, mut seen, mut next) = (Dice(number), Seen::default(), 0);
     while next < VALUE_COUNT {
@@ -115,7 +115,7 @@ fn produce(lake: &Lake<u64>, number: u64) -> Seen {
     seen
 }
 
-/// Takes by all the ways there are, and sometimes goes away while it waits.
+/// Takes values in all possible ways, and sometimes gives up while it waits.
 fn consume(lake: &Arc<Lake<u64>>, seed: u64) -> Seen {
     let (mut dice, mut seen) = (Dice(seed), Seen::default());
     let mut last = [None; PRODUCER_COUNT as usize + 1];
@@ -144,7 +144,7 @@ fn consume(lake: &Arc<Lake<u64>>, seed: u64) -> Seen {
     }
 }
 
-/// Changes the bounds, throws away, and looks.
+/// Changes the bounds, discards values, and reads the counters.
 fn meddle(lake: &Lake<u64>, is_over: &AtomicBool) -> Seen {
     let (mut dice, mut seen) = (Dice(7), Seen::default());
     while !is_over.load(Ordering::Relaxed) {

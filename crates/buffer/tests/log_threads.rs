@@ -1,4 +1,4 @@
-//! The shared log under real threads: what was appended and what each reader got, missed and skipped, add up.
+//! The shared log with real threads. For each reader, the values that it got, missed and skipped add up to the appended ones.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -41,7 +41,7 @@ fn poll_once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
     }
 }
 
-/// Pseudo-random numbers (xorshift64), so that a run can be made again.
+/// Pseudo-random numbers (xorshift64), so that a run can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -168,11 +168,11 @@ fn run(capacity: usize) {
 }
 
 #[test]
-fn with_room_for_few_values_every_reader_still_gets_them_or_is_told() {
+fn with_room_for_few_values_every_reader_gets_them_or_learns_what_it_missed() {
     run(7);
 }
 
 #[test]
-fn with_room_for_all_nobody_misses_anything() {
+fn with_room_for_all_values_no_reader_misses_any() {
     run((WRITER_COUNT * VALUE_COUNT) as usize);
 }

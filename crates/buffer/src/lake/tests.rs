@@ -1,4 +1,4 @@
-//! A tiny model beside the real lake, fed with the same operations in every order that proptest thinks of. Each
+//! A small model and the real lake run the same operations, in random orders. Each
 //! operation of the lake is one critical section, so sequences of whole operations are all the interleavings there are.
 //! (Real threads: `tests/lake_threads.rs`; that it is one critical section: `interleavings.rs`.)
 
@@ -51,7 +51,7 @@ fn values_leave_in_the_order_they_came() {
 }
 
 #[test]
-fn a_batch_is_refused_whole_and_kept_by_its_owner() {
+fn a_refused_batch_is_unchanged() {
     let lake = Lake::new(2);
     let mut batch = vec![1, 2, 3];
     let error = lake.try_push_batch(&mut batch).unwrap_err();
@@ -69,7 +69,7 @@ fn a_batch_is_refused_whole_and_kept_by_its_owner() {
 }
 
 #[test]
-fn a_batch_larger_than_the_lake_goes_in_as_room_comes() {
+fn a_batch_larger_than_the_lake_goes_in_as_room_becomes_free() {
     let lake = Arc::new(Lake::new(2));
     let bell = Arc::default();
     let mut batch = vec![1, 2, 3, 4, 5];
@@ -80,7 +80,7 @@ fn a_batch_larger_than_the_lake_goes_in_as_room_comes() {
     assert_eq!(bell.rings(), 1);
     assert_eq!(poll_once(&mut push, &bell), Poll::Pending);
     drop(push);
-    assert_eq!(batch, [5], "what was not handed in stays with its owner");
+    assert_eq!(batch, [5], "the remaining values stay in the batch");
     assert_eq!(lake.try_take(9, &mut out), 2);
     assert_eq!(out, [1, 2, 3, 4]);
 }
@@ -114,7 +114,7 @@ fn a_woken_consumer_that_leaves_passes_its_wake_up_on() {
     }
 }
 
-/// Found by the model once: the one behind in line had not been looked at when the first one left a lake with room.
+/// The model found this bug: when the first producer left a lake with room, the next one was not woken.
 #[test]
 fn a_producer_that_gives_up_lets_the_next_one_in() {
     let lake = Arc::new(Lake::new(4));
@@ -145,7 +145,7 @@ fn more_room_wakes_the_first_in_line() {
 }
 
 #[test]
-fn nobody_waits_for_what_can_never_fit() {
+fn a_value_that_can_never_fit_is_refused_at_once() {
     let lake = Lake::from(Ring::weighed(Bounds::count(9).and_bytes(4), Full::Reject, |it: &u32| *it as usize));
     let bell = Arc::default();
     let mut batch = vec![1, 5, 2];
@@ -161,7 +161,7 @@ fn nobody_waits_for_what_can_never_fit() {
 }
 
 #[test]
-fn who_waits_in_line_is_overtaken_only_by_those_who_evict() {
+fn only_evicting_producers_overtake_waiting_ones() {
     for (full, expected) in [(Full::EvictOldest, Ok(0)), (Full::DropNewest, Ok(1)), (Full::Reject, Err(9))] {
         let lake = Lake::from(Ring::new(16, full));
         let bell = Arc::default();
@@ -206,7 +206,7 @@ fn nothing_foreign_is_dropped_under_the_lock() {
 }
 
 #[test]
-fn who_polls_with_another_waker_is_woken_by_that_one() {
+fn the_last_waker_is_woken() {
     let lake = Arc::new(Lake::new(1));
     let (old_bell, new_bell, producer_bell) = (Arc::default(), Arc::default(), Arc::default());
     let mut consumer = Consumer::new(Arc::clone(&lake));
@@ -222,7 +222,7 @@ fn who_polls_with_another_waker_is_woken_by_that_one() {
 }
 
 #[test]
-fn closing_ends_everybody_but_loses_nothing() {
+fn closing_ends_all_waits_and_loses_nothing() {
     let lake = Arc::new(Lake::new(1));
     let (producer_bell, consumer_bell) = (Arc::default(), Arc::default());
     let mut consumer = Consumer::new(Arc::clone(&lake));
@@ -240,7 +240,7 @@ fn closing_ends_everybody_but_loses_nothing() {
 }
 
 #[test]
-fn a_waiting_consumer_hears_of_the_end() {
+fn a_waiting_consumer_is_woken_by_the_close() {
     let lake = Arc::new(Lake::<u32>::new(1));
     let bells: [Arc<Bell>; 2] = Default::default();
     let mut consumers = bells.each_ref().map(|_| Consumer::new(Arc::clone(&lake)));
@@ -252,7 +252,7 @@ fn a_waiting_consumer_hears_of_the_end() {
 }
 
 #[test]
-fn what_is_discarded_is_counted() {
+fn discarded_values_are_counted() {
     let lake = Lake::new(4);
     lake.try_push_batch(&mut vec![1, 2, 3]).unwrap();
     assert_eq!(lake.discard(), 3);
@@ -293,7 +293,7 @@ enum Action {
     Discard,
     SetBounds(Bounds),
     Close,
-    /// Those who were woken are polled until nobody is.
+    /// Polls the woken tasks until none is woken.
     Run,
 }
 
@@ -309,7 +309,7 @@ fn policies() -> impl Strategy<Value = Full> {
 
 const WEIGHT_MAX: usize = 3;
 
-/// What a value weighs: any of 0 to [`WEIGHT_MAX`].
+/// The weight of a value, from 0 to [`WEIGHT_MAX`].
 fn weigh(value: &u32) -> usize {
     *value as usize % (WEIGHT_MAX + 1)
 }
@@ -504,7 +504,7 @@ impl World {
         before - self.held.len()
     }
 
-    /// What the policy makes of new values: how many are lost for them, or `None` when they come back.
+    /// How many values are lost for new ones under the policy, or `None` if they are rejected.
     fn push_now(&mut self, values: &[u32]) -> Option<usize> {
         let is_in_their_way = self.is_anybody_in_line() || !self.has_room(values);
         match self.full {
@@ -522,7 +522,7 @@ impl World {
         }
     }
 
-    /// Polls those who were woken, and only those, until nobody is; consumers ask again as long as they get something.
+    /// Polls only the woken tasks until none is woken. Consumers ask again as long as they get values.
     fn run(&mut self) {
         loop {
             let producer = self.producers.iter().position(|it| it.push.is_some() && it.bell.rings() > it.rings_heard);

@@ -1,26 +1,26 @@
-//! The log of many: any thread appends, every reader gets everything, at its own pace.
+//! A log for many threads: any thread appends, and every reader gets all values at its own pace.
 //!
 //! ```text
 //!   writers                                        readers, each with a position of its own
-//!   append ──────┐    ┌───────────────────────┐    ┌─► idle at the end: the next append wakes it
-//!   append_batch ┼──► │ the last values, up to │ ──┼─► busy somewhere: not woken, finds out by itself
-//!   append ──────┘    │ the bounds             │   └─► overtaken: told `Lagged { missed }`, goes on at the oldest held
-//!                     └───────────────────────┘
+//!   append ──────┐    ┌────────────────────────┐   ┌─► idle at the end: the next append wakes it
+//!   append_batch ┼──► │ the last values, up to │ ──┼─► busy: not woken, reads on by itself
+//!   append ──────┘    │ the bounds             │   └─► overtaken: gets `Lagged { missed }`, goes on at the oldest value
+//!                     └────────────────────────┘
 //! ```
 //!
-//! Writers never wait for readers: not for room, since the oldest value goes, and for the lock only as long as one reader
-//! copies [`Reader::READ_COUNT_MAX`] values. Readers see one order, the same for all. A value stays until it is pushed out,
-//! whether everybody has it or not: a reader that comes later can begin with what is held.
+//! Writers never wait for room, because the oldest value is evicted. They wait for the lock at most while one reader copies
+//! [`Reader::READ_COUNT_MAX`] values. All readers see the same order. A value stays until it is evicted, even if all readers
+//! have it. So a later reader can begin with the held values.
 //!
-//! **Who is woken.** The readers that wait, each once per wait: not those that are busy, and nobody twice, however much
-//! is appended until it runs. No wake-up is lost: a reader goes to sleep under the lock, and only at the end of the log.
+//! **Which readers are woken.** Waiting readers, each once per wait. A busy reader is not woken, and no reader is woken twice
+//! before it runs. No wake-up is lost: a reader goes to sleep under the lock, and only at the end of the log.
 //!
-//! Bounds and what happens when full: as of [`Log`]. Closed: writers are refused and keep their values; readers get what
-//! is held, then 0. Dropping all [`SharedLog`] handles does not close it, since each reader holds one.
+//! Bounds and full: as for [`Log`]. Closed: writers are refused and keep their values. Readers get the held values, then 0.
+//! Dropping all [`SharedLog`] handles does not close the log, because each reader holds one.
 //!
-//! **Threads.** One mutex; no waker is called, and no value that was pushed out is dropped, while it is held. What does
-//! run under it is `T::clone`, so a value should be cheap to clone (a number, an `Arc`, `Bytes`), and the function that
-//! weighs. Neither may use the log. No runtime is needed.
+//! **Threads.** There is one mutex. While it is held, no waker is called and no evicted value is dropped. `T::clone` and the
+//! weigher run under it. So a value should be cheap to clone (a number, an `Arc`, `Bytes`). Neither may use the log. No
+//! runtime is needed.
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ use super::{KEPT_CAPACITY, Lagged, Log};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Bounds, Closed, Counters, Rejected};
 
-/// A log that many write and many read; see the module's text.
+/// A log for many writers and many readers.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -61,26 +61,26 @@ struct State<T> {
     closed: bool,
     delivered: u64,
     missed: u64,
-    /// Memory for values that one step pushes out, to be dropped outside of the lock; empty between steps, and for at
-    /// most [`KEPT_CAPACITY`] of them.
+    /// A buffer for values that one step evicts, so that they are dropped outside of the lock. Empty between steps, with
+    /// room for at most [`KEPT_CAPACITY`] values.
     lost: Vec<T>,
 }
 
-/// What went through a log since its creation: `accepted == dropped + held`, always.
+/// The counters of a log: `accepted == dropped + held`, always.
 ///
-/// Reading takes nothing away, so `delivered` and `missed` are no part of that sum. Each reader has [`Reader::counters`]
-/// of its own, of which the whole law holds.
+/// Reading removes no value, so `delivered` and `missed` are not part of that sum. For the [`Reader::counters`] of each
+/// reader, `accepted == delivered + dropped + held`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogCounters {
     /// Values appended.
     pub accepted: u64,
-    /// Values that were pushed out by newer ones or by a change of the bounds, whether somebody wanted them or not.
+    /// Values that were evicted by newer ones or by a change of the bounds.
     pub dropped: u64,
-    /// Values held now.
+    /// Values in the log now.
     pub held: u64,
-    /// Values handed to readers, once for each reader.
+    /// Values that readers got, once for each reader.
     pub delivered: u64,
-    /// Values that readers wanted too late and were told so, once for each reader.
+    /// Values that readers missed and learnt so, once for each reader.
     pub missed: u64,
 }
 
@@ -93,8 +93,8 @@ impl<T> SharedLog<T> {
         Self::from_log(Log::new(bounds))
     }
 
-    /// The same, with a function that says how many bytes a value weighs, always the same for the same value. It runs
-    /// under the lock: it must be quick, and must not panic.
+    /// As [`SharedLog::new`], with a function that weighs a value in bytes, always the same for the same value. It runs under
+    /// the lock: it must be quick, and must not panic.
     ///
     /// # Panics
     /// When no value may be held.
@@ -102,18 +102,16 @@ impl<T> SharedLog<T> {
         Self::from_log(Log::weighed(bounds, weigh))
     }
 
-    /// Shares a log with what it holds, its indices, bounds and counters.
+    /// Shares a log with its values, indices, bounds and counters.
     pub fn from_log(log: Log<T>) -> Self {
         let state = State { log, idle: Idle::default(), closed: false, delivered: 0, missed: 0, lost: Vec::new() };
         Self { state: Mutex::new(state) }
     }
 
-    /// Adds a value, returns its index, and wakes the readers that wait; the oldest values go if it does not fit.
-    ///
-    /// Never waits for a reader.
+    /// Adds a value, returns its index, and wakes the readers that wait. The oldest values are evicted if it does not fit.
     ///
     /// # Errors
-    /// The value comes back with [`Closed`] after [`SharedLog::close`].
+    /// The value is returned with [`Closed`] after [`SharedLog::close`].
     pub fn append(&self, value: T) -> Result<u64, Rejected<T, Closed>> {
         let (mut first, mut more) = (None, Vec::new());
         let mut state = self.lock();
@@ -122,7 +120,7 @@ impl<T> SharedLog<T> {
         }
         let State { log, idle, lost, .. } = &mut *state;
         let index = log.append_with(value, |value| match &first {
-            None => first = Some(value), // Nearly always the only one.
+            None => first = Some(value), // Usually the only one.
             Some(_) => lost.push(value),
         });
         if !lost.is_empty() {
@@ -131,16 +129,16 @@ impl<T> SharedLog<T> {
         let is_owed = idle.is_owed(index + 1);
         drop(state);
         self.finish(more, is_owed.then_some(index + 1));
-        drop(first); // When everybody is awake: its `Drop` is foreign code.
+        drop(first); // Dropped after the wake-ups, because its `Drop` is foreign code.
         Ok(index)
     }
 
-    /// Adds all of `batch` in its order, under indices that follow one another, leaves it empty, and returns the index of
-    /// its first value. Readers are woken once, for all of it. Of a batch that is larger than the bounds only the end is
-    /// held, as if its values had come one by one.
+    /// Adds all of `batch` in order, under consecutive indices, leaves it empty, and returns the index of its first value.
+    /// Readers are woken once. If the batch is larger than the bounds, only its end is held, as if its values had come one by
+    /// one.
     ///
     /// # Errors
-    /// [`Closed`] after [`SharedLog::close`]; then nothing was added, and the batch is as it was.
+    /// [`Closed`] after [`SharedLog::close`]. Then the batch is unchanged.
     pub fn append_batch(&self, batch: &mut Vec<T>) -> Result<u64, Closed> {
         let mut state = self.lock();
         if state.closed {
@@ -155,38 +153,38 @@ impl<T> SharedLog<T> {
         Ok(index)
     }
 
-    /// Takes no more values from now on. Readers get what is held and then learn that this was all.
+    /// Accepts no more values. Readers get the held values, and then the end.
     pub fn close(&self) {
         self.lock().closed = true;
         self.wake(u64::MAX);
     }
 
-    /// Whether it was closed.
+    /// Whether it is closed.
     pub fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Index of the first value held; earlier ones are gone. Equal to [`SharedLog::end`] when none is held.
+    /// The index of the first held value, or [`SharedLog::end`] if no value is held.
     pub fn base(&self) -> u64 {
         self.lock().log.base()
     }
 
-    /// Index that the next value will get.
+    /// The index of the next value.
     pub fn end(&self) -> u64 {
         self.lock().log.end()
     }
 
-    /// How much may be held.
+    /// The bounds.
     pub fn bounds(&self) -> Bounds {
         self.lock().log.bounds()
     }
 
-    /// Changes the bounds; returns how many values were pushed out because they no longer fit.
+    /// Changes the bounds, and returns how many values were evicted because they no longer fit.
     ///
     /// # Panics
     /// When no value may be held.
     pub fn set_bounds(&self, bounds: impl Into<Bounds>) -> usize {
-        let bounds = bounds.into().check(); // Before the lock, which a panic would poison.
+        let bounds = bounds.into().check(); // Checked before locking: a panic would poison the lock.
         let mut state = self.lock();
         let State { log, lost, .. } = &mut *state;
         let count = log.set_bounds_with(bounds, |value| lost.push(value));
@@ -196,26 +194,26 @@ impl<T> SharedLog<T> {
         count
     }
 
-    /// Takes all the memory that the log can need within its bounds; after it nothing is allocated per append, except
-    /// for one that pushes out more than 64 values at once.
+    /// Allocates all memory that the log can need within its bounds. Then no append allocates, except one that evicts more
+    /// than 64 values at once.
     pub fn reserve(&self) {
         self.lock().log.reserve();
     }
 
-    /// What went through so far, read at one moment.
+    /// The counters, read at one moment.
     pub fn counters(&self) -> LogCounters {
         let state = self.lock();
         let Counters { accepted, delivered: trimmed, dropped, held } = state.log.counters();
         LogCounters {
             accepted,
-            dropped: dropped + trimmed, // Trimmed before it was shared.
+            dropped: dropped + trimmed, // Values are trimmed only before the log is shared.
             held,
             delivered: state.delivered,
             missed: state.missed,
         }
     }
 
-    /// A copy of what is held at one moment, oldest first, and the index of the first. Writers wait until it is made.
+    /// A copy of the held values, oldest first, and the index of the first. Writers wait until it is made.
     pub fn snapshot(&self) -> (u64, Vec<T>)
     where
         T: Clone,
@@ -224,7 +222,7 @@ impl<T> SharedLog<T> {
         (state.log.base(), state.log.snapshot())
     }
 
-    /// After the lock is released: drops what was pushed out, and wakes the readers that wait for a value before `end`.
+    /// Drops evicted values, and wakes the readers that wait for a value before `end`. Call it without the lock.
     fn finish(&self, mut lost: Vec<T>, end: Option<u64>) {
         if let Some(end) = end {
             self.wake(end);
@@ -232,11 +230,11 @@ impl<T> SharedLog<T> {
         if lost.capacity() > 0 {
             lost.clear();
             if lost.capacity() > KEPT_CAPACITY {
-                return; // Of much that went at once the memory goes, too.
+                return; // A large buffer is freed.
             }
             let mut state = self.lock();
             if state.lost.capacity() < lost.capacity() {
-                std::mem::swap(&mut state.lost, &mut lost); // Whoever was there before is empty as well, or gone.
+                std::mem::swap(&mut state.lost, &mut lost); // Both are empty.
             }
         }
     }
@@ -255,7 +253,7 @@ impl<T> SharedLog<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // What can panic under it, the clone of a value while it is read, leaves everything in order.
+        // Only the clone of a value may panic under the lock, and it leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -267,29 +265,29 @@ impl<T> fmt::Debug for SharedLog<T> {
     }
 }
 
-/// One reader of a [`SharedLog`], with its own position. Make one per task.
+/// A reader of a [`SharedLog`], with its own position. Make one per task.
 ///
-/// It gets every value from its position on, in order and once, or is told exactly how many it missed.
+/// It gets every value from its position on, in order and once, or learns exactly how many it missed.
 pub struct Reader<T> {
     log: Arc<SharedLog<T>>,
     slot: usize,
-    /// Where it began.
+    /// The position at which it began.
     start: u64,
-    /// Index of the next value it wants.
+    /// The index of the next value it wants.
     next: u64,
     delivered: u64,
 }
 
 impl<T> Reader<T> {
-    /// Values that one read copies at most, so that a writer waits no longer than that for the lock.
+    /// The most values that one read copies, which bounds the time that a writer waits for the lock.
     pub const READ_COUNT_MAX: usize = 64;
 
-    /// A reader of what is appended from now on.
+    /// A reader of the values that are appended from now on.
     pub fn new(log: Arc<SharedLog<T>>) -> Self {
         Self::starting_at(log, u64::MAX)
     }
 
-    /// A reader that begins with the oldest value held.
+    /// A reader that begins with the oldest held value.
     pub fn from_oldest(log: Arc<SharedLog<T>>) -> Self {
         let (slot, start) = {
             let mut state = log.lock();
@@ -298,8 +296,8 @@ impl<T> Reader<T> {
         Self { log, slot, start, next: start, delivered: 0 }
     }
 
-    /// A reader that begins at `index`, or at the end if that is ahead of it. If the value there is gone already, its
-    /// first read tells how many it missed: so a reader goes on where an earlier one was ([`Reader::position`]).
+    /// A reader that begins at `index`, or at the end if `index` is after it. So a reader can go on at the
+    /// [`Reader::position`] of an earlier one. If the value there is gone, the first read says how many it missed.
     pub fn starting_at(log: Arc<SharedLog<T>>, index: u64) -> Self {
         let (slot, start) = {
             let mut state = log.lock();
@@ -313,17 +311,17 @@ impl<T> Reader<T> {
         &self.log
     }
 
-    /// Index of the next value it wants.
+    /// The index of the next value it wants.
     pub fn position(&self) -> u64 {
         self.next
     }
 
-    /// Reads into `out` what is there, without waiting: up to `limit` (a number of values, or [`Bounds`]), never more
-    /// than [`Reader::READ_COUNT_MAX`] values at once, and at least one however heavy. Returns how many were appended
-    /// to `out`; 0 means that there is nothing new.
+    /// Reads values into `out` without waiting: up to `limit` (a number of values, or [`Bounds`]), at most
+    /// [`Reader::READ_COUNT_MAX`], and at least one of any weight. Returns how many were appended to `out`; 0 means that
+    /// there is nothing new.
     ///
     /// # Errors
-    /// [`Lagged`] when it was overtaken. Its position is then at the oldest value held: the next read goes on there.
+    /// [`Lagged`] if the reader was overtaken. The next read goes on at the oldest held value.
     pub fn try_read(&mut self, limit: impl Into<Bounds>, out: &mut Vec<T>) -> Result<usize, Lagged>
     where
         T: Clone,
@@ -336,8 +334,8 @@ impl<T> Reader<T> {
 
     /// As [`Reader::try_read`], but waits for the first value.
     ///
-    /// `Ready(Ok(n))` with n ≥ 1: that many were appended to `out`. `Ready(Ok(0))`: closed, and everything was read.
-    /// `Pending`: the task is woken by the next append, by [`SharedLog::close`], and by nothing else.
+    /// `Ready(Ok(n))` with n ≥ 1: n values were appended to `out`. `Ready(Ok(0))`: the log is closed, and everything was
+    /// read. `Pending`: the task is woken only by the next append and by [`SharedLog::close`].
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -350,25 +348,25 @@ impl<T> Reader<T> {
         self.poll(Some(cx.waker()), limit.into(), out)
     }
 
-    /// As [`Reader::try_read`], but waits for the first value; 0 means closed, and everything was read.
+    /// As [`Reader::try_read`], but waits for the first value. Returns 0 if the log is closed and everything was read.
     ///
     /// # Errors
     /// As [`Reader::try_read`].
     ///
     /// # Cancel safety
-    /// Cancel safe: values are read only when it resolves, and a dropped future is not woken any more.
+    /// Cancel safe: values are read only when the future resolves, and a dropped future is not woken any more.
     pub fn read<'a>(&'a mut self, limit: impl Into<Bounds>, out: &'a mut Vec<T>) -> Read<'a, T> {
         Read { reader: self, limit: limit.into(), out, waits: false }
     }
 
-    /// Goes to the end, without what lies between; returns how many values it skipped so.
+    /// Goes to the end, and returns how many values it has skipped.
     pub fn skip_to_end(&mut self) -> u64 {
         let end = self.log.end();
         end - std::mem::replace(&mut self.next, end)
     }
 
-    /// What went by this reader since it began, read at one moment: `accepted` was appended since, `delivered` it has
-    /// read, `dropped` it has missed (told already or not) or skipped, and `held` waits for it.
+    /// The counters of this reader, read at one moment: `accepted` values were appended since it began, `delivered` were
+    /// read, `dropped` were missed or skipped, and `held` wait for it.
     pub fn counters(&self) -> Counters {
         let (base, end) = {
             let state = self.log.lock();
@@ -398,7 +396,7 @@ impl<T> Reader<T> {
             Poll::Ready(result)
         };
         drop(state);
-        drop(old_waker); // Outside of the lock: it may be the last of its task.
+        drop(old_waker); // Dropped without the lock: it may be the last reference to its task.
         result.map(|result| self.advance(result))
     }
 
@@ -436,7 +434,7 @@ pub struct Read<'a, T> {
     reader: &'a mut Reader<T>,
     limit: Bounds,
     out: &'a mut Vec<T>,
-    /// It went to sleep, and its waker may be with the log.
+    /// It sleeps, and the log may have its waker.
     waits: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The bare log beside a model that keeps every value there ever was.
+//! The log compared with a model that keeps all values.
 
 use proptest::prelude::*;
 
@@ -38,13 +38,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// What a log is to do, written down as directly as possible: all values ever, of which those from `base` on are held.
+/// The model: all values, of which those from `base` on are held.
 struct Model {
     all: Vec<Option<Heavy>>,
     base: usize,
     bounds: Bounds,
     counters: Counters,
-    /// What was pushed out, in order.
+    /// The evicted values, in order.
     lost: Vec<Heavy>,
 }
 
@@ -141,9 +141,9 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, ..Default::default() })]
 
-    /// After every step the log holds what it is to hold, and every position reads what it is to read.
+    /// After every step, the held values and the reads from every position must equal the model.
     #[test]
-    fn a_log_does_what_the_model_says(steps in steps(), bounds in bounds(), limit in bounds()) {
+    fn a_log_equals_the_model(steps in steps(), bounds in bounds(), limit in bounds()) {
         let mut log = Log::weighed(bounds, |value: &Heavy| value.weight);
         let mut model = Model { all: vec![], base: 0, bounds, counters: Counters::default(), lost: vec![] };
         let mut lost = Vec::new();
@@ -181,7 +181,7 @@ fn a_value_heavier_than_the_bounds_is_held_alone() {
 }
 
 #[test]
-fn the_memory_of_a_burst_is_given_back_but_not_when_it_was_reserved() {
+fn the_memory_of_a_burst_is_freed_unless_it_was_reserved() {
     let mut log = Log::new(1000);
     log.append_batch(&mut (0..1000).collect());
     assert_eq!(log.trim(999), 999);

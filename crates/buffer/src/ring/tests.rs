@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A value that can be told from others, and what it weighs.
+/// A distinguishable value and its weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Parcel {
     id: u32,
@@ -32,7 +32,7 @@ fn each_policy_does_what_the_table_says() {
 }
 
 #[test]
-fn what_never_fits_is_handed_back_and_harms_nobody() {
+fn a_value_that_never_fits_is_rejected_and_changes_nothing() {
     for full in [Full::EvictOldest, Full::DropNewest, Full::Reject] {
         let mut ring = Ring::weighed(Bounds::count(3).and_bytes(10), full, |text: &String| text.len());
         ring.push("held".into()).unwrap();
@@ -46,7 +46,7 @@ fn what_never_fits_is_handed_back_and_harms_nobody() {
 }
 
 #[test]
-fn a_refusal_says_how_much_there_is() {
+fn a_rejection_names_the_sizes() {
     let mut ring = Ring::weighed(Bounds::count(3).and_bytes(10), Full::Reject, |text: &&str| text.len());
     ring.push("eight ..").unwrap();
     let message = "no room for 1 values of 3 bytes: 1 values of 8 bytes are held of 3 values and 10 bytes";
@@ -55,7 +55,7 @@ fn a_refusal_says_how_much_there_is() {
 }
 
 #[test]
-fn shrinking_evicts_only_what_the_policy_allows_to_lose() {
+fn shrinking_evicts_only_under_evict_oldest() {
     for (full, evicted, left) in [
         (Full::EvictOldest, 3, vec![4, 5]),
         (Full::DropNewest, 0, vec![1, 2, 3, 4, 5]),
@@ -67,7 +67,7 @@ fn shrinking_evicts_only_what_the_policy_allows_to_lose() {
         assert_eq!((ring.snapshot(), ring.counters().dropped), (left, evicted as u64));
         ring.pop_batch(3, &mut Vec::new());
         _ = ring.push(6);
-        assert!(ring.len() <= 2, "nothing comes in until it is less");
+        assert!(ring.len() <= 2, "nothing is accepted until there is room");
         assert!(ring.counters().is_conserved());
     }
 }
@@ -91,7 +91,7 @@ fn a_reserved_ring_never_moves_its_memory() {
 }
 
 #[test]
-fn memory_follows_what_is_held_up_to_the_bound() {
+fn memory_grows_with_the_held_values_up_to_the_bound() {
     let mut ring = Ring::new(100, Full::Reject);
     assert_eq!(ring.values.capacity(), 0);
     for held in 1..=100 {
@@ -103,9 +103,9 @@ fn memory_follows_what_is_held_up_to_the_bound() {
     assert!(ring.values.capacity() <= 10, "what is no longer allowed is given back");
 }
 
-/// A weigher that lies must not hang, panic, or break the count.
+/// With an inconsistent weigher, nothing hangs or panics, and the count stays correct.
 #[test]
-fn a_weigher_that_lies_harms_only_the_bytes() {
+fn an_inconsistent_weigher_makes_only_the_bytes_wrong() {
     thread_local!(static WEIGHT: RefCell<usize> = const { RefCell::new(1) });
     let mut ring =
         Ring::weighed(Bounds::count(4).and_bytes(10), Full::EvictOldest, |_: &u32| WEIGHT.with_borrow(|it| *it));
@@ -152,7 +152,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn a_drop_that_panics_leaves_the_ring_in_order() {
+fn a_drop_that_panics_leaves_the_ring_consistent() {
     let mut ring = Ring::weighed(Bounds::count(2).and_bytes(10), Full::Reject, |_: &Option<Bomb>| 10);
     ring.push(Some(Bomb)).unwrap();
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ring.clear())).is_err());
@@ -328,7 +328,7 @@ proptest! {
     })]
 
     #[test]
-    fn it_is_the_plain_list_it_claims_to_be(
+    fn a_ring_equals_the_model(
         bounds in bounds(),
         full in prop_oneof![Just(Full::EvictOldest), Just(Full::DropNewest), Just(Full::Reject)],
         actions in actions(),
