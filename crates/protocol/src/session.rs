@@ -80,8 +80,6 @@ pub struct Session {
     config: Arc<SessionConfig>,
     client: ClientId,
     variant: Variant,
-    /// The node and the id with which the client names its session; `None`: it need not.
-    name: Option<Box<(Box<str>, SessionId)>>,
     user: Box<str>,
     /// Named in `connect`; the session does not know whether it was proven.
     device: Option<DeviceId>,
@@ -92,6 +90,7 @@ pub struct Session {
     state: State,
     has_token: bool,
     pongs_awaited: u8,
+    /// What few connections have.
     background: Option<Box<Background>>,
 }
 
@@ -127,7 +126,6 @@ impl Session {
             config,
             client,
             variant,
-            name: None,
             user: Box::default(),
             device: None,
             conn_info: None,
@@ -143,12 +141,12 @@ impl Session {
     /// Gives the session a name: the client learns it from the answer to `connect`, and uses it in each
     /// [`EmulationRequest`](crate::EmulationRequest).
     pub fn name(&mut self, node: Box<str>, id: SessionId) {
-        self.name = Some(Box::new((node, id)));
+        self.background.get_or_insert_default().name = Some((node, id));
     }
 
     /// The id in its name, if it has one.
     pub fn id(&self) -> Option<SessionId> {
-        self.name.as_ref().map(|name| name.1)
+        self.background.as_ref()?.name.as_ref().map(|name| name.1)
     }
 
     /// The connection's id.
@@ -299,7 +297,7 @@ impl Session {
             version: &self.config.version,
             expiry: ExpiryResult::until(self.expires_at.filter(|_| self.config.hooks.refresh.is_none()), now),
             ping_interval: self.config.ping_interval,
-            name: self.name.as_ref().map(|name| (&*name.0, name.1)),
+            name: self.background.as_ref().and_then(|it| it.name.as_ref()).map(|name| (&*name.0, name.1)),
         };
         Ok(Effect::Connected { reply: self.reply(ticket.id, &Reply::Connect(&result)), introduction })
     }

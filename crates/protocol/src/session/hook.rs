@@ -17,16 +17,20 @@ use super::{Refusal, Session, bad_request};
 use crate::command::{RpcRequest, SubscribeRequest};
 use crate::hook::{HOOK_HEADER_BYTES_MAX, HookAnswer, HookCall, HookHeaders, HookId, HookResult, Question};
 use crate::reply::Reply;
-use crate::{Disconnect, ErrorCode};
+use crate::{Disconnect, ErrorCode, SessionId};
 
 /// How long a connection or a subscription goes on when the hook that could extend it cannot be asked.
 pub const REFRESH_RETRY: Duration = Duration::from_secs(60);
 
-/// What only hooks get to know about a connection.
+/// What few connections have.
 #[derive(Debug, Default)]
 pub(super) struct Background {
+    /// What the back end said about the connection; only hooks get to know it.
     meta: Option<Json>,
+    /// What the client sent of the headers that hooks may get.
     headers: Option<HookHeaders>,
+    /// The node and the id with which the client names its session; `None`: it need not.
+    pub(super) name: Option<(Box<str>, SessionId)>,
 }
 
 /// The command that waits for a hook's answer.
