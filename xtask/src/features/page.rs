@@ -3,8 +3,6 @@
 //! The page is one file without external parts: it can be kept, sent, and opened years later. All text of the run is
 //! escaped, so none of it becomes markup.
 
-use std::fmt::Write as _;
-
 use super::results::{Counts, Feature, Run, Scenario, State, Step, StepState};
 
 const STYLE: &str = "
@@ -51,27 +49,25 @@ pub(super) fn page(run: &Run) -> String {
     );
     write_overview(&mut out, run, counts);
     for error in &run.errors {
-        writeln!(out, "<pre class=\"problem failed\">{}</pre>", text(error)).expect(INFALLIBLE);
+        out += &format!("<pre class=\"problem failed\">{}</pre>\n", text(error));
     }
     write_failures(&mut out, run);
     run.features.iter().for_each(|feature| write_feature(&mut out, feature));
     out
 }
 
-const INFALLIBLE: &str = "writing into a String does not fail";
-
 fn write_overview(out: &mut String, run: &Run, counts: Counts) {
     let Counts { passed, failed, pending } = counts;
     let parts = [("passed", passed), ("failed", failed), ("pending", pending)];
     let total = counts.total();
     let label = format!("{passed} of {total} scenarios covered ({} %)", counts.coverage());
-    write!(out, "<div class=\"bar\" role=\"img\" aria-label=\"{label}\">").expect(INFALLIBLE);
+    *out += &format!("<div class=\"bar\" role=\"img\" aria-label=\"{label}\">");
     for (class, count) in parts.into_iter().filter(|(_, count)| *count > 0) {
-        write!(out, "<i class=\"{class}\" style=\"flex:{count}\" title=\"{count} {class}\"></i>").expect(INFALLIBLE);
+        *out += &format!("<i class=\"{class}\" style=\"flex:{count}\" title=\"{count} {class}\"></i>");
     }
-    write!(out, "</div>\n<p>{label}: ").expect(INFALLIBLE);
+    *out += &format!("</div>\n<p>{label}: ");
     let words = parts.map(|(class, count)| format!("<span class=\"{class}\">{count} {class}</span>")).join(", ");
-    writeln!(out, "{words}. <span class=\"dim\">Run in {:.1} s.</span></p>", run.seconds).expect(INFALLIBLE);
+    *out += &format!("{words}. <span class=\"dim\">Run in {:.1} s.</span></p>\n", run.seconds);
 }
 
 /// Links to the failed scenarios.
@@ -79,8 +75,7 @@ fn write_failures(out: &mut String, run: &Run) {
     let all = run.features.iter().flat_map(|feature| feature.scenarios.iter().map(move |one| (feature, one)));
     for (feature, scenario) in all.filter(|(_, scenario)| scenario.state == State::Failed) {
         let (anchor, name) = (text(&anchor(feature, scenario)), text(&scenario.name));
-        writeln!(out, "<p><a class=\"failed\" href=\"#{anchor}\">{}: {name}</a></p>", text(&feature.name))
-            .expect(INFALLIBLE);
+        *out += &format!("<p><a class=\"failed\" href=\"#{anchor}\">{}: {name}</a></p>\n", text(&feature.name));
     }
 }
 
@@ -89,13 +84,11 @@ fn write_feature(out: &mut String, feature: &Feature) {
     let class = if failed > 0 { "failed" } else { "dim" };
     let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
     let pending = if pending > 0 { format!(", {pending} pending") } else { String::new() };
-    writeln!(
-        out,
-        "<h2>{} <small class=\"{class}\">{passed} passed{failed}{pending}</small></h2>\n<p>{}</p>",
+    *out += &format!(
+        "<h2>{} <small class=\"{class}\">{passed} passed{failed}{pending}</small></h2>\n<p>{}</p>\n",
         text(&feature.name),
         text(&feature.about)
-    )
-    .expect(INFALLIBLE);
+    );
     feature.scenarios.iter().for_each(|scenario| write_scenario(out, feature, scenario));
 }
 
@@ -105,21 +98,19 @@ fn write_scenario(out: &mut String, feature: &Feature, scenario: &Scenario) {
         State::Failed => ("failed", " open"),
         State::Pending => ("pending", ""),
     };
-    writeln!(
-        out,
-        "<details id=\"{}\"{open}>\n<summary><b class=\"{class}\">{class}</b> {}{}</summary>\n<ol>",
+    *out += &format!(
+        "<details id=\"{}\"{open}>\n<summary><b class=\"{class}\">{class}</b> {}{}</summary>\n<ol>\n",
         text(&anchor(feature, scenario)),
         text(&scenario.name),
         time(scenario.seconds)
-    )
-    .expect(INFALLIBLE);
+    );
     scenario.steps.iter().for_each(|step| write_step(out, step));
     out.push_str("</ol>\n");
     if let Some(problem) = &scenario.problem {
-        writeln!(out, "<pre class=\"problem {class}\">{}</pre>", text(problem)).expect(INFALLIBLE);
+        *out += &format!("<pre class=\"problem {class}\">{}</pre>\n", text(problem));
     }
     if let Some(log) = &scenario.log {
-        writeln!(out, "<pre class=\"log\">{}</pre>", text(log)).expect(INFALLIBLE);
+        *out += &format!("<pre class=\"log\">{}</pre>\n", text(log));
     }
     out.push_str("</details>\n");
 }
@@ -132,13 +123,11 @@ fn write_step(out: &mut String, step: &Step) {
         StepState::Left => ("left", "·"),
     };
     let took = if step.state == StepState::Left { String::new() } else { time(step.seconds) };
-    writeln!(
-        out,
-        "<li class=\"{class}\">{mark} <span class=\"keyword\">{}</span> {}{took}</li>",
+    *out += &format!(
+        "<li class=\"{class}\">{mark} <span class=\"keyword\">{}</span> {}{took}</li>\n",
         text(&step.keyword),
         text(&step.text)
-    )
-    .expect(INFALLIBLE);
+    );
 }
 
 /// The time, unless it is very short.
