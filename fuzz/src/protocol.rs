@@ -9,10 +9,11 @@ use jsonwebtoken::{Algorithm, EncodingKey};
 use tidings_protocol::token::{Token, TokenSecret, TokenVerifier, sign_connection_token};
 use tidings_protocol::websocket::{self, Decoder, Event};
 use tidings_protocol::{
-    CREDENTIAL_BYTES_MAX, ClientId, Command, DeviceClaim, Effect, FRAME_COMMAND_COUNT_MAX, FrameError,
-    NamespaceOptions, Namespaces, RPC_VISIBLE, Session, SessionConfig, VISIBLE_TTL_MAX, parse_frame,
+    Admission, CREDENTIAL_BYTES_MAX, ClientId, Command, ConnectEffect, DeviceClaim, Effect, ErrorCode,
+    FRAME_COMMAND_COUNT_MAX, FrameError, NamespaceOptions, Namespaces, RPC_VISIBLE, Session, SessionConfig,
+    SubscribeEffect, Subscribed, VISIBLE_TTL_MAX, parse_frame,
 };
-use tidings_types::{Format, Json, Timestamp, Variant};
+use tidings_types::{Epoch, Format, Json, Offset, StreamPosition, Timestamp, Variant};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_000_000);
 const SECRET: &[u8] = b"secret";
@@ -29,6 +30,7 @@ pub(crate) fn config(namespaces: Namespaces) -> SessionConfig {
         insecure: false,
         hooks: Default::default(),
         channel_count_max: 4,
+        personal_channels: None,
         ping_interval: Duration::from_secs(25),
         version: "1".to_owned(),
     }
@@ -61,14 +63,25 @@ pub(crate) fn protobuf(bytes: &[u8]) {
     let mut session = Session::new(config, ClientId::from_random(7), Variant::websocket(Format::Protobuf));
     for command in commands.into_iter().take_while(Result::is_ok).flatten() {
         match session.handle(command, NOW) {
-            Effect::Reply(reply) | Effect::Refused(reply) | Effect::Connected { reply, .. } => {
+            Effect::Reply(reply) | Effect::Refused(reply) => {
                 let length = reply.iter().position(|byte| *byte < 0x80).expect("it begins with its length") + 1;
                 let told = reply[..length].iter().rev().fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7F));
                 assert_eq!(told, reply.len() - length, "a reply stands behind its length");
             }
+            Effect::Connect(effect) => assert!(connected(&mut session, *effect, true).is_some()),
             _ => {}
         }
     }
+}
+
+/// Lets a client in, or fails to make its server-side subscriptions.
+pub(crate) fn connected(session: &mut Session, effect: ConnectEffect, is_made: bool) -> Option<Vec<u8>> {
+    let top = StreamPosition { offset: Offset(2), epoch: Epoch::from_random(0) };
+    let start = |effect: SubscribeEffect| {
+        (effect.ticket, Subscribed { top: effect.positioned.then_some(top), recovered: None })
+    };
+    let made = effect.subscriptions.into_iter().map(start).collect();
+    session.on_connected(effect.ticket, is_made.then_some(made).ok_or(ErrorCode::Internal), NOW)
 }
 
 /// A stream of bytes says the same in any pieces. The first two bytes are the limit and where it is cut.
@@ -152,13 +165,13 @@ pub(crate) fn token(bytes: &[u8]) {
     }
     let Ok(claims) = verifier.verify_connection(&signed, NOW) else { return };
     let expires_at = claims.expires_at.filter(|at| at.as_secs() > NOW.as_secs());
-    let again =
-        sign_connection_token(&secret(), &claims.user, claims.device.as_ref(), expires_at, claims.info.as_ref(), NOW);
+    let again = sign_connection_token(&secret(), &Admission { expires_at, ..claims.clone() }, NOW);
     let again = verifier.verify_connection(&Token::from(&*again), NOW).expect("we have just signed it");
     assert_eq!((again.user, again.device, again.info), (claims.user, claims.device, claims.info));
+    assert!(again.subscriptions.keys().eq(claims.subscriptions.keys()));
 }
 
-fn signed(claims: &[u8]) -> Token {
+pub(crate) fn signed(claims: &[u8]) -> Token {
     let header = BASE64_URL_SAFE_NO_PAD.encode(br#"{"alg":"HS256"}"#);
     let message = format!("{header}.{}", BASE64_URL_SAFE_NO_PAD.encode(claims));
     let key = EncodingKey::from_secret(SECRET);
@@ -172,7 +185,9 @@ pub(crate) fn introduction(bytes: &[u8]) {
     let config = Arc::new(config(Namespaces::new(NamespaceOptions::closed(), [].into())));
     let mut session = Session::new(config, ClientId::from_random(7), Variant::websocket(Format::Json));
     let connect = only(&format!(r#"{{"id":1,"connect":{{"data":{}}}}}"#, data.as_str()));
-    let Effect::Connected { introduction, .. } = session.handle(connect, NOW) else { panic!("not let in") };
+    let Effect::Connect(effect) = session.handle(connect, NOW) else { panic!("not let in") };
+    let introduction = effect.introduction.clone();
+    assert!(connected(&mut session, *effect, true).is_some());
     check_visible(introduction.visible);
     match &introduction.device {
         Some(DeviceClaim::Signed(_)) => panic!("nothing was signed"),

@@ -23,10 +23,10 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tidings_api::{
     Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, Estimate, EventCheck,
-    JobView, Jobs, Node, Readiness, Scope,
+    JobView, Jobs, Node, OrderFuture, Readiness, Scope,
 };
 use tidings_hub::{Hub, HubConfig};
-use tidings_protocol::{NamespaceOptions, Namespaces};
+use tidings_protocol::{NamespaceOptions, Namespaces, Order, Target};
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
@@ -150,6 +150,10 @@ impl Jobs for Nothing {
 
 impl Connections for Nothing {
     fn revoke(&self, _: DeviceNumber, _: bool) {}
+
+    fn order(&self, _: Target, _: Order) -> OrderFuture {
+        Box::pin(async { Ok(()) })
+    }
 }
 
 impl CommitSink for Nothing {

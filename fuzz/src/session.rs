@@ -14,13 +14,13 @@ use arbitrary::{Arbitrary, Unstructured};
 use serde_json::Value;
 use tidings_protocol::token::{sign_connection_token, sign_subscription_token};
 use tidings_protocol::{
-    ClientId, Command, Effect, ErrorCode, Expired, HISTORY_PUBLICATION_COUNT_MAX, HistoryFound, NamespaceOptions,
-    Namespaces, Publication, Session, SessionConfig, SubscribeEffect, SubscribeTicket, Subscribed, Tags, Ticket,
-    Unsubscribe, VISIBLE_TTL_MAX, parse_frame,
+    Admission, ClientId, Command, Effect, ErrorCode, Expired, HISTORY_PUBLICATION_COUNT_MAX, HistoryFound,
+    NamespaceOptions, Namespaces, Publication, Session, SessionConfig, SubscribeEffect, SubscribeTicket, Subscribed,
+    Tags, Ticket, Unsubscribe, VISIBLE_TTL_MAX, parse_frame,
 };
 use tidings_types::{ChannelName, DeviceId, Epoch, Format, Json, Offset, StreamPosition, Timestamp, Variant};
 
-use crate::protocol::{NOW, config, only, secret};
+use crate::protocol::{NOW, config, connected, only, secret, signed};
 
 /// The corpus spells these by their order and count: after a change here, `cargo xtask fuzz` finds its way anew.
 #[derive(Debug, Arbitrary)]
@@ -86,7 +86,8 @@ static TOKENS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let at = |seconds| Some(NOW.saturating_add(Duration::from_secs(seconds)));
     let connection = |user, device: Option<&str>, until| {
         let device = device.map(|device| DeviceId::new(device).expect("it is one"));
-        sign_connection_token(&secret(), user, device.as_ref(), until, None, NOW)
+        let admission = Admission { user: String::from(user), device, expires_at: until, ..Admission::default() };
+        sign_connection_token(&secret(), &admission, NOW)
     };
     let subscription = |user, name| {
         let channel = ChannelName::new(name).expect("it is one");
@@ -103,6 +104,8 @@ static TOKENS: LazyLock<Vec<String>> = LazyLock::new(|| {
         subscription("42", "$d"),
         subscription("42", "a"),
         subscription("43", "$d"),
+        signed(br#"{"sub":"42","channels":["a","$d"]}"#).as_str().to_owned(),
+        signed(br#"{"sub":"42","subs":{"members:c":{"expire_at":1030,"data":7}}}"#).as_str().to_owned(),
     ]
 });
 
@@ -150,7 +153,7 @@ impl Asked {
         let token = &TOKENS[pick(self.token, TOKENS.len())];
         let data = DATA[pick(self.data, DATA.len())];
         format!(
-            r#"{{"id":{id},"{name}":{{"channel":"{channel}","token":"{token}","data":{data},"method":"tidings.visible","recover":{recover},"positioned":{positioned},"offset":{number},"limit":{number},"reverse":{positioned},"since":{{"offset":{number}}},"flag":{flag},"type":{}}}}}"#,
+            r#"{{"id":{id},"{name}":{{"channel":"{channel}","token":"{token}","data":{data},"method":"tidings.visible","recover":{recover},"positioned":{positioned},"offset":{number},"limit":{number},"reverse":{positioned},"since":{{"offset":{number}}},"flag":{flag},"type":{},"subs":{{"{channel}":{{"recover":{recover},"offset":{number}}}}}}}}}"#,
             i32::from(*flag == u8::MAX),
         )
     }
@@ -266,9 +269,9 @@ impl Driver {
         let effect = self.session.handle(command, self.now);
         assert_eq!(matches!(effect, Effect::Nothing), self.state == State::Closed, "{effect:?}");
         match (self.state, &effect) {
-            (State::New, Effect::Connected { .. } | Effect::Refused(_) | Effect::Disconnect { .. }) => {}
+            (State::New, Effect::Connect(_) | Effect::Refused(_) | Effect::Disconnect { .. }) => {}
             (State::Refused, Effect::Disconnect { .. }) => {}
-            (State::Connected, Effect::Connected { .. } | Effect::Refused(_)) => panic!("connected twice: {effect:?}"),
+            (State::Connected, Effect::Connect(_) | Effect::Refused(_)) => panic!("connected twice: {effect:?}"),
             (State::Connected | State::Closed, _) => {}
             (State::New | State::Refused, _) => panic!("served without being connected: {effect:?}"),
         }
@@ -281,9 +284,13 @@ impl Driver {
     fn take(&mut self, effect: Effect, id: u32) -> Option<Outstanding> {
         match effect {
             Effect::Reply(reply) => self.write(&reply, Some(id)),
-            Effect::Connected { reply, introduction } => {
-                self.state = State::Connected;
-                self.device = introduction.device.map(|claim| claim.device().clone());
+            Effect::Connect(effect) => {
+                let is_made = id % 8 != 7;
+                self.state = if is_made { State::Connected } else { State::Refused };
+                self.device = effect.introduction.device.as_ref().map(|claim| claim.device().clone());
+                let channels = effect.subscriptions.iter().map(|effect| effect.channel.clone());
+                self.channels = channels.filter(|_| is_made).collect();
+                let reply = connected(&mut self.session, *effect, is_made).expect("it is open");
                 self.write(&reply, Some(id));
             }
             Effect::Refused(reply) => {

@@ -6,10 +6,9 @@
 //! With the header `X-Centrifugo-Error-Mode: transport` it has a status of its own. A body that is not JSON of the
 //! right shape is answered with 400 and plain text.
 //!
-//! Here: publish, broadcast, history, presence, presence_stats, info, batch. Not here, answered with 108: subscribe,
-//! unsubscribe, disconnect, refresh, history_remove, channels, rpc; `version`; `skip_history` in a durable channel,
-//! because its journal keeps everything. `b64data` is refused with 107: binary data needs Protobuf clients. The hint
-//! `delta` is ignored. The older endpoint does not accept method numbers.
+//! Here: publish, broadcast, history, history_remove, presence, presence_stats, channels, info, batch; and orders about live
+//! connections: subscribe, unsubscribe, disconnect, refresh. Not here, answered with 108: rpc. `b64data` is refused with
+//! 107: binary data needs Protobuf clients. The hint `delta` is ignored. The older endpoint does not accept method numbers.
 //!
 //! Bounds, refused with 107: [`CHANNEL_COUNT_MAX`](publish::CHANNEL_COUNT_MAX) channels per broadcast,
 //! [`COMMAND_COUNT_MAX`] commands per request, and those of `publish`. The results of a request have at most
@@ -20,7 +19,9 @@
 
 mod answer;
 mod error;
+mod glob;
 mod idempotency;
+mod live;
 mod publish;
 mod read;
 
@@ -122,6 +123,9 @@ impl Method {
     pub(crate) const fn scope(self) -> Option<Scope> {
         match self {
             Self::Publish | Self::Broadcast => Some(Scope::Publish),
+            Self::HistoryRemove | Self::Subscribe | Self::Unsubscribe | Self::Disconnect | Self::Refresh => {
+                Some(Scope::Operate)
+            }
             Self::Batch => None,
             _ => Some(Scope::Read),
         }
@@ -289,7 +293,17 @@ async fn run(shared: &Arc<Shared>, room: &Room<'_>, method: Method, params: &[u8
             room.read(|| read::presence(shared, &request))?
         }
         Method::PresenceStats => text(&read::presence_stats(shared, &parse(params)?)?),
+        Method::HistoryRemove => room.done(&read::history_remove(shared, &parse(params)?).await?),
+        Method::Channels => {
+            let request = parse(params)?;
+            tokio::task::yield_now().await;
+            room.read(|| read::channels(shared, &request))?
+        }
         Method::Info => text(&read::info(shared)),
+        Method::Subscribe => room.done(&live::subscribe(shared, parse(params)?, parse(params)?).await?),
+        Method::Unsubscribe => room.done(&live::unsubscribe(shared, parse(params)?).await?),
+        Method::Disconnect => room.done(&live::disconnect(shared, parse(params)?).await?),
+        Method::Refresh => room.done(&live::refresh(shared, parse(params)?).await?),
         _ => return Err(ApiError::NotAvailable.into()),
     })
 }

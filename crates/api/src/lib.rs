@@ -140,7 +140,7 @@ pub use job::{Estimate, JobEntry, JobPart, JobState, JobView, Jobs, Outcomes, Ti
 pub use operation::{
     ProviderStatus, Readiness, ReadyListener, ReadyProvider, health_router, metrics_router, ready_router,
 };
-pub use ports::{CheckError, ClientCounts, Connections, EventCheck, Node};
+pub use ports::{CheckError, ClientCounts, Connections, EventCheck, Node, OrderFuture};
 pub use rate::Rate;
 pub use rfc3339::{Rfc3339, Rfc3339Error};
 pub use warnings::Configured;

@@ -3,8 +3,10 @@
 //! Two more ports are defined beside their data: [`Jobs`](crate::Jobs) and [`Configured`](crate::Configured).
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 
+use tidings_protocol::{Order, OrderError, Target};
 use tidings_types::{DeviceNumber, Event};
 
 use crate::problem::Invalid;
@@ -46,11 +48,18 @@ pub trait EventCheck: Send + Sync {
     fn check(&self, event: &Event) -> Result<(), CheckError>;
 }
 
-/// The live connections of devices. Must not wait.
+/// The live connections.
 pub trait Connections: Send + Sync {
-    /// Ends the proof of all connections of `device`. With `close` they are also closed; a client may connect again.
+    /// Ends the proof of all connections of `device`. With `close` they are also closed; a client may connect again. Must
+    /// not wait.
     fn revoke(&self, device: DeviceNumber, close: bool);
+
+    /// Carries out an order on all connections that it is about. Resolves within seconds.
+    fn order(&self, target: Target, order: Order) -> OrderFuture;
 }
+
+/// See [`Connections::order`].
+pub type OrderFuture = Pin<Box<dyn Future<Output = Result<(), OrderError>> + Send>>;
 
 /// Why an event cannot be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

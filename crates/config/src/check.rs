@@ -25,8 +25,8 @@ use tracing_subscriber::EnvFilter;
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
-    Api, ApiKey, Apns, Apps, Channel, Client, Config, Fcm, Hook, Http, Influx, Namespace, Shadow, Tls, Token, Topic, WebPush,
-    Webhook,
+    Api, ApiKey, Apns, Apps, Channel, Client, Config, Fcm, Hook, Http, Influx, Namespace, Shadow, Tls, Token, Topic,
+    WebPush, Webhook,
 };
 use super::tree::{Origin, Problem};
 use super::value::{Leaf as _, Moment, Secret, Sha256, StaticHeader};
@@ -57,6 +57,7 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     check.proxy(&config.http, &config.apps);
     check.keys(&mut config.api);
     check.client(&mut config.client, &config.http);
+    check.personal_channel(&config.client, &config.channel);
     check.namespace("channel.without_namespace", &config.channel.without_namespace);
     for (name, namespace) in &config.channel.namespaces {
         check.name("channel.namespaces", name);
@@ -235,6 +236,14 @@ impl Check<'_> {
             self.problem(&format!("{path}.{setting}"), &message);
         }
         key.sha256 = Some(Sha256::of(secret.expose().as_bytes()));
+    }
+
+    fn personal_channel(&mut self, client: &Client, channel: &Channel) {
+        let namespace = client.subscribe_to_user_personal_channel.personal_channel_namespace.as_ref();
+        if let Some(unknown) = namespace.filter(|name| !channel.namespaces.contains_key(*name)) {
+            let message = format!("{unknown:?} is not among `channel.namespaces`");
+            self.problem("client.subscribe_to_user_personal_channel.personal_channel_namespace", &message);
+        }
     }
 
     fn client(&mut self, client: &mut Client, http: &Http) {

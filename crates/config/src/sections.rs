@@ -117,7 +117,7 @@ section! {
         key_file: Option<PathBuf>, like "/run/secrets/tidings-api-key";
         /// The SHA-256 of the key in hexadecimal digits; then the key itself need not be on this machine.
         sha256: Option<Sha256>, like "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-        /// What the key allows. operate allows to pause and resume pushes. backup allows to back up the store and to
+        /// What the key allows. operate allows to pause and resume pushes, and to change live connections. backup allows to back up the store and to
         /// export devices, with all tokens; a key has it only if you name it.
         scopes: Vec<Scope> = "[\"publish\", \"read\", \"devices\", \"metrics\", \"operate\"]";
         /// The most devices that one event of this key may be for; an event with more is refused. If not set, any
@@ -211,6 +211,8 @@ section! {
         token: Token;
         /// The same for subscription tokens.
         subscription_token: Token;
+        /// Personal channels of users.
+        subscribe_to_user_personal_channel: PersonalChannel;
     }
 
     /// Keys of tokens (JSON Web Tokens), and what tokens must say. A key is only used for the algorithms beside it here.
@@ -258,6 +260,16 @@ section! {
         user_id_claim: Option<String>, like "uid";
         /// How far the clock of the issuer may be wrong (`exp`, `nbf`).
         leeway: Duration = "0s", from "0s" to "5m";
+    }
+
+    /// Personal channels of users. The server subscribes each connection of a user to the user's own channel.
+    PersonalChannel {
+        /// Whether users have personal channels.
+        enabled: bool = "false";
+        /// Namespace of the channels: the channel of user 42 is NAMESPACE:#42. If not set, it is #42.
+        personal_channel_namespace: Option<String>, like "personal";
+        /// Whether a user has one connection at a time: a new one closes those that the user had (3504).
+        single_connection: bool = "false";
     }
 
     /// How publications are written to connections.

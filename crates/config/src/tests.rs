@@ -196,6 +196,13 @@ fn relations_between_settings_are_checked() {
         &["t.toml:2:17: `client.ping_interval`: must be whole seconds: the protocol tells clients no fractions"],
     );
     check(
+        "[client.subscribe_to_user_personal_channel]\npersonal_channel_namespace = \"mine\"",
+        &[
+            "t.toml:2:30: `client.subscribe_to_user_personal_channel.personal_channel_namespace`: \"mine\" is not among \
+             `channel.namespaces`",
+        ],
+    );
+    check(
         "[client]\ntoken.hmac_previous_secret = \"x\"",
         &["t.toml:2:30: `client.token.hmac_previous_secret`: needs `client.token.hmac_secret`"],
     );

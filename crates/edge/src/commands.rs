@@ -5,6 +5,9 @@
 //! journal, `connect` waits for the proof of its device, and what a hook decides waits for its answer. Meanwhile the
 //! task of the connection waits.
 //!
+//! Server-side subscriptions are made after that proof, right before `connect` is answered. If one cannot be made, the
+//! others are left again, and the client is told the error.
+//!
 //! Bounds:
 //! - Replies that the peer does not read: `control_bytes_max` and one reply. Above that no command is handled and
 //!   nothing is read until the peer takes some. One reply is bounded by `reply_bytes_max` and one publication.
@@ -12,13 +15,14 @@
 //! - Channels that a user creates: `channel_creations_per_minute` on one loop.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tidings_hub::{self as hub, HubError, Member, NewPublication, Recovery, ResumeFrom, Wishes};
 use tidings_protocol::{
-    Asked, ClientPosition, Effect, ErrorCode, HistoryFound, HookAnswer, Introduction, Publication, SubscribeEffect,
-    Subscribed, Ticket,
+    Asked, ClientPosition, ConnectEffect, Effect, ErrorCode, HistoryFound, HookAnswer, Publication, SubscribeEffect,
+    SubscribeTicket, Subscribed, Target, Ticket,
 };
 use tidings_stream::{Bounds, HistoryFilter};
 use tidings_telemetry::{chain, panics};
@@ -28,6 +32,7 @@ use tracing::debug;
 
 use crate::connection::Connection;
 use crate::edge_loop::{EdgeLoop, LoopState};
+use crate::orders::{self, Work};
 use crate::shared::{HookFuture, ProveFuture, PublishFuture, Shared};
 use crate::subscribers::{Key, Subscriber};
 
@@ -51,10 +56,32 @@ pub(crate) enum Worked {
 pub(crate) enum Awaited {
     /// The result of a publication from the journal.
     Publish { ticket: Ticket, future: PublishFuture },
-    /// Which device the client is. Then the client gets `reply`.
-    Proof { future: ProveFuture, visible: Option<Duration>, reply: Vec<u8> },
+    /// Which device the client is. Then the client is let in.
+    Proof { future: ProveFuture, connect: Box<ConnectEffect> },
     /// The answer of a hook.
     Hook { asked: Box<Asked>, future: HookFuture },
+}
+
+/// A channel that a connection has just joined.
+pub(crate) struct Joined {
+    made: hub::Subscribed,
+    resume: Option<ResumeFrom>,
+    has_history: bool,
+    /// The channel's slot in the fan-out.
+    slot: usize,
+}
+
+impl Joined {
+    pub(crate) fn recovered(&self) -> Option<&[Publication]> {
+        match &self.made.recovery {
+            Some(Recovery::Recovered(publications)) => Some(publications),
+            Some(Recovery::Gap(_)) | None => None,
+        }
+    }
+
+    fn start(&self) -> Subscribed<'_> {
+        Subscribed { top: self.has_history.then_some(self.made.top), recovered: self.recovered() }
+    }
 }
 
 /// One client of a loop, whose commands are handled.
@@ -134,12 +161,15 @@ impl Client {
         let hub = &self.edge_loop.shared.hub;
         let reply = match effect {
             Effect::Reply(reply) => Some(reply),
-            Effect::Connected { reply, introduction: Introduction { device, visible } } => {
-                state.connections[self.key].accept();
+            Effect::Connect(mut connect) => {
+                let connection = &mut state.connections[self.key];
+                connection.accept();
+                state.users.insert((connection.session.user().into(), self.key));
+                let device = connect.introduction.device.take();
                 if let Some(future) = self.edge_loop.begin_proof(state, self.key, device) {
-                    return Some(Awaited::Proof { future, visible, reply });
+                    return Some(Awaited::Proof { future, connect });
                 }
-                self.let_in(state, None, visible, reply);
+                self.let_in(state, None, *connect);
                 None
             }
             Effect::Visible { ticket, visible } => {
@@ -152,7 +182,10 @@ impl Client {
                 state.connections[self.key].refuse(Instant::now() + REFUSED_TIMEOUT);
                 Some(reply)
             }
-            Effect::Subscribe(effect) => self.subscribe(state, *effect, now),
+            Effect::Subscribe(effect) => {
+                let _ = self.subscribe(state, *effect, now); // The client is told the error.
+                None
+            }
             Effect::Unsubscribe { ticket, channel } => {
                 state.fanout.unsubscribe(&mut state.connections, self.key, &channel);
                 state.connections[self.key].session.on_unsubscribed(ticket)
@@ -258,23 +291,68 @@ impl Client {
         Err(ErrorCode::TooManyRequests)
     }
 
-    /// Sends the answer to `connect`; the connection stands for `device` if the device is proven.
-    pub(crate) fn let_in(
-        &self,
-        state: &mut LoopState,
-        device: Option<DeviceNumber>,
-        visible: Option<Duration>,
-        reply: Vec<u8>,
-    ) {
-        let visible = visible.map(|ttl| tidings_telemetry::unix_now().saturating_add(ttl));
+    /// Makes the server-side subscriptions and answers `connect`; the connection stands for `device` if the device is
+    /// proven.
+    pub(crate) fn let_in(&self, state: &mut LoopState, device: Option<DeviceNumber>, connect: ConnectEffect) {
+        let ConnectEffect { ticket, introduction, subscriptions } = connect;
+        let now = tidings_telemetry::unix_now();
+        let visible = introduction.visible.map(|ttl| now.saturating_add(ttl));
         self.edge_loop.introduce(state, self.key, device, visible);
-        let connection = &mut state.connections[self.key];
-        if connection.is_closing() {
+        if state.connections[self.key].is_closing() {
             return;
         }
+        let joined = self.join_all(state, subscriptions).and_then(|joined| self.replace_others(state).map(|()| joined));
+        let (tickets, joined) = match joined {
+            Ok(joined) => joined,
+            Err(code) => {
+                self.edge_loop.leave_in(state, self.key);
+                let connection = &mut state.connections[self.key];
+                let reply = connection.session.on_connected(ticket, Err(code), now);
+                connection.refuse(Instant::now() + REFUSED_TIMEOUT);
+                return connection.reply(reply);
+            }
+        };
+        let made = tickets.into_iter().zip(joined.iter().map(Joined::start)).collect();
+        let connection = &mut state.connections[self.key];
+        let reply = connection.session.on_connected(ticket, Ok(made), now);
         connection.enter(self.edge_loop.timing, Instant::now()); // The quiet first second begins now.
         self.edge_loop.shared.users.enter(connection.session.user());
-        connection.reply(Some(reply));
+        connection.reply(reply);
+        joined.iter().for_each(|joined| self.on_resumed(state, joined, now));
+    }
+
+    /// Closes the other connections of the user if this one is to be the only one. Those that were let in later stay, so that
+    /// of several that come at once the last one stays.
+    fn replace_others(&self, state: &mut LoopState) -> Result<(), ErrorCode> {
+        let Shared { orders, next_number, .. } = &*self.edge_loop.shared;
+        let connection = &mut state.connections[self.key];
+        if !connection.session.is_single() {
+            return Ok(());
+        }
+        let number = next_number.fetch_add(1, Ordering::Relaxed);
+        connection.number = number;
+        let target = Target { user: connection.session.user().to_owned(), ..Target::default() };
+        let posted = orders::post(orders, target, Work::Replace { number });
+        posted.map(drop).map_err(|_| ErrorCode::TooManyRequests) // The client comes back, when there is room.
+    }
+
+    /// Joins all channels. What they recover shares the bound of one answer.
+    fn join_all(
+        &self,
+        state: &mut LoopState,
+        effects: Vec<SubscribeEffect>,
+    ) -> Result<(Vec<SubscribeTicket>, Vec<Joined>), ErrorCode> {
+        let mut bytes_left = self.edge_loop.shared.config.reply_bytes_max;
+        let (mut tickets, mut all) = (Vec::new(), Vec::new());
+        for effect in effects {
+            let (ticket, joined) = self.join(state, effect, bytes_left);
+            let joined = joined?;
+            let recovered = joined.recovered().unwrap_or_default();
+            bytes_left = bytes_left.saturating_sub(recovered.iter().map(Publication::weight).sum());
+            tickets.push(ticket);
+            all.push(joined);
+        }
+        Ok((tickets, all))
     }
 
     /// The client has received what was written before the ping. Whether that counts is judged now. Then the next ping,
@@ -287,16 +365,40 @@ impl Client {
         state.fanout.ask(&mut state.connections[self.key], self.key, Instant::now());
     }
 
-    /// Subscribes. Returns the answer unless it is already written.
-    fn subscribe(&self, state: &mut LoopState, effect: SubscribeEffect, now: Timestamp) -> Option<Vec<u8>> {
+    /// Subscribes and tells the client.
+    pub(crate) fn subscribe(
+        &self,
+        state: &mut LoopState,
+        effect: SubscribeEffect,
+        now: Timestamp,
+    ) -> Result<Joined, ErrorCode> {
+        let (ticket, joined) = self.join(state, effect, self.edge_loop.shared.config.reply_bytes_max);
+        let connection = &mut state.connections[self.key];
+        let outcome = joined.as_ref().map(Joined::start).map_err(|code| *code);
+        let reply = connection.session.on_subscribed(ticket, outcome, now);
+        connection.reply(reply);
+        joined.iter().for_each(|joined| self.on_resumed(state, joined, now));
+        joined
+    }
+
+    /// Joins a channel in the hub and the fan-out, and reads what was missed: at most `bytes_max`, but a single
+    /// publication may be larger.
+    fn join(
+        &self,
+        state: &mut LoopState,
+        effect: SubscribeEffect,
+        bytes_max: usize,
+    ) -> (SubscribeTicket, Result<Joined, ErrorCode>) {
         let SubscribeEffect {
             ticket, channel, options, recover, presence, announced, hears_joins, form, filter, ..
         } = effect;
-        let config = &self.edge_loop.shared.config;
+        let EdgeLoop { shared, loop_id, .. } = &*self.edge_loop;
         let resume = recover.map(|position| ResumeFrom {
             offset: position.offset,
             epoch: Some(position.epoch).filter(|epoch| !epoch.is_empty()),
-            limit: Bounds::count(config.recovery_count_max).and_bytes(config.reply_bytes_max),
+            // Nothing at all fits into no bytes. Otherwise a single publication of any size would.
+            limit: Bounds::count(if bytes_max == 0 { 0 } else { shared.config.recovery_count_max })
+                .and_bytes(bytes_max),
             is_required: effect.unrecovered_is_error,
         });
         let Connection { session, identity, .. } = &state.connections[self.key];
@@ -306,15 +408,14 @@ impl Client {
             device: identity.device,
             wishes: wishes.clone(),
             announced,
-            ..Member::reader(self.edge_loop.loop_id, session.client(), form)
+            ..Member::reader(*loop_id, session.client(), form)
         };
-        let owner = panics::owner(); // Hub and fan-out change together.
-        let mut made = match self.edge_loop.shared.hub.subscribe(&channel, &member, resume.as_ref()) {
+        let _owner = panics::owner(); // Hub and fan-out change together.
+        let mut made = match shared.hub.subscribe(&channel, &member, resume.as_ref()) {
             Ok(made) => made,
             Err(error) => {
                 debug!(%channel, error = chain(&error), "Subscription refused");
-                let session = &mut state.connections[self.key].session;
-                return session.on_subscribed(ticket, Err(error_code(&error)), now);
+                return (ticket, Err(error_code(&error)));
             }
         };
         if let Some(Recovery::Recovered(publications)) = &mut made.recovery {
@@ -328,40 +429,26 @@ impl Client {
         let subscriber = Subscriber { connection: self.key, next: made.next, wishes, form, has_base };
         state.fanout.subscribe(&mut state.connections, made.channel.clone(), subscriber);
         let ticket = ticket.with_number(made.channel.number());
-        drop(owner);
-        let recovered = match &made.recovery {
-            Some(Recovery::Recovered(publications)) => Some(publications.as_slice()),
-            Some(Recovery::Gap(_)) | None => None,
-        };
-        let subscribed = Subscribed { top: options.has_history().then_some(made.top), recovered };
-        let connection = &mut state.connections[self.key];
-        let reply = connection.session.on_subscribed(ticket, Ok(subscribed), now);
-        connection.reply(reply);
-        if let Some(resume) = resume.filter(|_| !made.receipts.is_empty()) {
-            self.on_resumed(state, &resume, &made, now);
-        }
-        None
+        let slot = state.connections[self.key].places.last().expect("it has just subscribed").channel;
+        (ticket, Ok(Joined { made, resume, has_history: options.has_history(), slot }))
     }
 
     /// The position from which a client resumes proves what it has: that is a receipt. For the publications in the
     /// answer the client gets a ping. In some namespaces the client may have passed over publications before its position,
     /// which then proves nothing.
-    fn on_resumed(&self, state: &mut LoopState, resume: &ResumeFrom, made: &hub::Subscribed, now: Timestamp) {
+    fn on_resumed(&self, state: &mut LoopState, joined: &Joined, now: Timestamp) {
+        let Joined { made, resume: Some(resume), slot, .. } = joined else { return };
         let metrics = &self.edge_loop.shared.metrics;
         let connection = &mut state.connections[self.key];
-        if !connection.pings.are_answered() {
+        if made.receipts.is_empty() || !connection.pings.are_answered() {
             return;
         }
-        let Connection { session, pings, identity, places, .. } = connection;
+        let Connection { session, pings, identity, .. } = connection;
         let has_position = resume.offset <= made.top.offset
             && resume.epoch.as_deref() == Some(made.top.epoch.as_str())
             && made.channel.options().positions_prove_all();
-        let recovered = match &made.recovery {
-            Some(Recovery::Recovered(publications)) => publications.as_slice(),
-            Some(Recovery::Gap(_)) | None => &[],
-        };
+        let recovered = joined.recovered().unwrap_or_default();
         let is_recovered = |offset| recovered.binary_search_by_key(&offset, |publication| publication.offset).is_ok();
-        let slot = places.last().expect("it has just subscribed").channel;
         let device = identity.device.map(|device| RoaringBitmap::from_iter([device.0]));
         for (offset, event) in &made.receipts {
             let (is_had, is_wanted) = (*offset <= resume.offset, identity.is_wanted_by(event.terms(), now));
@@ -374,7 +461,7 @@ impl Client {
                 metrics.receipts_resumed_total.inc();
             } else {
                 metrics.receipts_asked_total.inc();
-                metrics.receipts_dropped_total.add(pings.on_written(event.clone(), slot) as u64);
+                metrics.receipts_dropped_total.add(pings.on_written(event.clone(), *slot) as u64);
             }
         }
         state.fanout.ask(connection, self.key, Instant::now());

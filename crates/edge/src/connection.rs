@@ -64,6 +64,8 @@ pub(crate) struct Connection {
     /// Bytes of the commands that came in requests of their own since `commands` was empty.
     emulated_bytes: usize,
     _permit: ConnectionPermit,
+    /// Its place in the order in which single connections of users were let in; 0 if it is none.
+    pub(crate) number: u64,
     /// The user of this connection is in [`Users`](crate::users::Users).
     is_counted: bool,
 }
@@ -125,6 +127,7 @@ impl Connection {
             stall: None,
             emulated_bytes: 0,
             _permit: permit,
+            number: 0,
             is_counted: false,
         }
     }

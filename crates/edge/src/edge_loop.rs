@@ -5,8 +5,8 @@
 //! connection.
 //!
 //! Bounds: replies that wait on the loop take at most `reply_budget_bytes` ([`EdgeLoop::flush_in`]). The handshake
-//! bounds the number of connections. There is one entry per connection that has proven, or is proving, to be a device, and
-//! one per session that has a name.
+//! bounds the number of connections. There is one entry per connection of a user, one per connection that has proven, or is
+//! proving, to be a device, and one per session that has a name.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::cmp::Reverse;
@@ -39,6 +39,8 @@ pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 pub(crate) struct LoopState {
     pub(crate) connections: Slab<Connection>,
     pub(crate) fanout: Fanout,
+    /// The connections by user, from when `connect` is accepted.
+    pub(crate) users: BTreeSet<(Box<str>, Key)>,
     /// The connections that have proven to be a device.
     pub(crate) devices: BTreeSet<(DeviceNumber, Key)>,
     /// Connections whose device is being proven, with the devices that were revoked since the proof began.
@@ -49,6 +51,14 @@ pub(crate) struct LoopState {
     pub(crate) creations: Creations,
     /// Buffer for reads of all connections. The bytes of an unfinished message move to the connection.
     pub(crate) scratch: Box<[u8]>,
+}
+
+impl LoopState {
+    /// At most `count` connections of the user, from the key `first` on, in order.
+    pub(crate) fn keys_of(&self, user: &str, first: Key, count: usize) -> Vec<Key> {
+        let range = (user.into(), first)..=(user.into(), Key::MAX);
+        self.users.range(range).take(count).map(|(_, key)| *key).collect()
+    }
 }
 
 /// What the tasks of a loop share.
@@ -71,6 +81,7 @@ impl EdgeLoop {
         let state = LoopState {
             connections: Slab::new(),
             fanout: Fanout::new(loop_id, &shared, timing),
+            users: BTreeSet::new(),
             devices: BTreeSet::new(),
             proving: HashMap::new(),
             sessions: HashMap::new(),
@@ -256,6 +267,7 @@ impl EdgeLoop {
         if let Some(session) = connection.session.id() {
             state.sessions.remove(&session.secret);
         }
+        state.users.remove(&(connection.session.user().into(), key));
         if let Some(user) = connection.counted_user() {
             self.shared.users.leave(user);
         }

@@ -19,6 +19,7 @@
 //! | `handshake` | from an HTTP request to a socket for a loop |
 //! | `worker` | the thread of a loop and its tasks |
 //! | `serve` | a connection's task: reading and waiting |
+//! | `control` | carries out orders about connections |
 //! | `commands` | what each command does |
 //! | `identity` | which device a connection has proven to be |
 //! | `edge_loop` | the connections of a loop: closing, deadlines, the budget of replies |
@@ -30,6 +31,7 @@
 //! | `shared` | what all loops share, and what the edge asks of others |
 //! | `receipts` | pings, and what their pongs prove |
 //! | `revocations` | devices that lose their proof |
+//! | `orders` | the queues of orders about connections |
 //! | `subscribers` | the readers of one channel |
 //! | `creations`, `users`, `config`, `metrics` | channels created by each user, connected users, settings, counters |
 //!
@@ -44,6 +46,7 @@
 //! | replies that wait on a loop | the slowest connections are cut off |
 //! | time in which a client takes no byte | cut off |
 //! | publications that a channel keeps for slow readers | readers that it has overtaken are closed with 3008 |
+//! | orders about connections that wait for a loop: 1024 | refused |
 //! | publications that wait for a connection's pong: 1024 | the oldest is dropped: its device is pushed |
 //!
 //! A slow peer harms only itself: its socket is full, and the others go on. Every way in which a connection ends is in
@@ -54,12 +57,14 @@
 mod commands;
 mod config;
 mod connection;
+mod control;
 mod creations;
 mod edge_loop;
 mod fanout;
 mod handshake;
 mod identity;
 mod metrics;
+mod orders;
 mod output;
 mod receipts;
 mod revocations;
@@ -72,12 +77,12 @@ mod takeover;
 mod users;
 mod worker;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use tidings_hub::Hub;
-use tidings_protocol::SessionConfig;
+use tidings_protocol::{Order, OrderError, SessionConfig, Target};
 use tidings_telemetry::Registry;
 use tidings_types::DeviceNumber;
 use tokio::sync::{mpsc, watch};
@@ -88,11 +93,12 @@ pub use shared::{DeviceDirectory, DurablePublisher, HookFuture, Hooks, NoHooks, 
 pub use takeover::{LentSocket, Socket, Taker};
 
 use metrics::EdgeMetrics;
+use orders::{ORDER_COUNT_MAX, Work};
 use revocations::Revocations;
 use shared::{Handshake, Shared};
 use streaming::EmulatedSender;
 use users::Users;
-use worker::Worker;
+use worker::{Inputs, Worker};
 
 /// Queue: 1024 handshakes per loop. Full: the handshake is refused with 503. Closed: likewise.
 const HANDSHAKE_COUNT_MAX: usize = 1024;
@@ -134,6 +140,7 @@ impl Edge {
         registry: &Registry,
     ) -> std::io::Result<Self> {
         let metrics = EdgeMetrics::new(registry);
+        let (orders_tx, orders_rx): (Vec<_>, Vec<_>) = hub.loops().map(|_| mpsc::channel(ORDER_COUNT_MAX)).unzip();
         let shared = Arc::new(Shared {
             config,
             session,
@@ -144,19 +151,20 @@ impl Edge {
             metrics,
             connection_count: AtomicUsize::new(0),
             users: Users::default(),
+            orders: orders_tx,
+            next_number: AtomicU64::new(1),
         });
         let (stop, stopped) = watch::channel(false);
         let (mut loops, mut revocations, mut threads) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, (loop_id, mailbox)) in shared.hub.loops().enumerate() {
+        for (index, ((loop_id, mailbox), orders)) in shared.hub.loops().zip(orders_rx).enumerate() {
             let (handshakes, handshakes_rx) = mpsc::channel(HANDSHAKE_COUNT_MAX);
             let (emulated, emulated_rx) = EmulatedSender::new();
             let revoked = Arc::new(Revocations::default());
             revocations.push(revoked.clone());
             let (shared, stopped) = (shared.clone(), stopped.clone());
             let thread = std::thread::Builder::new().name(format!("edge-{index}"));
-            threads.push(thread.spawn(move || {
-                Worker::run(shared, loop_id, &mailbox, &revoked, handshakes_rx, emulated_rx, stopped);
-            })?);
+            let inputs = Inputs { orders, handshakes: handshakes_rx, emulated: emulated_rx };
+            threads.push(thread.spawn(move || Worker::run(shared, loop_id, &mailbox, &revoked, inputs, stopped))?);
             loops.push(LoopInputs { handshakes, emulated });
         }
         let threads = Mutex::new(threads);
@@ -178,6 +186,17 @@ impl Edge {
     /// has just proven the new credential may lose its proof too, and has none until it connects again.
     pub fn revoke(&self, device: DeviceNumber, close: bool) {
         self.revocations.iter().for_each(|revocations| revocations.add(device, close));
+    }
+
+    /// Gives an order about the connections that are open now, and resolves when every loop has carried it out.
+    ///
+    /// # Errors
+    /// See [`OrderError`]. Some connections may have followed the order nevertheless.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the order is carried out nevertheless.
+    pub fn order(&self, target: Target, order: Order) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
+        orders::carried_out(orders::post(&self.shared.orders, target, Work::Ordered(order)))
     }
 
     /// Closes every connection with 3001 and waits until all are closed or the close timeout is over.

@@ -152,9 +152,9 @@ impl Served {
                     self.client.answer_publish(ticket, outcome);
                     None
                 }
-                Awaited::Proof { future, visible, reply } => {
+                Awaited::Proof { future, connect } => {
                     let device = self.while_writing(Box::pin(timeout(PROOF_TIMEOUT, future))).await.ok().flatten();
-                    self.client.let_in(&mut self.client.edge_loop.state(), device, visible, reply);
+                    self.client.let_in(&mut self.client.edge_loop.state(), device, *connect);
                     None
                 }
                 Awaited::Hook { asked, future } => {

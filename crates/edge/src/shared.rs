@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
@@ -14,10 +14,11 @@ use tidings_protocol::{
     DeviceClaim, ErrorCode, HookAnswer, HookCall, HookHeaders, Publication, SessionConfig, SessionId,
 };
 use tidings_types::{ChannelName, DeviceNumber, Variant};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::config::EdgeConfig;
 use crate::metrics::EdgeMetrics;
+use crate::orders::Posted;
 use crate::takeover::Socket;
 use crate::users::Users;
 
@@ -129,4 +130,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: EdgeMetrics,
     pub(crate) connection_count: AtomicUsize,
     pub(crate) users: Users,
+    /// The queues of the loops.
+    pub(crate) orders: Vec<mpsc::Sender<Posted>>,
+    /// The number of the next client that is let in and may be its user's only one.
+    pub(crate) next_number: AtomicU64,
 }

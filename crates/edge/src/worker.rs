@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | the order to stop, or the end of [`Edge`](crate::Edge) | stops: no more handshakes, closes every connection | (ends the loop) |
 //! | revocations of devices | ends the proof of their connections | all revoked devices: one bit each |
+//! | an order about connections | carries it out for the next connections of its user | 128 connections |
 //! | the end of a connection's first second | asks the connection for receipts | 128 connections |
 //! | the hub's mailbox | begins a turn of the fan-out | 128 connections; of each channel `turn_bytes_max` |
 //! | the end of a yield, while a turn is unfinished | makes the next step of the turn | 128 connections |
@@ -34,7 +35,9 @@ use tokio::task::{JoinError, JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
+use crate::control::Control;
 use crate::edge_loop::{EdgeLoop, SWEEP_INTERVAL};
+use crate::orders::Posted;
 use crate::revocations::Revocations;
 use crate::serve;
 use crate::shared::{Emulated, Handshake, Shared};
@@ -45,10 +48,18 @@ pub(crate) struct Worker<'a> {
     edge_loop: Rc<EdgeLoop>,
     mailbox: &'a Mailbox,
     revocations: &'a Revocations,
+    control: Control,
     /// The tasks of the connections.
     tasks: JoinSet<()>,
     /// Channels taken from the mailbox; empty between turns, kept for its capacity.
     dirty: Vec<Arc<Channel>>,
+}
+
+/// What comes to a loop through queues.
+pub(crate) struct Inputs {
+    pub(crate) orders: mpsc::Receiver<Posted>,
+    pub(crate) handshakes: mpsc::Receiver<Handshake>,
+    pub(crate) emulated: mpsc::Receiver<Emulated>,
 }
 
 impl Worker<'_> {
@@ -58,8 +69,7 @@ impl Worker<'_> {
         loop_id: LoopId,
         mailbox: &Mailbox,
         revocations: &Revocations,
-        handshakes: mpsc::Receiver<Handshake>,
-        emulated: mpsc::Receiver<Emulated>,
+        Inputs { orders, handshakes, emulated }: Inputs,
         stopped: watch::Receiver<bool>,
     ) {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
@@ -67,7 +77,8 @@ impl Worker<'_> {
             Err(error) => return error!(error = chain(&error), "An edge loop could not start"),
         };
         let edge_loop = Rc::new(EdgeLoop::new(shared, loop_id));
-        let worker = Worker { edge_loop, mailbox, revocations, tasks: JoinSet::new(), dirty: Vec::new() };
+        let control = Control::new(orders);
+        let worker = Worker { edge_loop, mailbox, revocations, control, tasks: JoinSet::new(), dirty: Vec::new() };
         LocalSet::new().block_on(&runtime, worker.drive(handshakes, emulated, stopped));
     }
 
@@ -86,6 +97,7 @@ impl Worker<'_> {
             tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
                 () = self.revocations.notified() => self.edge_loop.revoke(&self.revocations.take()),
+                () = self.control.ready() => self.control.step(&self.edge_loop),
                 () = sleep_until(ask_at.unwrap_or_else(Instant::now)), if ask_at.is_some() => self.edge_loop.ask_due(),
                 () = self.mailbox.notified(), if !more => self.turn(),
                 () = tokio::task::yield_now(), if more => self.turn(),

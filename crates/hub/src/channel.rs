@@ -51,6 +51,22 @@ pub struct NewPublication {
     pub skip_history: bool,
 }
 
+/// Which of several publications about one thing is newer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// Grows with each change of the thing.
+    pub number: u64,
+    /// One life of the numbers; numbers of two lives are not compared.
+    pub epoch: Arc<str>,
+}
+
+impl Version {
+    /// Whether a publication of this version is not newer than one of the version `top`.
+    fn is_behind(&self, top: &Self) -> bool {
+        self.epoch == top.epoch && self.number <= top.number
+    }
+}
+
 /// A subscriber as the channel sees it.
 #[derive(Debug, Clone)]
 pub struct Member {
@@ -152,6 +168,8 @@ struct State {
     open: VecDeque<(Offset, JournalPosition)>,
     /// Nothing with an offset was published yet, or the store has forgotten the channel since.
     is_new: bool,
+    /// The version of the newest publication that has one.
+    version: Option<Version>,
     /// Since when the channel has no reader and keeps nothing.
     idle_since: Option<Timestamp>,
     /// Removed from the table: a caller that still holds the channel must look it up again.
@@ -261,6 +279,7 @@ impl Channel {
             filtered: HashMap::new(),
             open: VecDeque::new(),
             is_new: true,
+            version: None,
             idle_since: None,
             swept: false,
         };
@@ -287,6 +306,7 @@ impl Channel {
     pub(crate) fn publish(
         self: &Arc<Self>,
         new: NewPublication,
+        version: Option<&Version>,
         wake: impl Fn(LoopId, Arc<Self>),
         now: Timestamp,
     ) -> Acted<Option<StreamPosition>> {
@@ -296,6 +316,12 @@ impl Channel {
         }
         let mut publication = new.publication;
         let kept = self.options.has_history() && !new.skip_history;
+        if let Some(version) = version.filter(|_| kept) {
+            if state.version.as_ref().is_some_and(|top| version.is_behind(top)) {
+                return Acted::Done(Some(state.history.top()));
+            }
+            state.version = Some(version.clone());
+        }
         if kept {
             publication = state.history.append(|offset| Publication { offset, ..publication }, now);
             state.is_new = false;
@@ -329,6 +355,12 @@ impl Channel {
             self.fan_out(&mut state, &publication, publication.receipt.map(|request| request.event), wake);
         }
         Acted::Done(())
+    }
+
+    pub(crate) fn remove_history(&self, until: Option<Offset>) {
+        let mut state = lock(&self.state);
+        let top = state.history.top().offset;
+        state.history.remove_until(until.unwrap_or(top));
     }
 
     pub(crate) fn restore(&self, top: Offset, kept: Vec<Publication>, at: Timestamp) -> Acted<()> {

@@ -46,7 +46,7 @@ use tidings_telemetry::panics::lock;
 use tidings_types::{ChannelName, DeviceNumber, Epoch, Offset, PushForm, StreamPosition, Timestamp};
 
 use channel::Acted;
-pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
+pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed, Version};
 pub use clock::process_micros;
 pub use mailbox::Mailbox;
 pub use receipts::{EventReceipts, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, ReceiptSummary, Receipts};
@@ -207,28 +207,66 @@ impl Hub {
         self.config.namespaces.options(channel).ok_or_else(|| HubError::UnknownNamespace(channel.clone()))
     }
 
-    /// Publishes into a memory channel. The position is `None` if nothing was written to the history. A publication
+    /// Publishes into a memory channel, or into any channel without keeping the publication. The position is `None` if nothing was written to the history. A publication
     /// that is neither kept nor read creates no channel.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
     ///
     /// # Panics
-    /// In debug builds, when the namespace is durable: those publications come from the journal.
+    /// In debug builds, when the namespace is durable: publications that it keeps come from the journal.
     pub fn publish(
         &self,
         name: &ChannelName,
         new: NewPublication,
         now: Timestamp,
     ) -> Result<Option<StreamPosition>, HubError> {
+        self.publish_newer(name, new, None, now)
+    }
+
+    /// Like [`Hub::publish`], but a publication that the channel keeps is swallowed if its version is not newer than that
+    /// of an earlier one with the same version epoch. Then the channel's position is returned.
+    ///
+    /// # Errors
+    /// Like those of [`Hub::publish`].
+    ///
+    /// # Panics
+    /// Like [`Hub::publish`].
+    pub fn publish_newer(
+        &self,
+        name: &ChannelName,
+        new: NewPublication,
+        version: Option<&Version>,
+        now: Timestamp,
+    ) -> Result<Option<StreamPosition>, HubError> {
         let options = self.options(name)?;
-        debug_assert!(!options.durable, "a durable channel is published through the journal");
+        debug_assert!(!options.durable || new.skip_history, "a durable channel is published through the journal");
         if (new.skip_history || !options.has_history()) && self.existing(name).is_none() {
             return Ok(None);
         }
         self.with_channel(name, Creation::Asked, |channel| {
-            channel.publish(new.clone(), |loop_id, channel| self.wake(loop_id, channel), now)
+            channel.publish(new.clone(), version, |loop_id, channel| self.wake(loop_id, channel), now)
         })
+    }
+
+    /// Removes the publications that a channel keeps, up to `until` or all. Its position stays, so a reader that has
+    /// everything resumes, and others are told of the gap.
+    pub fn remove_history(&self, name: &ChannelName, until: Option<Offset>) {
+        if let Some(channel) = self.existing(name) {
+            channel.remove_history(until);
+        }
+    }
+
+    /// The channels with subscribers whose names fit, with the numbers of their subscriptions.
+    pub fn read_channels(&self, fits: impl Fn(&str) -> bool) -> Vec<(ChannelName, usize)> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let named = shard.iter().filter(|(name, _)| fits(name.as_str()));
+            let counted = named.map(|(name, channel)| (name.clone(), channel.subscriber_count()));
+            found.extend(counted.filter(|(_, count)| *count > 0));
+        }
+        found
     }
 
     /// Publishes what the journal has accepted, at the journal's position. A publication that the channel already has

@@ -22,6 +22,13 @@ impl ClientId {
     }
 }
 
+impl ClientId {
+    /// The id with this text; `None` if it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        Uuid::try_parse(text).ok().map(Self)
+    }
+}
+
 impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

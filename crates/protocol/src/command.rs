@@ -4,13 +4,17 @@
 //! publication. Tokens and payloads never show in `Debug`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::de::IgnoredAny;
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tidings_types::{Json, Offset};
 
 use crate::filter::UnreadFilter;
 use crate::token::Token;
+
+/// The most server-side subscriptions that one `connect` may name.
+pub const CONNECT_SUBSCRIPTION_COUNT_MAX: usize = 1024;
 
 /// One command; its answer carries the same id.
 #[derive(Debug)]
@@ -52,6 +56,10 @@ pub struct ConnectRequest {
     /// Headers that the client could not send with its HTTP request, for hooks.
     #[serde(default, deserialize_with = "or_default")]
     pub headers: BTreeMap<String, String>,
+    /// Server-side subscriptions that the client had and resumes, or wants; at most
+    /// [`CONNECT_SUBSCRIPTION_COUNT_MAX`]. Only the position of each request counts.
+    #[serde(default, rename = "subs", deserialize_with = "by_channel")]
+    pub subscriptions: Vec<SubscribeRequest>,
 }
 
 /// Calls a method of the application, or one that the protocol has no command for.
@@ -214,6 +222,34 @@ pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
 /// A field that is present, also as `null`.
 fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
+}
+
+/// Requests by the names of their channels.
+fn by_channel<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SubscribeRequest>, D::Error> {
+    struct ByChannel;
+    impl<'de> Visitor<'de> for ByChannel {
+        type Value = Vec<SubscribeRequest>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("subscriptions by channel")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut requests = Vec::new();
+            while let Some((channel, request)) = map.next_entry::<_, Option<SubscribeRequest>>()? {
+                if requests.len() == CONNECT_SUBSCRIPTION_COUNT_MAX {
+                    return Err(A::Error::custom("too many subscriptions"));
+                }
+                requests.push(SubscribeRequest { channel, ..request.unwrap_or_default() });
+            }
+            Ok(requests)
+        }
+    }
+    deserializer.deserialize_any(ByChannel)
 }
 
 fn unread_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<UnreadFilter>, D::Error> {

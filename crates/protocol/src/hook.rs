@@ -23,9 +23,10 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use tidings_types::{ChannelName, Format, Json, Timestamp, Transport, Variant, check_json_depth};
 
+use crate::admission::{Overrides, SubscriptionTerms};
 use crate::command::or_default;
 use crate::fields::{Fields, message};
-use crate::token::{Overrides, SubscriptionClaims, Token};
+use crate::token::Token;
 use crate::{ClientId, Disconnect, ErrorCode, Tags};
 
 /// The most bytes of the headers that one connection keeps for hooks, names and values together.
@@ -287,13 +288,14 @@ impl HookResult {
     }
 
     /// The permission to subscribe, as if a token had given it.
-    pub(crate) fn claims(&self) -> SubscriptionClaims {
-        SubscriptionClaims {
+    pub(crate) fn terms(&self) -> SubscriptionTerms {
+        let terms = SubscriptionTerms {
             expires_at: self.expires_at(),
             info: self.info.clone(),
             data: self.data.clone(),
-            ..self.overrides.as_ref().map(Overrides::claims).unwrap_or_default()
-        }
+            ..SubscriptionTerms::default()
+        };
+        terms.overridden(self.overrides)
     }
 
     /// Takes the payloads in base64 for the plain ones. `None`: one of them is not JSON.

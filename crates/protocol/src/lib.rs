@@ -16,9 +16,10 @@
 //! bytes, and these bytes must be JSON. The transport matters only for what stands around a message ([`frame`](fn@frame)),
 //! and for pushes, which are messages of their own on a unidirectional transport.
 //!
-//! These features are refused with the protocol's code for it: server-side subscriptions, map subscriptions. RPCs go to
-//! the application's back end ([`HookCall`]), except [`RPC_VISIBLE`], which is for the server itself.
+//! Map subscriptions are refused with the protocol's code for them. RPCs go to the application's back end
+//! ([`HookCall`]), except [`RPC_VISIBLE`], which is for the server itself.
 
+mod admission;
 mod client;
 mod code;
 mod command;
@@ -31,6 +32,7 @@ mod framing;
 mod hook;
 mod introduction;
 mod namespace;
+mod order;
 mod pattern;
 mod protobuf;
 mod publication;
@@ -39,10 +41,12 @@ mod session;
 pub mod token;
 pub mod websocket;
 
+pub use admission::{Admission, SubscriptionTerms};
 pub use client::{ClientId, ClientInfo};
 pub use code::{Disconnect, ErrorCode, Unsubscribe};
 pub use command::{
-    ClientPosition, Command, ConnectRequest, HistoryRequest, PublishRequest, Request, RpcRequest, SubscribeRequest,
+    CONNECT_SUBSCRIPTION_COUNT_MAX, ClientPosition, Command, ConnectRequest, HistoryRequest, PublishRequest, Request,
+    RpcRequest, SubscribeRequest,
 };
 pub use emulation::{
     EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, EmulationError, EmulationRequest, NoSessionIdError, SessionId,
@@ -57,6 +61,7 @@ pub use introduction::{
     CREDENTIAL_BYTES_MAX, DeviceClaim, DeviceCredential, Introduction, RPC_VISIBLE, VISIBLE_TTL_MAX,
 };
 pub use namespace::{DataFormat, DeltaType, NamespaceOptions, Namespaces, RecoveryMode};
+pub use order::{Order, OrderError, Target};
 pub use pattern::{PatternError, TextPattern};
 pub use protobuf::ProtobufError;
 pub use publication::{DataForm, Publication};
@@ -65,7 +70,8 @@ pub use reply::{
     encode_push, encode_reply, ping,
 };
 pub use session::{
-    Asked, CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Effect, Expired, HISTORY_PUBLICATION_COUNT_MAX, HistoryFound,
-    REFRESH_RETRY, Session, SessionConfig, SubscribeEffect, SubscribeTicket, Subscribed, Ticket,
+    Asked, CHANNEL_BYTES_MAX, ConnectEffect, ConnectTicket, EXPIRED_CLOSE_DELAY, Effect, Expired,
+    HISTORY_PUBLICATION_COUNT_MAX, HistoryFound, NotSubscribed, PersonalChannels, REFRESH_RETRY, Session,
+    SessionConfig, SubscribeEffect, SubscribeTicket, Subscribed, Ticket,
 };
 pub use tidings_types::Tags;

@@ -7,6 +7,8 @@
 //!
 //! Source: <https://protobuf.dev/programming-guides/encoding/>.
 
+use crate::command::CONNECT_SUBSCRIPTION_COUNT_MAX;
+
 /// The wire type of numbers.
 pub(crate) const VARINT: u32 = 0;
 /// The wire type of bytes behind their length.
@@ -30,6 +32,9 @@ pub enum ProtobufError {
     /// A text field that is not UTF-8.
     #[error("field {0} is not UTF-8")]
     Text(u32),
+    /// A `connect` that names too many server-side subscriptions.
+    #[error("connect must name at most {CONNECT_SUBSCRIPTION_COUNT_MAX} subscriptions")]
+    TooMany,
 }
 
 /// The bytes of a number.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use tidings_types::{ChannelName, DeviceId, Format, StreamPosition, Timestamp, Variant};
+use tidings_types::{ChannelName, DeviceId, Format, Json, StreamPosition, Timestamp, Variant};
 
 use crate::code::{Disconnect, ErrorCode, Unsubscribe};
 use crate::fields::{Fields, message};
@@ -49,6 +49,10 @@ pub struct ConnectResult<'a> {
     pub version: &'a str,
     /// Until when the connection is valid.
     pub expiry: ExpiryResult,
+    /// Data of the application for the client.
+    pub data: Option<&'a Json>,
+    /// The client's server-side subscriptions.
+    pub subscriptions: &'a [(&'a ChannelName, SubscribeResult<'a>)],
     /// The interval of the server's pings, in whole seconds; zero: there are none.
     pub ping_interval: Duration,
     /// The node and the id of the session, for a client whose commands come in requests of their own.
@@ -96,7 +100,7 @@ pub struct SubscribeResult<'a> {
     /// The publications that the client had missed, oldest first.
     pub publications: &'a [Publication],
     /// What the token has for the client.
-    pub data: Option<&'a tidings_types::Json>,
+    pub data: Option<&'a Json>,
     /// Whether the client gets deltas.
     pub has_deltas: bool,
     /// The number by which pushes name the channel; 0: they have its name.
@@ -112,6 +116,7 @@ pub enum Push<'a> {
     Join(&'a ClientInfo),
     Leave(&'a ClientInfo),
     Unsubscribe(&'a Unsubscribe),
+    Subscribe(&'a SubscribeResult<'a>),
 }
 
 /// How a push names its channel.
@@ -201,6 +206,15 @@ pub fn encode_push<'a>(variant: Variant, channel: impl Into<ChannelRef<'a>>, pus
                 fields.number(("code", 2), why.code.into());
                 fields.text(("reason", 3), &why.reason);
             }),
+            Push::Subscribe(start) => fields.message(("subscribe", 9), |fields| {
+                fields.flag(("recoverable", 1), start.recoverable);
+                if let Some(position) = start.position {
+                    fields.text(("epoch", 4), position.epoch.as_str());
+                    fields.number(("offset", 5), position.offset.0);
+                }
+                fields.flag(("positioned", 6), start.positioned);
+                fields.json(("data", 7), start.data);
+            }),
         }
     });
 }
@@ -225,6 +239,15 @@ impl Disconnect {
     }
 }
 
+impl ExpiryResult {
+    /// Appends the push that tells a client until when its connection lasts.
+    pub fn encode_push(self, variant: Variant, out: &mut Vec<u8>) {
+        push_message(variant, out, |fields| {
+            fields.message(("refresh", 12), |fields| encode_expiry(self, (1, 2), fields));
+        });
+    }
+}
+
 fn encode_error(code: u64, text: &str, is_temporary: bool, error: &mut Fields<'_>) {
     error.number(("code", 1), code);
     error.text(("message", 2), text);
@@ -244,6 +267,13 @@ fn encode_connect(result: &ConnectResult<'_>, fields: &mut Fields<'_>) {
     fields.text_always(("client", 1), &result.client.to_string());
     fields.text(("version", 2), result.version);
     encode_expiry(result.expiry, (3, 4), fields);
+    fields.json(("data", 5), result.data);
+    if !result.subscriptions.is_empty() {
+        let by_channel = result.subscriptions.iter().map(|(channel, result)| (channel.as_str(), result));
+        fields.map(("subs", 6), by_channel, |entry, field, result| {
+            entry.message(field, |fields| encode_subscribe(result, fields));
+        });
+    }
     fields.number(("ping", 7), ping_s);
     fields.flag(("pong", 8), ping_s > 0);
     if let Some((node, session)) = result.name {

@@ -11,8 +11,12 @@
 //! [`Session::handle`] decides on one command and returns exactly one [`Effect`]. Some effects contain the reply. The
 //! others contain a ticket: the driver performs the effect and passes the ticket and the result to the `on_*` method of
 //! the same name, which returns the reply. A ticket cannot be copied, so no command is answered twice. The result of a
-//! subscribe or unsubscribe must be passed before the next command is handled; the other results may come in any order.
-//! In the state `Closed` every call returns nothing.
+//! connect, subscribe or unsubscribe must be passed before the next command is handled; the other results may come in any
+//! order. In the state `Closed` every call returns nothing.
+//!
+//! A client has subscriptions of its own and *server-side* ones, which the server makes without being asked: those that
+//! its [`Admission`](crate::Admission) grants, its personal channel, and those that it names in `connect` and might subscribe to anyway.
+//! They are made before `connect` is answered, and if one fails, `connect` fails.
 //!
 //! The session does not see publications to the client, measures no time and sends no pings. The driver reports each
 //! ping that it has sent, and asks [`Session::deadline`] when to call [`Session::poll_expired`]. The driver also checks
@@ -25,24 +29,29 @@ use std::time::Duration;
 
 use tidings_types::{ChannelName, DeviceId, Json, Offset, Timestamp, Variant};
 
-use crate::command::{Command, ConnectRequest, PublishRequest, Request, RpcRequest};
-use crate::introduction::{Introduction, RPC_VISIBLE, read_visible};
-use crate::reply::{ConnectResult, ExpiryResult, Reply, VisibleResult, encode_reply};
+use crate::command::{Command, PublishRequest, Request, RpcRequest};
+use crate::introduction::{RPC_VISIBLE, read_visible};
+use crate::reply::{ExpiryResult, Reply, VisibleResult, encode_reply};
 use crate::token::{Token, TokenError, TokenVerifier};
 use crate::{
     AppError, ClientId, ClientInfo, Disconnect, ErrorCode, HistoryRequest, NamespaceOptions, Namespaces, SessionHooks,
     SessionId, Tags,
 };
 
+mod connect;
 mod effect;
 mod hook;
+mod order;
 mod permission;
 mod subscribe;
 mod subscription;
 
-pub use effect::{Effect, Expired, HistoryFound, SubscribeEffect, SubscribeTicket, Subscribed, Ticket};
+pub use effect::{
+    ConnectEffect, ConnectTicket, Effect, Expired, HistoryFound, SubscribeEffect, SubscribeTicket, Subscribed, Ticket,
+};
 use hook::Background;
 pub use hook::{Asked, REFRESH_RETRY};
+pub use order::NotSubscribed;
 use permission::Allowed;
 use subscription::Subscription;
 
@@ -68,10 +77,21 @@ pub struct SessionConfig {
     pub hooks: SessionHooks,
     /// The most subscriptions of one connection.
     pub channel_count_max: usize,
+    /// Every user is subscribed to a channel of its own; `None`: nobody is.
+    pub personal_channels: Option<PersonalChannels>,
     /// The interval of our pings as clients are told, in whole seconds; zero: there are none.
     pub ping_interval: Duration,
     /// Our version, not empty (an SDK insists).
     pub version: String,
+}
+
+/// The personal channels of users.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PersonalChannels {
+    /// Their namespace; empty: they have none.
+    pub namespace: String,
+    /// A user has one connection at a time: a new one closes those that the user had.
+    pub single_connection: bool,
 }
 
 /// One connection's state in the protocol.
@@ -164,6 +184,11 @@ impl Session {
         &self.user
     }
 
+    /// Whether a new connection closes those that its user had.
+    pub fn is_single(&self) -> bool {
+        !self.user.is_empty() && self.config.personal_channels.as_ref().is_some_and(|own| own.single_connection)
+    }
+
     /// The device that the client named in `connect`, proven or not.
     pub fn device(&self) -> Option<&DeviceId> {
         self.device.as_ref()
@@ -246,7 +271,7 @@ impl Session {
     fn decide(&mut self, command: Command, now: Timestamp) -> Result<Effect, Refusal> {
         let ticket = Ticket { id: command.id };
         match (self.state, command.request) {
-            (State::AwaitingConnect, Request::Connect(request)) => self.connect(ticket, &request, now),
+            (State::AwaitingConnect, Request::Connect(request)) => self.connect(ticket, request, now),
             (State::AwaitingConnect, _) => Err(bad_request("first command is not connect")),
             (State::Refused | State::Closed, _) => Err(bad_request("command after a refused connect")),
             (State::Connected, request) => self.serve(ticket, request, now),
@@ -279,52 +304,6 @@ impl Session {
         }
     }
 
-    fn connect(&mut self, ticket: Ticket, request: &ConnectRequest, now: Timestamp) -> Result<Effect, Refusal> {
-        let mut signed = None;
-        if !request.token.is_empty() {
-            signed = self.authenticate(&request.token, now)?;
-        } else if !self.config.allow_anonymous && !self.config.insecure {
-            return Err(bad_request("connect without a token"));
-        }
-        if !request.headers.is_empty() || self.background.is_some() {
-            self.keep_headers(&request.headers)?;
-        }
-        let introduction = Introduction::read(signed, request.data.as_ref());
-        self.device = introduction.device.as_ref().map(|claim| claim.device().clone());
-        self.state = State::Connected;
-        let result = ConnectResult {
-            client: self.client,
-            version: &self.config.version,
-            expiry: ExpiryResult::until(self.expires_at.filter(|_| self.config.hooks.refresh.is_none()), now),
-            ping_interval: self.config.ping_interval,
-            name: self.background.as_ref().and_then(|it| it.name.as_ref()).map(|name| (&*name.0, name.1)),
-        };
-        Ok(Effect::Connected { reply: self.reply(ticket.id, &Reply::Connect(&result)), introduction })
-    }
-
-    /// Stores the token's claims; returns the device that the token names.
-    fn authenticate(&mut self, token: &Token, now: Timestamp) -> Result<Option<DeviceId>, Refusal> {
-        let invalid = |cause| Refusal::Disconnect(Disconnect::INVALID_TOKEN, cause);
-        let verifier = self.config.token_verifier.as_ref().ok_or(invalid("no key for tokens is configured"))?;
-        let claims = verifier.verify_connection(token, now).map_err(|error| match error {
-            TokenError::Invalid(cause) => invalid(cause),
-            TokenError::Expired => ErrorCode::TokenExpired.into(),
-            TokenError::KeyPending => ErrorCode::Internal.into(), // Temporary: SDKs come back.
-        })?;
-        if claims.expires_at.is_some_and(|at| at <= now) {
-            return Err(ErrorCode::Expired.into());
-        }
-        if claims.has_server_subscriptions {
-            return Err(ErrorCode::NotAvailable.into()); // Otherwise the client would wait for publications that never come.
-        }
-        self.user = claims.user.into();
-        self.conn_info = claims.info;
-        self.expires_at = claims.expires_at;
-        self.has_token = true;
-        self.set_meta(claims.meta);
-        Ok(claims.device)
-    }
-
     fn refresh(&mut self, ticket: Ticket, token: &Token, now: Timestamp) -> Result<Effect, Refusal> {
         if token.is_empty() {
             return Err(bad_request("refresh without a token"));
@@ -350,8 +329,8 @@ impl Session {
         if claims.expires_at.is_some_and(|at| at <= now) {
             return Err(Refusal::Disconnect(Disconnect::EXPIRED, "refresh with an expired token"));
         }
-        if claims.has_server_subscriptions {
-            let cause = "refresh with server-side subscriptions the connection does not have";
+        if !self.has_granted(&claims.subscriptions) {
+            let cause = "refresh with other server-side subscriptions than the connection has";
             return Err(Refusal::Disconnect(Disconnect::INSUFFICIENT_STATE, cause));
         }
         self.expires_at = claims.expires_at;

@@ -10,21 +10,19 @@
 //! Bounds: a token is as long as the frame or header in which it came. It is checked with the configured keys and the
 //! keys that have its id, of its algorithm only.
 //!
-//! Not here: server-side subscriptions (the claims tell that a connection token asks for them, and the session refuses
-//! it). The overrides for join and leave are in the claims and have no effect yet.
+//! The server subscribes a client to the channels of the claim `subs`, or of `channels` if there is no `subs`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, EncodingKey, Header};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use tidings_types::{ChannelName, DeviceId, Json, Timestamp, check_json_depth};
+use tidings_types::{ChannelName, DeviceId, Json, Timestamp};
+
+use crate::admission::{Admission, NumericDate, Overrides, SubscriptionTerms, json};
 
 use crate::TextPattern;
 
@@ -102,23 +100,6 @@ pub enum TokenError {
     KeyPending,
 }
 
-/// The claims of a valid connection token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConnectionClaims {
-    /// The user; empty: anonymous.
-    pub user: String,
-    /// The device on which the client runs; proven by the signature.
-    pub device: Option<DeviceId>,
-    /// When the connection must be refreshed; may be in the past.
-    pub expires_at: Option<Timestamp>,
-    /// What others may see of the connection.
-    pub info: Option<Json>,
-    /// What only hooks get to know.
-    pub meta: Option<Json>,
-    /// Whether it asks for server-side subscriptions.
-    pub has_server_subscriptions: bool,
-}
-
 /// The claims of a valid subscription token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubscriptionClaims {
@@ -128,22 +109,8 @@ pub struct SubscriptionClaims {
     pub channel: String,
     /// The only connection that may subscribe, if the token names one.
     pub client: Option<String>,
-    /// When the subscription must be refreshed; may be in the past.
-    pub expires_at: Option<Timestamp>,
-    /// What others may see of the subscription.
-    pub info: Option<Json>,
-    /// Data for the client.
-    pub data: Option<Json>,
-    /// Overrides `force_recovery` of the channel.
-    pub force_recovery: Option<bool>,
-    /// Overrides whether gaps are noticed.
-    pub force_positioning: Option<bool>,
-    /// Overrides `presence` of the channel.
-    pub presence: Option<bool>,
-    /// Overrides `join_leave` of the channel.
-    pub join_leave: Option<bool>,
-    /// Overrides `force_push_join_leave` of the channel.
-    pub force_push_join_leave: Option<bool>,
+    /// The terms of the subscription.
+    pub terms: SubscriptionTerms,
 }
 
 /// What tokens must say besides a good signature. The default asks for nothing.
@@ -211,24 +178,25 @@ impl TokenVerifier {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads a connection token.
+    /// Reads a connection token; its claims are the client's admission.
     ///
     /// # Errors
     /// If the token is not valid, or not valid now.
-    pub fn verify_connection(&self, token: &Token, now: Timestamp) -> Result<ConnectionClaims, TokenError> {
+    pub fn verify_connection(&self, token: &Token, now: Timestamp) -> Result<Admission, TokenError> {
         let checks = self.checks();
         let Checked { user, claims, expires_at } = checks.connection.check(token, now)?;
         if claims.channel.is_some_and(|channel| !channel.is_empty()) {
             return Err(TokenError::Invalid("a subscription token cannot connect"));
         }
-        Ok(ConnectionClaims {
+        let plain = claims.channels.into_iter().flatten().map(|channel| (channel, SubscriptionTerms::default()));
+        Ok(Admission {
             expires_at,
             device: claims.device.as_ref().map(device).transpose()?,
-            info: json(claims.info, claims.b64info)?,
+            info: json(claims.info, claims.b64info).map_err(TokenError::Invalid)?,
             user,
-            meta: json(claims.meta, None)?,
-            has_server_subscriptions: claims.channels.is_some_and(|channels| !channels.is_empty())
-                || claims.subs.is_some_and(|subs| !subs.is_empty()),
+            meta: json(claims.meta, None).map_err(TokenError::Invalid)?,
+            data: None,
+            subscriptions: claims.subs.filter(|subs| !subs.is_empty()).unwrap_or_else(|| plain.collect()),
         })
     }
 
@@ -240,18 +208,20 @@ impl TokenVerifier {
         let checks = self.checks();
         let checks = checks.subscription.as_ref().unwrap_or(&checks.connection);
         let Checked { user, claims, expires_at } = checks.check(token, now)?;
-        let overrides = claims.overrides.unwrap_or_default();
-        Ok(SubscriptionClaims {
+        let terms = SubscriptionTerms {
             expires_at,
-            info: json(claims.info, claims.b64info)?,
-            data: json(claims.data, claims.b64data)?,
+            info: json(claims.info, claims.b64info).map_err(TokenError::Invalid)?,
+            data: json(claims.data, claims.b64data).map_err(TokenError::Invalid)?,
+            ..SubscriptionTerms::default()
+        };
+        Ok(SubscriptionClaims {
+            terms: terms.overridden(claims.overrides),
             user,
             channel: claims
                 .channel
                 .filter(|channel| !channel.is_empty())
                 .ok_or(TokenError::Invalid("claim channel is missing"))?,
             client: claims.client.filter(|client| !client.is_empty()),
-            ..overrides.claims()
         })
     }
 }
@@ -357,17 +327,6 @@ fn fault(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// A moment in seconds since the Unix epoch, perhaps with a fraction (RFC 7519, 2).
-#[derive(Clone, Copy, Deserialize)]
-#[serde(transparent)]
-struct NumericDate(f64);
-
-impl NumericDate {
-    fn timestamp(self) -> Timestamp {
-        Timestamp((self.0 * 1000.0) as u64) // `as` keeps to the range: before 1970 is 1970.
-    }
-}
-
 /// The claims of both kinds of token.
 #[derive(Deserialize)]
 struct WireClaims {
@@ -384,8 +343,8 @@ struct WireClaims {
     b64info: Option<String>,
     meta: Option<Json>,
     channel: Option<String>,
-    channels: Option<Vec<IgnoredAny>>,
-    subs: Option<BTreeMap<String, IgnoredAny>>,
+    channels: Option<Vec<String>>,
+    subs: Option<BTreeMap<String, SubscriptionTerms>>,
     client: Option<String>,
     data: Option<Json>,
     b64data: Option<String>,
@@ -410,73 +369,17 @@ impl WireClaims {
     }
 }
 
-/// The rules of a channel that do not hold for one subscription.
-#[derive(Default, Deserialize)]
-pub(crate) struct Overrides {
-    presence: Option<Flag>,
-    join_leave: Option<Flag>,
-    force_push_join_leave: Option<Flag>,
-    force_positioning: Option<Flag>,
-    force_recovery: Option<Flag>,
-}
-
-impl Overrides {
-    /// Claims that say only this.
-    pub(crate) fn claims(&self) -> SubscriptionClaims {
-        SubscriptionClaims {
-            force_recovery: self.force_recovery.map(Flag::value),
-            force_positioning: self.force_positioning.map(Flag::value),
-            presence: self.presence.map(Flag::value),
-            join_leave: self.join_leave.map(Flag::value),
-            force_push_join_leave: self.force_push_join_leave.map(Flag::value),
-            ..SubscriptionClaims::default()
-        }
-    }
-}
-
-#[derive(Clone, Copy, Deserialize)]
-struct Flag {
-    #[serde(default)]
-    value: bool,
-}
-
-impl Flag {
-    fn value(self) -> bool {
-        self.value
-    }
-}
-
 fn device(claim: &Json) -> Result<DeviceId, TokenError> {
     serde_json::from_str(claim.as_str())
         .map_err(|_| TokenError::Invalid("claim device is not a device id, 1 to 128 visible ASCII characters"))
 }
 
-/// The base64 form wins. Its content must be JSON, because the connection uses JSON.
-fn json(plain: Option<Json>, base64: Option<String>) -> Result<Option<Json>, TokenError> {
-    let json = match base64.filter(|text| !text.is_empty()) {
-        Some(base64) => Some(decoded(&base64)?),
-        None => plain,
-    };
-    let is_deep = json.as_ref().is_some_and(|json| check_json_depth(json.bytes()).is_err());
-    if is_deep { Err(TokenError::Invalid("info or data has more than 100 levels")) } else { Ok(json) }
-}
-
-fn decoded(base64: &str) -> Result<Json, TokenError> {
-    let bytes = BASE64_STANDARD.decode(base64).map_err(|_| TokenError::Invalid("b64info or b64data is not base64"))?;
-    Json::parse(&bytes).map_err(|_| TokenError::Invalid("b64info or b64data does not hold JSON"))
-}
-
-/// Signs a connection token (HS256) for `user`, on `device` if one is named, valid until `expires_at` or for ever.
-pub fn sign_connection_token(
-    secret: &TokenSecret,
-    user: &str,
-    device: Option<&DeviceId>,
-    expires_at: Option<Timestamp>,
-    info: Option<&Json>,
-    now: Timestamp,
-) -> String {
-    let device = device.map(DeviceId::as_str);
-    sign(secret, &NewClaims { device, ..NewClaims::new(user, expires_at, info, now) })
+/// Signs a connection token (HS256) for what `admission` says, except its data, which tokens do not have, and its `meta`.
+pub fn sign_connection_token(secret: &TokenSecret, admission: &Admission, now: Timestamp) -> String {
+    let Admission { user, device, expires_at, info, meta: _, data: _, subscriptions } = admission;
+    let device = device.as_ref().map(DeviceId::as_str);
+    let subs = (!subscriptions.is_empty()).then_some(subscriptions);
+    sign(secret, &NewClaims { device, subs, ..NewClaims::new(user, *expires_at, info.as_ref(), now) })
 }
 
 /// Signs a subscription token (HS256) for `user` and `channel`, valid until `expires_at` or for ever.
@@ -503,13 +406,15 @@ struct NewClaims<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     channel: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    subs: Option<&'a BTreeMap<String, SubscriptionTerms>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     info: Option<&'a Json>,
 }
 
 impl<'a> NewClaims<'a> {
     fn new(user: &'a str, expires_at: Option<Timestamp>, info: Option<&'a Json>, now: Timestamp) -> Self {
         let exp = expires_at.map(Timestamp::as_secs);
-        Self { sub: user, iat: now.as_secs(), exp, device: None, channel: None, info }
+        Self { sub: user, iat: now.as_secs(), exp, device: None, channel: None, subs: None, info }
     }
 }
 

@@ -75,6 +75,13 @@ impl CommitSink for Sink {
         }
     }
 
+    fn on_history_removed(&self, channel: &ChannelName, until: Offset) {
+        // Before there is a hub, it has no history to remove.
+        if let Some(hub) = self.hub.get() {
+            hub.remove_history(channel, Some(until));
+        }
+    }
+
     fn on_events(&self, _: JournalPosition) {} // The sender follows the journal by itself.
 
     fn on_device_removed(&self, device: DeviceNumber) {

@@ -41,8 +41,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use tidings_api::{Api, ApiConfig, Apps, ClientCounts, Node, Rate, Readiness, ReadyListener};
 use tidings_edge::{Edge, EdgeConfig};
 use tidings_hub::{Hub, HubConfig};
-use tidings_protocol::SessionConfig;
 use tidings_protocol::token::TokenVerifier;
+use tidings_protocol::{PersonalChannels, SessionConfig};
+
 use tidings_sender::{Sender, SenderConfig, Shadow, Topics};
 use tidings_store::{QueueLimit, Store, StoreConfig};
 use tidings_stream::TailBounds;
@@ -505,9 +506,18 @@ fn session_config(config: &Config, token_verifier: Option<TokenVerifier>) -> Ses
         insecure: client.insecure,
         hooks: config.session_hooks(),
         channel_count_max: client.channel_count_max,
+        personal_channels: personal_channels(config),
         ping_interval: client.ping_interval,
         version: format!("tidings {}", env!("CARGO_PKG_VERSION")),
     }
+}
+
+fn personal_channels(config: &Config) -> Option<PersonalChannels> {
+    let personal = &config.client.subscribe_to_user_personal_channel;
+    personal.enabled.then(|| PersonalChannels {
+        namespace: personal.personal_channel_namespace.clone().unwrap_or_default(),
+        single_connection: personal.single_connection,
+    })
 }
 
 fn apps(config: &Config, verifier: Option<TokenVerifier>) -> Option<Apps> {

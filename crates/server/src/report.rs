@@ -3,8 +3,9 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use tidings_api::{Estimate, JobPart, JobState, JobView, Outcomes, TimeTo};
+use tidings_api::{Estimate, JobPart, JobState, JobView, OrderFuture, Outcomes, TimeTo};
 use tidings_edge::Edge;
+use tidings_protocol::{Order, OrderError, Target};
 use tidings_sender::{Counts, DeviceOutcome, JobReport, Sender};
 use tidings_types::{DeviceNumber, Event, JournalPosition};
 
@@ -42,6 +43,13 @@ impl tidings_api::Connections for Connections {
     fn revoke(&self, device: DeviceNumber, close: bool) {
         if let Some(edge) = self.0.upgrade() {
             edge.revoke(device, close);
+        }
+    }
+
+    fn order(&self, target: Target, order: Order) -> OrderFuture {
+        match self.0.upgrade() {
+            Some(edge) => Box::pin(edge.order(target, order)),
+            None => Box::pin(async { Err(OrderError::Stopping) }),
         }
     }
 }

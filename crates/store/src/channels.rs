@@ -11,6 +11,7 @@ use tidings_types::{ChannelName, Json, Offset, ReceiptRequest, Timestamp};
 
 mod keys;
 mod read;
+mod remove;
 pub(crate) mod rows;
 mod trim;
 mod write;
@@ -42,6 +43,24 @@ pub struct StoredPublication {
     /// The receipts that the event asks for; none for a client's publication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<ReceiptRequest>,
+}
+
+/// What makes a publication be swallowed instead of published a second time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Once<'a> {
+    /// An earlier publication in the channel has this idempotency key.
+    pub key: Option<&'a str>,
+    /// An earlier publication in the channel has this version or a later one, in the same version epoch.
+    pub version: Option<Version<'a>>,
+}
+
+/// Which of several publications about one thing is newer.
+#[derive(Debug, Clone, Copy)]
+pub struct Version<'a> {
+    /// Grows with each change of the thing.
+    pub number: u64,
+    /// One life of the numbers; numbers of two lives are not compared.
+    pub epoch: &'a str,
 }
 
 // Payloads never reach a log.

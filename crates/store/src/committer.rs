@@ -245,6 +245,7 @@ impl Committer {
                 Effect::Published { channel, position, publication } => {
                     self.sink.on_publication(&channel.name, *position, publication, channel);
                 }
+                Effect::HistoryRemoved { channel, until } => self.sink.on_history_removed(channel, *until),
                 Effect::ChannelForgotten { channel, floor } => self.sink.on_channel_forgotten(channel, *floor),
                 Effect::DeviceRemoved { number, .. } => self.sink.on_device_removed(*number),
                 _ => {}

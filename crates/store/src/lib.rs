@@ -69,7 +69,7 @@ mod weight;
 
 pub use brakes::positions::PositionSet;
 pub use brakes::{Brakes, PAUSE_COUNT_MAX};
-pub use channels::{DurableChannel, RestoredChannel, StoredPublication};
+pub use channels::{DurableChannel, Once, RestoredChannel, StoredPublication, Version};
 pub use config::{QueueLimit, StoreConfig};
 pub use devices::credential::{Credential, CredentialHash, GivenCredential};
 pub use devices::{

@@ -22,6 +22,9 @@ pub trait CommitSink: Send + Sync {
     /// The journal now ends at `end`: every event before it can be read.
     fn on_events(&self, end: JournalPosition);
 
+    /// The publications of a channel up to `until` were removed; its position stays.
+    fn on_history_removed(&self, _channel: &ChannelName, _until: Offset) {}
+
     /// An idle channel is forgotten. From now on, new channels begin at `floor`: their first publication has a higher
     /// offset.
     fn on_channel_forgotten(&self, _channel: &ChannelName, _floor: Offset) {}

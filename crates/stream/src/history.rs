@@ -135,6 +135,11 @@ impl<P: Clone> History<P> {
         self.log.clear()
     }
 
+    /// Removes the publications up to `offset`; top and epoch stay.
+    pub fn remove_until(&mut self, offset: Offset) {
+        self.log.trim(offset.0);
+    }
+
     /// Everything that was published after `since`, in order, or the gap.
     ///
     /// `epoch` is `None` if the reader knows none yet (it subscribed before the first publication).
@@ -254,6 +259,21 @@ mod tests {
         history.clear();
         assert_eq!(history.resume_latest(Offset(3), epoch), Ok(None));
         assert_eq!(history.resume_latest(Offset(2), epoch), Err(Gap { top: history.top() }));
+    }
+
+    #[test]
+    fn who_has_what_is_removed_resumes_and_others_get_a_gap() {
+        let mut history = history(9);
+        (0..4).for_each(|_| _ = history.append(|offset| offset.0, Timestamp(0)));
+        history.remove_until(Offset(2));
+        assert_eq!(history.resume(Offset(2), None, 10), Ok(vec![3, 4]));
+        assert_eq!(history.resume(Offset(1), None, 10), Err(Gap { top: history.top() }));
+        history.remove_until(Offset(7));
+        assert_eq!(
+            (history.len(), history.top().offset, history.resume(Offset(4), None, 10)),
+            (0, Offset(4), Ok(vec![]))
+        );
+        assert_eq!(history.append(|offset| offset.0, Timestamp(0)), 5);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use port::free_port;
+use tidings_protocol::Admission;
 use tidings_protocol::token::{TokenSecret, sign_connection_token};
 use tidings_telemetry::unix_now;
 
@@ -63,8 +64,8 @@ fn ask(addr: SocketAddr, method: &str, path: &str, shown: (&str, &str), body: &s
 fn an_app_registers_outside_what_the_backend_sees_inside() {
     let dir = tempfile::tempdir().unwrap();
     let inside = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let token =
-        sign_connection_token(&TokenSecret::new(SECRET.as_bytes()).unwrap(), "ada", None, None, None, unix_now());
+    let ada = Admission { user: "ada".to_owned(), ..Admission::default() };
+    let token = sign_connection_token(&TokenSecret::new(SECRET.as_bytes()).unwrap(), &ada, unix_now());
     let hers = ("authorization", &*format!("Bearer {token}"));
     let key = ("x-api-key", KEY);
     {

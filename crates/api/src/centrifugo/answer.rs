@@ -28,6 +28,10 @@ const SMALL_ANSWER_BYTES: usize = 64 << 10;
 /// The most larger answers at a time.
 pub(crate) const LARGE_ANSWER_COUNT_MAX: usize = 16;
 
+/// A result without fields.
+#[derive(Debug, Serialize)]
+pub(super) struct Done {}
+
 /// The room of one request's answer.
 pub(super) struct Room<'r> {
     shared: &'r Arc<Shared>,

@@ -3,8 +3,11 @@
 //! With an idempotency key a publication is published once per channel: in a durable channel the store sees to that, also
 //! over a crash, and in a memory channel `idempotency` does, until the server ends.
 //!
-//! Bounds, refused with 107: a publication of [`DATA_BYTES_MAX`], tags of [`TAGS_BYTES_MAX`], an idempotency key of
-//! [`KEY_BYTES_MAX`].
+//! A publication whose version is not newer than that of an earlier one in the channel is swallowed. The store and the hub
+//! see to that. With `skip_history` a publication goes to the live readers only, also in a durable channel.
+//!
+//! Bounds, refused with 107: a publication of [`DATA_BYTES_MAX`], tags of [`TAGS_BYTES_MAX`], an idempotency key and a
+//! version epoch of [`KEY_BYTES_MAX`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +15,9 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use tidings_hub::{Hub, NewPublication};
+use tidings_hub::{Hub, NewPublication, Version};
 use tidings_protocol::{Publication, Tags};
-use tidings_store::{DurableChannel, Store};
+use tidings_store::{DurableChannel, Once, Store};
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::{ChannelName, Json, Offset, StreamPosition};
 use tracing::debug;
@@ -33,7 +36,7 @@ pub(super) const CONCURRENT_MAX: usize = 128;
 pub(super) const DATA_BYTES_MAX: usize = 512 << 10;
 /// The most bytes of all tags of a publication, names and values together.
 pub(super) const TAGS_BYTES_MAX: usize = 4 << 10;
-/// The most bytes of an idempotency key.
+/// The most bytes of an idempotency key, or of a version epoch.
 pub(super) const KEY_BYTES_MAX: usize = 255;
 
 /// Parameters of both methods: one has `channel`, the other `channels`.
@@ -49,6 +52,7 @@ pub(super) struct PublishRequest<'a> {
     tags: Option<BTreeMap<String, String>>,
     idempotency_key: Option<String>,
     version: Option<u64>,
+    version_epoch: Option<String>,
 }
 
 /// `null` is data like any other value; only a missing field is no data.
@@ -62,6 +66,7 @@ struct Content {
     tags: BTreeMap<String, String>,
     skip_history: bool,
     key: Option<Arc<str>>,
+    version: Option<Version>,
 }
 
 impl PublishRequest<'_> {
@@ -74,11 +79,14 @@ impl PublishRequest<'_> {
         if tags_bytes > TAGS_BYTES_MAX || key.is_some_and(|key| key.len() > KEY_BYTES_MAX) {
             return Err(ApiError::BadRequest);
         }
-        if self.version.is_some_and(|version| version > 0) {
-            return Err(ApiError::NotAvailable);
-        }
         let skip_history = self.skip_history == Some(true);
-        Ok(Content { data: Json::from_raw(data), tags, skip_history, key: key.map(Arc::from) })
+        let number = self.version.filter(|number| *number > 0);
+        let epoch = self.version_epoch.as_deref().unwrap_or_default();
+        if epoch.len() > KEY_BYTES_MAX {
+            return Err(ApiError::BadRequest);
+        }
+        let version = number.map(|number| Version { number, epoch: epoch.into() });
+        Ok(Content { data: Json::from_raw(data), tags, skip_history, key: key.map(Arc::from), version })
     }
 }
 
@@ -138,7 +146,7 @@ async fn publish_into(shared: &Arc<Shared>, channel: &str, content: Arc<Content>
     if !options.data_format.admits(&content.data) {
         return Err(ApiError::BadRequest);
     }
-    let position = if options.durable {
+    let position = if options.durable && !content.skip_history {
         Some(publish_durably(&shared.store, durable_channel(channel, options), &content).await?)
     } else if let Some(key) = content.key.clone() {
         // The delivery must hold no handle to `Shared`, because `Shared` holds the remembered deliveries.
@@ -155,7 +163,7 @@ fn publish_in_memory(hub: &Hub, channel: &ChannelName, content: &Content) -> Res
     let (data, tags) = (content.data.clone(), Tags::from(content.tags.clone()));
     let publication = Publication { offset: Offset(0), data, info: None, tags, receipt: None };
     let new = NewPublication { publication, skip_history: content.skip_history };
-    hub.publish(channel, new, unix_now()).map_err(|error| cannot_publish(&error))
+    hub.publish_newer(channel, new, content.version.as_ref(), unix_now()).map_err(|error| cannot_publish(&error))
 }
 
 async fn publish_durably(
@@ -163,15 +171,11 @@ async fn publish_durably(
     channel: DurableChannel,
     content: &Content,
 ) -> Result<StreamPosition, ApiError> {
-    if content.skip_history {
-        return Err(ApiError::NotAvailable);
-    }
-    let (data, tags, now) = (content.data.clone(), content.tags.clone(), unix_now());
-    let published = match &content.key {
-        Some(key) => store.append_publication_once(channel, key, data, tags, now).await,
-        None => store.append_publication(channel, data, tags, None, now).await,
-    };
-    published.map_err(|error| cannot_publish(&error))
+    let (data, tags) = (content.data.clone(), content.tags.clone());
+    let version = content.version.as_ref();
+    let version = version.map(|version| tidings_store::Version { number: version.number, epoch: &version.epoch });
+    let once = Once { key: content.key.as_deref(), version };
+    store.append_publication_once(channel, once, data, tags, unix_now()).await.map_err(|error| cannot_publish(&error))
 }
 
 fn cannot_publish(error: &(dyn std::error::Error + 'static)) -> ApiError {

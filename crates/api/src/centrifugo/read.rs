@@ -1,4 +1,4 @@
-//! `history`, `presence`, `presence_stats` and `info`: methods that change nothing.
+//! `history`, `presence`, `presence_stats`, `channels` and `info`, which change nothing, and `history_remove`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,10 +8,13 @@ use serde::{Deserialize, Serialize, Serializer};
 use tidings_hub::HubError;
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, Tags};
 use tidings_stream::HistoryFilter;
+use tidings_telemetry::chain;
 use tidings_types::{ChannelName, Epoch, Json, Offset};
+use tracing::debug;
 
-use super::answer::ANSWER_BYTES_MAX;
+use super::answer::{ANSWER_BYTES_MAX, Done};
 use super::error::ApiError;
+use super::glob::Glob;
 use crate::shared::Shared;
 
 /// The most publications that are read: more than fit into an answer, where each takes at least
@@ -83,9 +86,50 @@ pub(super) fn history(shared: &Shared, request: &HistoryRequest) -> Result<Histo
     Ok(HistoryResult { publications, epoch: top.epoch, offset: top.offset })
 }
 
+pub(super) async fn history_remove(shared: &Shared, request: &ChannelRequest) -> Result<Done, ApiError> {
+    let (channel, options) = channel(shared, request.channel.as_deref())?;
+    if !options.has_history() {
+        return Err(ApiError::NotAvailable);
+    }
+    if options.durable {
+        shared.store.remove_history(&channel).await.map_err(|error| {
+            debug!(error = chain(&error), "Cannot remove a history");
+            ApiError::Internal
+        })?; // The journal tells the hub.
+    } else {
+        shared.hub.remove_history(&channel, None);
+    }
+    Ok(Done {})
+}
+
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct PresenceRequest {
+pub(super) struct ChannelsRequest {
+    pattern: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ChannelsResult {
+    channels: BTreeMap<ChannelName, ChannelResult>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChannelResult {
+    num_clients: usize,
+}
+
+/// The channels that have subscribers.
+pub(super) fn channels(shared: &Shared, request: &ChannelsRequest) -> Result<ChannelsResult, ApiError> {
+    let pattern = request.pattern.as_deref().filter(|pattern| !pattern.is_empty()).unwrap_or("*");
+    let glob = Glob::new(pattern).ok_or(ApiError::BadRequest)?;
+    let found = shared.hub.read_channels(|name| glob.fits(name)).into_iter();
+    Ok(ChannelsResult { channels: found.map(|(name, num_clients)| (name, ChannelResult { num_clients })).collect() })
+}
+
+/// Parameters of methods that need only a channel.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct ChannelRequest {
     channel: Option<String>,
 }
 
@@ -94,7 +138,7 @@ pub(super) struct PresenceResult {
     presence: BTreeMap<ClientId, ClientInfo>,
 }
 
-pub(super) fn presence(shared: &Shared, request: &PresenceRequest) -> Result<PresenceResult, ApiError> {
+pub(super) fn presence(shared: &Shared, request: &ChannelRequest) -> Result<PresenceResult, ApiError> {
     let channel = channel_with_presence(shared, request)?;
     let presence = shared.hub.presence(&channel).into_iter().map(|info| (info.client, info)).collect();
     Ok(PresenceResult { presence })
@@ -107,7 +151,7 @@ pub(super) struct PresenceStatsResult {
     num_users: u64,
 }
 
-pub(super) fn presence_stats(shared: &Shared, request: &PresenceRequest) -> Result<PresenceStatsResult, ApiError> {
+pub(super) fn presence_stats(shared: &Shared, request: &ChannelRequest) -> Result<PresenceStatsResult, ApiError> {
     let (num_clients, num_users) = shared.hub.presence_stats(&channel_with_presence(shared, request)?);
     Ok(PresenceStatsResult { num_clients, num_users })
 }
@@ -147,7 +191,7 @@ pub(super) fn info(shared: &Shared) -> InfoResult<'_> {
     }
 }
 
-fn channel_with_presence(shared: &Shared, request: &PresenceRequest) -> Result<ChannelName, ApiError> {
+fn channel_with_presence(shared: &Shared, request: &ChannelRequest) -> Result<ChannelName, ApiError> {
     let (channel, options) = channel(shared, request.channel.as_deref())?;
     if options.presence { Ok(channel) } else { Err(ApiError::NotAvailable) }
 }

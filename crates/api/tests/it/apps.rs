@@ -13,6 +13,7 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use tidings_api::{Apps, Rate};
+use tidings_protocol::Admission;
 use tidings_protocol::token::{TokenSecret, TokenVerifier, sign_connection_token, sign_subscription_token};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, DeviceId, OriginPattern, Timestamp};
@@ -48,7 +49,8 @@ fn start() -> Server {
 /// `Authorization` of a user, on a device if one is named.
 fn bearer(user: &str, device: Option<&str>) -> String {
     let device = device.map(|id| DeviceId::new(id).unwrap());
-    format!("Bearer {}", sign_connection_token(&secret(), user, device.as_ref(), None, None, unix_now()))
+    let admission = Admission { user: user.to_owned(), device, ..Admission::default() };
+    format!("Bearer {}", sign_connection_token(&secret(), &admission, unix_now()))
 }
 
 fn phone() -> Value {
@@ -128,10 +130,13 @@ async fn what_proves_nothing_is_refused_and_tells_nothing() {
     let cases = Cases::default();
     let past = Timestamp(unix_now().0 - 5000);
     let signed = |user: &str, device: Option<&DeviceId>, expires_at| {
-        format!("Bearer {}", sign_connection_token(&secret(), user, device, expires_at, None, past))
+        let admission =
+            Admission { user: user.to_owned(), device: device.cloned(), expires_at, ..Admission::default() };
+        format!("Bearer {}", sign_connection_token(&secret(), &admission, past))
     };
     let foreign = TokenSecret::new(b"another secret of another server").unwrap();
-    let forged = format!("Bearer {}", sign_connection_token(&foreign, "ada", None, None, None, past));
+    let ada = Admission { user: "ada".to_owned(), ..Admission::default() };
+    let forged = format!("Bearer {}", sign_connection_token(&foreign, &ada, past));
     let channel = ChannelName::new("news").unwrap();
     let of_channel = format!("Bearer {}", sign_subscription_token(&secret(), "ada", &channel, None, None, past));
     let elsewhere = DeviceId::new("phone-2").unwrap();

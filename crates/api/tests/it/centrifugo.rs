@@ -5,8 +5,10 @@ use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use tidings_hub::Member;
-use tidings_protocol::{ClientId, ClientInfo};
-use tidings_types::{ChannelName, Format, Json, Variant};
+use tidings_protocol::{
+    ClientId, ClientInfo, ClientPosition, Disconnect, Order, OrderError, SubscriptionTerms, Target, Unsubscribe,
+};
+use tidings_types::{ChannelName, Format, Json, Offset, Timestamp, Variant};
 use tower::ServiceExt;
 
 use crate::support::{Cases, Server};
@@ -91,8 +93,7 @@ async fn a_publication_into_a_durable_channel_goes_through_the_store() {
     let expected = format!(r#"{{"result":{{"publications":[{publication}],"epoch":"{epoch}","offset":1}}}}"#);
     assert_eq!(history, expected);
     let skipped = server.api("publish", r#"{"channel":"team:1","data":1,"skip_history":true}"#).await;
-    assert_eq!(skipped, NOT_AVAILABLE);
-    assert_eq!(server.published("team:1").len(), 1);
+    assert_eq!((skipped.as_str(), server.published("team:1").len()), (DONE, 1), "only for those who read now");
 }
 
 #[tokio::test]
@@ -109,7 +110,7 @@ async fn wrong_publications_are_refused_with_the_references_codes() {
         ("nothing", String::new(), BAD_REQUEST),
         ("binary", r#"{"channel":"news","b64data":"AA==","data":1}"#.to_owned(), BAD_REQUEST),
         ("unknown namespace", r#"{"channel":"nowhere:1","data":1}"#.to_owned(), UNKNOWN),
-        ("version", r#"{"channel":"live:1","data":1,"version":3}"#.to_owned(), NOT_AVAILABLE),
+        ("long epoch", format!(r#"{{"channel":"news","data":1,"version":1,"version_epoch":"{key}"}}"#), BAD_REQUEST),
         ("long key", format!(r#"{{"channel":"news","data":1,"idempotency_key":"{key}"}}"#), BAD_REQUEST),
         ("long tags", format!(r#"{{"channel":"news","data":1,"tags":{{"k":"{large}"}}}}"#), BAD_REQUEST),
         (
@@ -318,7 +319,7 @@ async fn info_counts_what_there_is() {
 #[tokio::test]
 async fn a_batch_answers_each_command_in_order() {
     let server = Server::start();
-    let commands = r#"[{"publish":{"channel":"live:1","data":1}},{"presence_stats":{"channel":"live:1"}},{"publish":{"channel":"nowhere:1","data":1}},{"subscribe":{}},{"nothing":{}},{"batch":{}},{},null,{"publish":5},{"info":{},"publish":{}}]"#;
+    let commands = r#"[{"publish":{"channel":"live:1","data":1}},{"presence_stats":{"channel":"live:1"}},{"publish":{"channel":"nowhere:1","data":1}},{"rpc":{}},{"nothing":{}},{"batch":{}},{},null,{"publish":5},{"info":{},"publish":{}}]"#;
     let epoch = server.epoch("live:1").await;
     let answer = server.api("batch", format!(r#"{{"commands":{commands}}}"#)).await;
     let not_found = r#"{"error":{"code":104,"message":"not found"}}"#;
@@ -374,7 +375,7 @@ async fn the_older_endpoint_answers_a_line_per_command() {
 #[tokio::test]
 async fn what_the_reference_has_and_we_have_not_is_not_available() {
     let server = Server::start();
-    for method in ["subscribe", "unsubscribe", "disconnect", "refresh", "history_remove", "channels", "rpc"] {
+    for method in ["rpc"] {
         assert_eq!(server.api(method, "{}").await, NOT_AVAILABLE, "{method}");
     }
 }
@@ -449,4 +450,189 @@ async fn only_so_many_large_answers_wait_for_their_readers() {
     assert_eq!(read(ask("root").await).await, expected, "its bytes are not written yet");
     drop(bytes);
     assert!(read(ask("root").await).await.len() > 1 << 20);
+}
+
+/// What the edge was asked, and its answer.
+async fn orders(server: &Server, method: &str, body: &str) -> (String, Vec<(Target, Order)>) {
+    let answer = server.api(method, body).await;
+    (answer, server.revoked.take_orders())
+}
+
+fn target(user: &str) -> Target {
+    Target { user: user.to_owned(), ..Target::default() }
+}
+
+const DONE: &str = r#"{"result":{}}"#;
+
+#[tokio::test]
+async fn live_connections_are_subscribed() {
+    let server = Server::start();
+    let body = r#"{"user":"42","client":"c","session":"","channel":"live:1","data":{"a":1},"info":7,"expire_at":4000000000,
+        "recover_since":{"offset":3,"epoch":"e"},"override":{"presence":{"value":true}}}"#;
+    let terms = SubscriptionTerms {
+        expires_at: Some(Timestamp(4_000_000_000_000)),
+        info: Some(Json::of(&7)),
+        data: Some(Json::parse(br#"{"a":1}"#).unwrap()),
+        presence: Some(true),
+        ..SubscriptionTerms::default()
+    };
+    let since = Some(ClientPosition { offset: Offset(3), epoch: "e".to_owned() });
+    let channel = ChannelName::new("live:1").unwrap();
+    let order = Order::Subscribe { channel: channel.clone(), terms, since };
+    let expected = (Target { client: Some("c".to_owned()), ..target("42") }, order);
+    assert_eq!(orders(&server, "subscribe", body).await, (DONE.to_owned(), vec![expected]));
+
+    let plain = Order::Subscribe { channel, terms: SubscriptionTerms::default(), since: None };
+    let (answer, given) = orders(&server, "subscribe", r#"{"channel":"live:1"}"#).await;
+    assert_eq!((answer.as_str(), given), (DONE, vec![(target(""), plain)]), "the user without a name");
+    let cases = Cases::default();
+    for (body, expected) in [
+        ("{}", BAD_REQUEST),
+        (r#"{"user":"42","channel":"a b"}"#, BAD_REQUEST),
+        (r#"{"user":"42","channel":"live:1","expire_at":1}"#, BAD_REQUEST),
+        (r#"{"user":"42","channel":"nowhere:1"}"#, UNKNOWN),
+        (r#"{"all_users":true,"channel":"live:1"}"#, NOT_AVAILABLE),
+    ] {
+        cases.check(body, orders(&server, "subscribe", body).await, (expected.to_owned(), vec![]));
+    }
+}
+
+#[tokio::test]
+async fn live_connections_are_unsubscribed() {
+    let server = Server::start();
+    let channel = ChannelName::new("live:1").unwrap();
+    for (body, channel) in [
+        (r#"{"user":"42","channel":"live:1"}"#, Some(channel)),
+        (r#"{"user":"42","channel":""}"#, None),
+        (r#"{"user":"42"}"#, None),
+    ] {
+        let order = Order::Unsubscribe { channel, why: Unsubscribe::SERVER };
+        assert_eq!(
+            orders(&server, "unsubscribe", body).await,
+            (DONE.to_owned(), vec![(target("42"), order)]),
+            "{body}"
+        );
+    }
+    let unknown = orders(&server, "unsubscribe", r#"{"user":"42","channel":"nowhere:1"}"#).await;
+    assert_eq!(unknown, (UNKNOWN.to_owned(), vec![]));
+}
+
+#[tokio::test]
+async fn live_connections_are_disconnected() {
+    let server = Server::start();
+    let with = |code, reason: &'static str| Disconnect { code, reason: reason.into() };
+    for (body, disconnect) in [
+        (r#"{"user":"42"}"#, Disconnect::FORCE_DISCONNECT),
+        (r#"{"user":"42","disconnect":{"reason":"bye"}}"#, with(3503, "bye")),
+        (r#"{"user":"42","disconnect":{"code":3000,"reason":"a"}}"#, with(3000, "a")),
+        (r#"{"user":"42","disconnect":{"code":4999}}"#, with(4999, "")),
+    ] {
+        let order = Order::Disconnect { disconnect, spared: [].into() };
+        assert_eq!(orders(&server, "disconnect", body).await, (DONE.to_owned(), vec![(target("42"), order)]), "{body}");
+    }
+    for code in [1, 1000, 2999, 5000, 70_000] {
+        let body = format!(r#"{{"user":"42","disconnect":{{"code":{code}}}}}"#);
+        assert_eq!(orders(&server, "disconnect", &body).await, (BAD_REQUEST.to_owned(), vec![]), "{code}");
+    }
+    let spared = ClientId::from_random(7);
+    let body = format!(r#"{{"user":"42","whitelist":["{spared}","none"]}}"#);
+    let order = Order::Disconnect { disconnect: Disconnect::FORCE_DISCONNECT, spared: [spared].into() };
+    assert_eq!(orders(&server, "disconnect", &body).await, (DONE.to_owned(), vec![(target("42"), order)]));
+}
+
+#[tokio::test]
+async fn live_connections_are_refreshed() {
+    let server = Server::start();
+    let refresh = |expires_at: Option<u64>, info: Option<u8>| Order::Refresh {
+        expires_at: expires_at.map(Timestamp),
+        info: info.map(|info| Json::of(&info)),
+    };
+    let expired = || Order::Disconnect { disconnect: Disconnect::EXPIRED, spared: [].into() };
+    for (body, order) in [
+        (r#"{"user":"42"}"#, refresh(None, None)),
+        (r#"{"user":"42","expire_at":4000000000,"info":7}"#, refresh(Some(4_000_000_000_000), Some(7))),
+        (r#"{"user":"42","expire_at":1}"#, expired()),
+        (r#"{"user":"42","expired":true,"expire_at":4000000000}"#, expired()),
+    ] {
+        assert_eq!(orders(&server, "refresh", body).await, (DONE.to_owned(), vec![(target("42"), order)]), "{body}");
+    }
+    assert_eq!(orders(&server, "refresh", r#"{"expire_at":-1}"#).await, (BAD_REQUEST.to_owned(), vec![]));
+}
+
+#[tokio::test]
+async fn orders_come_in_any_form_and_need_their_scope() {
+    let server = Server::start();
+    let batch = r#"{"commands":[{"disconnect":{"user":"42"}},{"unsubscribe":{"user":"43"}}]}"#;
+    let expected = r#"{"replies":[{"disconnect":{}},{"unsubscribe":{}}]}"#;
+    let (answer, given) = orders(&server, "batch", batch).await;
+    assert_eq!((answer.as_str(), given.len()), (expected, 2));
+    let answer = server.post("/api", r#"{"method":"refresh","params":{"user":"42"}}"#).await;
+    assert_eq!((answer.body.as_str(), server.revoked.take_orders().len()), ("{\"result\":{}}\n", 1));
+    server.revoked.fail(OrderError::Late);
+    let (answer, _) = orders(&server, "disconnect", "{}").await;
+    assert_eq!(answer, r#"{"error":{"code":100,"message":"internal server error"}}"#);
+    let headers = [("x-api-key", "read")];
+    for method in ["subscribe", "unsubscribe", "disconnect", "refresh"] {
+        let answer = server.send_with("POST", &format!("/api/{method}"), &headers, "{}").await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_publication_that_is_not_newer_is_swallowed() {
+    let server = Server::start();
+    for channel in ["live:1", "team:1"] {
+        let epoch = server.epoch(channel).await;
+        for (version, of, offset) in [(2, "a", 1), (2, "a", 1), (1, "a", 1), (1, "b", 2), (2, "b", 3)] {
+            let body = format!(r#"{{"channel":"{channel}","data":1,"version":{version},"version_epoch":"{of}"}}"#);
+            let expected = format!(r#"{{"result":{{"offset":{offset},"epoch":"{epoch}"}}}}"#);
+            assert_eq!(server.api("publish", body).await, expected, "{channel} {version} {of}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_history_is_removed_and_its_position_stays() {
+    let server = Server::start();
+    for channel in ["live:1", "team:1"] {
+        for _ in 0..3 {
+            server.api("publish", format!(r#"{{"channel":"{channel}","data":1}}"#)).await;
+        }
+        let body = format!(r#"{{"channel":"{channel}"}}"#);
+        let epoch = server.epoch(channel).await;
+        assert_eq!(server.api("history_remove", body.as_str()).await, DONE);
+        assert_eq!(server.epoch(channel).await, epoch);
+        let history = server.api("history", format!(r#"{{"channel":"{channel}","limit":-1}}"#)).await;
+        assert_eq!(history, format!(r#"{{"result":{{"publications":[],"epoch":"{epoch}","offset":3}}}}"#), "{channel}");
+    }
+    assert_eq!(server.published("team:1"), [""; 0]);
+    let cases = Cases::default();
+    for (body, expected) in [
+        (r#"{"channel":"team:9"}"#, DONE),
+        (r#"{"channel":"news"}"#, NOT_AVAILABLE),
+        (r#"{"channel":"nowhere:1"}"#, UNKNOWN),
+        ("{}", BAD_REQUEST),
+    ] {
+        cases.check(body, server.api("history_remove", body).await, expected.to_owned());
+    }
+}
+
+#[tokio::test]
+async fn the_channels_with_subscribers_are_listed() {
+    let server = Server::start();
+    server.api("publish", r#"{"channel":"live:0","data":1}"#).await;
+    for (bits, channel) in ["live:1", "live:1", "live:2", "chat:1"].into_iter().enumerate() {
+        server.join(channel, "42", bits as u128, None);
+    }
+    let (one, two) = (r#""chat:1":{"num_clients":1}"#, r#""live:1":{"num_clients":2},"live:2":{"num_clients":1}"#);
+    let cases = Cases::default();
+    for (body, expected) in [
+        ("{}", format!("{one},{two}")),
+        (r#"{"pattern":""}"#, format!("{one},{two}")),
+        (r#"{"pattern":"live:*"}"#, two.to_owned()),
+        (r#"{"pattern":"nowhere:*"}"#, String::new()),
+    ] {
+        cases.check(body, server.api("channels", body).await, format!(r#"{{"result":{{"channels":{{{expected}}}}}}}"#));
+    }
+    cases.check("braces", server.api("channels", r#"{"pattern":"{a,b}"}"#).await, BAD_REQUEST.to_owned());
 }

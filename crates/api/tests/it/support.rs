@@ -16,16 +16,16 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidings_api::{
     Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, Estimate, EventCheck,
-    JobView, Jobs, Node, ProviderStatus, Readiness, ReadyListener, ReadyProvider, Rfc3339, Routers, Scope,
+    JobView, Jobs, Node, OrderFuture, ProviderStatus, Readiness, ReadyListener, ReadyProvider, Rfc3339, Routers, Scope,
 };
 use tidings_hub::{Hub, HubConfig};
-use tidings_protocol::{DataFormat, NamespaceOptions, Namespaces, Publication, Tags};
+use tidings_protocol::{DataFormat, NamespaceOptions, Namespaces, Order, OrderError, Publication, Tags, Target};
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    AppId, ChannelName, DeviceNumber, Environment, Event, EventChannels, JournalPosition, Locale, Provider, PushPolicy,
-    StreamPosition, Timestamp, TopicName,
+    AppId, ChannelName, DeviceNumber, Environment, Event, EventChannels, JournalPosition, Locale, Offset, Provider,
+    PushPolicy, StreamPosition, Timestamp, TopicName,
 };
 use tokio::sync::{MutexGuard, Notify};
 use tower::ServiceExt;
@@ -133,6 +133,10 @@ impl CommitSink for ToHub {
         hub.publish_durable(channel, position.offset, publication, time).unwrap();
     }
 
+    fn on_history_removed(&self, channel: &ChannelName, until: Offset) {
+        self.hub.get().expect("it is there").remove_history(channel, Some(until));
+    }
+
     fn on_events(&self, _: JournalPosition) {}
 }
 
@@ -231,19 +235,38 @@ impl Jobs for JobList {
     }
 }
 
-/// Whose connections were to lose their proof, and whether they were to be closed.
+/// Whose connections were to lose their proof, and whether they were to be closed; and orders about connections.
 #[derive(Default)]
-pub(crate) struct Revoked(Mutex<Vec<(DeviceNumber, bool)>>);
+pub(crate) struct Revoked {
+    devices: Mutex<Vec<(DeviceNumber, bool)>>,
+    orders: Mutex<Vec<(Target, Order)>>,
+    failure: Mutex<Option<OrderError>>,
+}
 
 impl Revoked {
     pub(crate) fn take(&self) -> Vec<(DeviceNumber, bool)> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.devices.lock().unwrap())
+    }
+
+    pub(crate) fn take_orders(&self) -> Vec<(Target, Order)> {
+        std::mem::take(&mut self.orders.lock().unwrap())
+    }
+
+    /// The next order fails.
+    pub(crate) fn fail(&self, error: OrderError) {
+        *self.failure.lock().unwrap() = Some(error);
     }
 }
 
 impl Connections for Revoked {
     fn revoke(&self, device: DeviceNumber, close: bool) {
-        self.0.lock().unwrap().push((device, close));
+        self.devices.lock().unwrap().push((device, close));
+    }
+
+    fn order(&self, target: Target, order: Order) -> OrderFuture {
+        self.orders.lock().unwrap().push((target, order));
+        let outcome = self.failure.lock().unwrap().take().map_or(Ok(()), Err);
+        Box::pin(async move { outcome })
     }
 }
 

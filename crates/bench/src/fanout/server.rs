@@ -171,6 +171,7 @@ fn session() -> SessionConfig {
         insecure: true,
         hooks: Default::default(),
         channel_count_max: 128,
+        personal_channels: None,
         ping_interval: Duration::from_secs(25),
         version: "bench".to_owned(),
     }

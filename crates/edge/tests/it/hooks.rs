@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidings_edge::{HookFuture, Hooks};
 use tidings_protocol::token::sign_connection_token;
-use tidings_protocol::{HookAnswer, HookCall};
+use tidings_protocol::{Admission, HookAnswer, HookCall};
 use tidings_telemetry::unix_now;
 use tidings_types::Format;
 use tokio::sync::Semaphore;
@@ -159,7 +159,8 @@ async fn a_hook_is_asked_when_a_subscription_or_a_connection_has_expired(format:
     assert_eq!((asked.len(), &asked[1]["channel"], asked[1].get("data")), (2, &json!("asked:1"), None));
 
     let soon = unix_now().saturating_add(Duration::from_millis(1500));
-    let token = sign_connection_token(&token_secret(), "42", None, Some(soon), None, unix_now());
+    let admission = Admission { user: "42".to_owned(), expires_at: Some(soon), ..Admission::default() };
+    let token = sign_connection_token(&token_secret(), &admission, unix_now());
     let mut client = Client::introduced(&server, json!({"token": token}), "kept:1").await;
     assert_eq!(client.drain().await.1, Some(3005));
     assert_eq!(server.backend.asked()[2]["user"], "42");

@@ -28,6 +28,7 @@ mod receipts;
 mod schema;
 mod selection;
 mod server;
+mod server_side;
 mod storm;
 mod streams;
 mod tls;

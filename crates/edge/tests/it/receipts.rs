@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidings_hub::EventReceipts;
 use tidings_protocol::token::sign_connection_token;
-use tidings_protocol::{Publication, Tags};
+use tidings_protocol::{Admission, Publication, Tags};
 use tidings_telemetry::unix_now;
 use tidings_types::{DeviceId, DeviceNumber, Format, JournalPosition, Json, Offset};
 use tokio::time::Instant;
@@ -182,8 +182,9 @@ async fn only_whose_receipt_is_of_use_is_asked() {
     let mut events = Events::new(&server);
     let claim =
         |device: &str, credential: &str| json!({"data": {"tidings": {"device": device, "credential": credential}}});
-    let signed =
-        sign_connection_token(&token_secret(), "ann", Some(&DeviceId::new("phone-3").unwrap()), None, None, unix_now());
+    let device = Some(DeviceId::new("phone-3").unwrap());
+    let admission = Admission { user: "ann".to_owned(), device, ..Admission::default() };
+    let signed = sign_connection_token(&token_secret(), &admission, unix_now());
     let mut hidden = Client::introduced(&server, claim("phone-2", "secret-2"), CHANNEL).await;
     let mut signed = Client::introduced(&server, json!({"token": signed}), CHANNEL).await;
     let mut foreign = Client::introduced(&server, claim("phone-1", "guessed"), CHANNEL).await;

@@ -22,8 +22,8 @@ use tidings_edge::{
 use tidings_hub::{EventReceipts, Hub, HubConfig, NewPublication};
 use tidings_protocol::token::{TokenSecret, TokenVerifier};
 use tidings_protocol::{
-    DeviceClaim, ErrorCode, HookId, NamespaceOptions, Namespaces, Publication, RecoveryMode, SessionConfig,
-    SessionHooks, Tags,
+    DeviceClaim, ErrorCode, HookId, NamespaceOptions, Namespaces, PersonalChannels, Publication, RecoveryMode,
+    SessionConfig, SessionHooks, Tags,
 };
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
@@ -62,6 +62,8 @@ pub(crate) struct Options {
     pub(crate) write_timeout: Duration,
     /// Clients connect over TLS.
     pub(crate) tls: bool,
+    /// A user has one connection at a time.
+    pub(crate) single_connection: bool,
 }
 
 impl Default for Options {
@@ -80,6 +82,7 @@ impl Default for Options {
             reply_bytes_max: 1 << 20,
             write_timeout: Duration::from_secs(10),
             tls: false,
+            single_connection: false,
         }
     }
 }
@@ -208,6 +211,7 @@ fn namespaces() -> Namespaces {
     let named = BTreeMap::from([
         ("kept".to_owned(), kept(1000)),
         ("small".to_owned(), kept(1)),
+        ("own".to_owned(), kept(10)),
         ("durable".to_owned(), NamespaceOptions { durable: true, ..kept(10) }),
         ("picky".to_owned(), NamespaceOptions { durable: true, allow_tags_filter: true, ..kept(10) }),
         (
@@ -258,6 +262,10 @@ impl Server {
                 ..SessionHooks::default()
             },
             channel_count_max: 128,
+            personal_channels: Some(PersonalChannels {
+                namespace: "own".to_owned(),
+                single_connection: options.single_connection,
+            }),
             ping_interval: options.ping_interval,
             version: "test".to_owned(),
         };

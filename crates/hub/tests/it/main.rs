@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_hub::{Hub, HubConfig, HubError, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed, Wishes};
+use tidings_hub::{
+    Hub, HubConfig, HubError, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed, Version, Wishes,
+};
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_stream::{Frame, HistoryFilter, TailBounds};
 use tidings_types::{ChannelName, Epoch, Format, Json, Offset, StreamPosition, Timestamp, Transport, Variant};
@@ -339,6 +341,43 @@ fn an_idle_channel_keeps_its_epoch_so_that_a_reader_at_its_top_resumes() {
     let (publications, after) = hub.history(&channel("kept:1"), HistoryFilter::default()).unwrap();
     assert!(publications.is_empty());
     assert_eq!(before, after);
+}
+
+#[test]
+fn a_publication_that_is_not_newer_is_swallowed() {
+    let hub = hub(10);
+    let publish = |name: &str, number, epoch: &str, skip_history| {
+        let new = NewPublication { publication: publication(number), skip_history };
+        let version = Version { number, epoch: epoch.into() };
+        let position = hub.publish_newer(&channel(name), new, Some(&version), Timestamp(0)).unwrap();
+        position.map(|position| position.offset.0)
+    };
+    for (number, epoch, skipped, expected) in [
+        (5, "", false, Some(1)),
+        (5, "", false, Some(1)),
+        (9, "", true, None), // What is not kept has no version.
+        (6, "", false, Some(2)),
+        (6, "b", false, Some(3)),
+        (7, "", false, Some(4)), // Of the versions only the newest is known.
+        (6, "", false, Some(4)),
+    ] {
+        assert_eq!(publish("kept:1", number, epoch, skipped), expected, "{number} {epoch}");
+    }
+    assert_eq!((publish("kept:2", 1, "", false), publish("plain", 1, "", false)), (Some(1), None));
+}
+
+#[test]
+fn a_removed_history_is_a_gap_for_all_but_those_at_the_top() {
+    let hub = hub(10);
+    (1..=3).for_each(|value| _ = publish(&hub, "kept:1", value));
+    hub.remove_history(&channel("kept:1"), None);
+    hub.remove_history(&channel("kept:2"), None);
+    let resume = |offset| {
+        let from = ResumeFrom { offset: Offset(offset), epoch: None, limit: 10.into(), is_required: false };
+        matches!(join(&hub, "kept:1", Some(from)).recovery, Some(Recovery::Recovered(missed)) if missed.is_empty())
+    };
+    assert_eq!([resume(2), resume(3)], [false, true]);
+    assert_eq!(publish(&hub, "kept:1", 4), Some(4));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! One command as a Protobuf message, with the field numbers of Centrifugo's schema.
 //!
 //! Unknown fields are skipped. A field that comes twice counts as Protobuf says: the last value, and of messages all
-//! their fields together. Of the messages in a request only the position of a history request and the headers of a connect
-//! request are read here; a tags filter is copied and read later, within its own bounds (`filter`). So three levels are
+//! their fields together. Of the messages in a request only the position of a history request, and the headers and the
+//! subscriptions of a connect are read here; a tags filter is copied and read later, within its own bounds (`filter`). So four levels are
 //! read, however deep a message is.
 //!
 //! Payloads are bytes in Protobuf, and JSON in this server. Bytes that are not JSON, or JSON that is nested too deeply,
@@ -12,8 +12,8 @@ use serde::de::IgnoredAny;
 use tidings_types::{Json, Offset, check_json_depth};
 
 use crate::command::{
-    ClientPosition, ConnectRequest, HistoryRequest, PublishRequest, RpcRequest, SubscribeRequest, WireChannel,
-    WireCommand,
+    CONNECT_SUBSCRIPTION_COUNT_MAX, ClientPosition, ConnectRequest, HistoryRequest, PublishRequest, RpcRequest,
+    SubscribeRequest, WireChannel, WireCommand,
 };
 use crate::filter::UnreadFilter;
 use crate::protobuf::{ProtobufError, Values};
@@ -54,6 +54,8 @@ fn connect(request: &mut ConnectRequest, message: &[u8]) -> Result<(), ProtobufE
         match value.number {
             1 => request.token = Token::from(value.text()?),
             2 => request.data = json(value.bytes()?),
+            3 if request.subscriptions.len() == CONNECT_SUBSCRIPTION_COUNT_MAX => return Err(ProtobufError::TooMany),
+            3 => request.subscriptions.push(subscription(value.bytes()?)?),
             6 => request.headers.extend([entry(value.bytes()?)?]),
             _ => {}
         }
@@ -73,6 +75,20 @@ fn entry(message: &[u8]) -> Result<(String, String), ProtobufError> {
         }
     }
     Ok((key, text))
+}
+
+/// An entry of a map: a channel, and a request for it.
+fn subscription(entry: &[u8]) -> Result<SubscribeRequest, ProtobufError> {
+    let (mut channel, mut request) = (String::new(), SubscribeRequest::default());
+    for value in Values::of(entry) {
+        let value = value?;
+        match value.number {
+            1 => channel = value.text()?.to_owned(),
+            2 => subscribe(&mut request, value.bytes()?)?,
+            _ => {}
+        }
+    }
+    Ok(SubscribeRequest { channel, ..request })
 }
 
 fn subscribe(request: &mut SubscribeRequest, message: &[u8]) -> Result<(), ProtobufError> {

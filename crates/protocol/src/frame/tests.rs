@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tidings_types::{JSON_DEPTH_MAX, Json, Offset};
 
 use super::*;
-use crate::command::{ClientPosition, Request};
+use crate::command::{CONNECT_SUBSCRIPTION_COUNT_MAX, ClientPosition, Request};
 use crate::filter::UnreadFilter;
 
 fn commands(frame: &str) -> Vec<Result<Command, FrameError>> {
@@ -77,12 +77,16 @@ fn fields_are_read_null_is_absent_and_unknown_ones_are_skipped() {
     };
     assert_eq!(request.data, None);
 
-    let Request::Connect(request) =
-        only(r#"{"id":1,"connect":{"token":"t","data":[ 1],"name":"js","subs":{}}}"#).request
+    let Request::Connect(request) = only(
+        r#"{"id":1,"connect":{"token":"t","data":[ 1],"name":"js","subs":{"a":{"recover":true,"offset":7},"b":null}}}"#,
+    )
+    .request
     else {
         panic!("not a connect")
     };
     assert_eq!((request.token.as_str(), request.data.as_ref().map(Json::as_str)), ("t", Some("[ 1]")));
+    let subscriptions = request.subscriptions.iter().map(|one| (&*one.channel, one.recover, one.offset));
+    assert_eq!(subscriptions.collect::<Vec<_>>(), [("a", true, 7), ("b", false, 0)]);
 
     let Request::Rpc(request) = only(r#"{"id":1,"rpc":{"method":null,"data":{}}}"#).request else {
         panic!("not an rpc")
@@ -126,6 +130,22 @@ fn a_frame_has_a_bounded_number_of_commands() {
 }
 
 #[test]
+fn a_connect_names_a_bounded_number_of_subscriptions() {
+    for (count, is_read) in [(CONNECT_SUBSCRIPTION_COUNT_MAX, true), (CONNECT_SUBSCRIPTION_COUNT_MAX + 1, false)] {
+        let subs: Vec<_> = (0..count).map(|index| format!(r#""{index}":{{}}"#)).collect();
+        let frame = format!(r#"{{"id":1,"connect":{{"subs":{{{}}}}}}}"#, subs.join(","));
+        assert_eq!(commands(&frame)[0].is_ok(), is_read, "{count}");
+        // In Protobuf: field 3 of the connect, an empty message.
+        let connect = [0x1A, 0x00].repeat(count);
+        let length = |count: usize| [count as u8 | 0x80, (count >> 7) as u8];
+        let message = [&[0x08, 1, 0x22][..], &length(connect.len()), &connect].concat();
+        let frame = [&length(message.len())[..], &message].concat();
+        let read = parse_frame(Format::Protobuf, &frame).next().unwrap();
+        assert_eq!(read.is_ok(), is_read, "{count}");
+    }
+}
+
+#[test]
 fn nesting_is_bounded_in_what_is_carried_and_in_what_is_passed_over() {
     let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     let frames = |depth: usize| {
@@ -134,7 +154,7 @@ fn nesting_is_bounded_in_what_is_carried_and_in_what_is_passed_over() {
             format!(r#"{{"id":1,"publish":{{"channel":"a","data":{deep}}}}}"#),
             format!(r#"{{"id":1,"subscribe":{{"channel":"a","tf":{deep}}}}}"#),
             format!(r#"{{"id":1,"rpc":{{"data":{deep}}}}}"#),
-            format!(r#"{{"id":1,"connect":{{"data":{deep},"subs":{deep}}}}}"#),
+            format!(r#"{{"id":1,"connect":{{"data":{deep},"headers":{deep}}}}}"#),
         ]
     };
     for frame in frames(JSON_DEPTH_MAX - 2) {

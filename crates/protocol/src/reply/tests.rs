@@ -81,12 +81,17 @@ fn connect_leaves_out_what_does_not_apply() {
         client: client(),
         version: "1",
         expiry: ExpiryResult::default(),
+        data: None,
+        subscriptions: &[],
         ping_interval: Duration::ZERO,
         name: None,
     };
     check(Reply::Connect(&forever), &format!(r#""connect":{{"client":"{CLIENT}","version":"1"}}"#));
+    let (name, data) = (channel(), Json::of(&7));
     let full = ConnectResult {
         expiry: ExpiryResult::until(Some(Timestamp(61_500)), Timestamp(1_000)),
+        data: Some(&data),
+        subscriptions: &[(&name, SubscribeResult { recoverable: true, ..SubscribeResult::default() })],
         ping_interval: Duration::from_secs(25),
         name: Some(("n", SessionId { loop_index: 1, secret: 2 })),
         ..forever
@@ -95,7 +100,7 @@ fn connect_leaves_out_what_does_not_apply() {
     check(
         Reply::Connect(&full),
         &format!(
-            r#""connect":{{"client":"{CLIENT}","version":"1","expires":true,"ttl":61,"ping":25,"pong":true,"session":"{session}","node":"n"}}"#
+            r#""connect":{{"client":"{CLIENT}","version":"1","expires":true,"ttl":61,"data":7,"subs":{{"c":{{"recoverable":true}}}},"ping":25,"pong":true,"session":"{session}","node":"n"}}"#
         ),
     );
 }

@@ -21,13 +21,9 @@ use crate::{
 pub enum Effect {
     /// Write this reply.
     Reply(Vec<u8>),
-    /// The client is connected: write the reply, start to ping.
-    Connected {
-        /// To be written.
-        reply: Vec<u8>,
-        /// What the client says about itself; a credential in it is not checked yet.
-        introduction: Introduction,
-    },
+    /// The client may connect: check its introduction, make its server-side subscriptions, then
+    /// [`Session::on_connected`](super::Session::on_connected), and start to ping.
+    Connect(Box<ConnectEffect>),
     /// The client's `connect` is refused: write this, ignore the rest of the frame, close soon.
     Refused(Vec<u8>),
     /// Subscribe, then [`Session::on_subscribed`](super::Session::on_subscribed).
@@ -118,7 +114,7 @@ impl fmt::Debug for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reply(reply) => write!(f, "Reply({} bytes)", reply.len()),
-            Self::Connected { reply, .. } => write!(f, "Connected({} bytes)", reply.len()),
+            Self::Connect(effect) => write!(f, "Connect({} subscriptions)", effect.subscriptions.len()),
             Self::Refused(reply) => write!(f, "Refused({} bytes)", reply.len()),
             Self::Subscribe(effect) => write!(f, "Subscribe({})", effect.channel),
             Self::Unsubscribe { channel, .. } => write!(f, "Unsubscribe({channel})"),
@@ -151,6 +147,25 @@ impl Ticket {
     }
 }
 
+/// A client that may connect.
+#[derive(Debug)]
+pub struct ConnectEffect {
+    /// For the answer.
+    pub ticket: ConnectTicket,
+    /// What the client says about itself; a credential in it is not checked yet.
+    pub introduction: Introduction,
+    /// Server-side subscriptions to be made. If one cannot be made, none is.
+    pub subscriptions: Vec<SubscribeEffect>,
+}
+
+/// One unanswered connect command.
+#[derive(Debug)]
+#[must_use = "the client is never connected if the ticket is dropped"]
+pub struct ConnectTicket {
+    pub(super) id: u32,
+    pub(super) data: Option<Json>,
+}
+
 /// A subscription to be made.
 #[derive(Debug)]
 pub struct SubscribeEffect {
@@ -179,10 +194,11 @@ pub struct SubscribeEffect {
     pub filter: Option<Arc<TagsFilter>>,
 }
 
-/// One unanswered subscribe command, with the part of the answer that the session knows.
+/// One subscription that is being made, with the part of the answer that the session knows.
 #[derive(Debug)]
-#[must_use = "the command is never answered if the ticket is dropped"]
+#[must_use = "the client is never told if the ticket is dropped"]
 pub struct SubscribeTicket {
+    /// The command; 0 for a server-side subscription.
     pub(super) id: u32,
     pub(super) channel: ChannelName,
     pub(super) was_recovering: bool,
@@ -193,6 +209,7 @@ pub struct SubscribeTicket {
     /// Only the latest publication is recovered.
     pub(super) is_cached: bool,
     pub(super) positioned: bool,
+    /// Until when the client must refresh it. Server-side subscriptions are not refreshed by clients.
     pub(super) expires_at: Option<Timestamp>,
     pub(super) data: Option<Json>,
 }
@@ -224,12 +241,12 @@ pub struct HistoryFound<'a> {
     pub publications: &'a [Publication],
 }
 
-/// A token that has expired and was not refreshed.
+/// A connection or subscription that has expired and was not refreshed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Expired {
-    /// The connection's token: close the connection with this.
+    /// The connection, or one of its server-side subscriptions: close the connection with this.
     Connection(Disconnect),
-    /// A subscription's token: unsubscribe, write the push.
+    /// A subscription of the client: unsubscribe, write the push.
     Subscription {
         /// The channel.
         channel: ChannelName,

@@ -120,7 +120,8 @@ impl Session {
             Waiting::Publish { ticket, channel, data } => self.publish_as_told(ticket, channel, data, result),
             Waiting::Subscribe { ticket, request } => {
                 let known = self.subscribable(&request)?;
-                self.begin(ticket, *request, known, result.map(HookResult::claims), now)
+                let terms = result.map(HookResult::terms).unwrap_or_default();
+                self.subscribe_on(ticket, *request, known, terms, now)
             }
             Waiting::Refresh | Waiting::SubRefresh { .. } => Ok(Effect::Nothing), // Have no command to answer.
         }

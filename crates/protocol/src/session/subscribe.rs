@@ -6,8 +6,9 @@ use tidings_types::{ChannelName, Offset, PushForm, StreamPosition, Timestamp};
 
 use super::effect::{Effect, Expired, SubscribeEffect, SubscribeTicket, Subscribed, Ticket};
 use super::permission::Allowed;
-use super::subscription::{Grant, Subscription};
+use super::subscription::{Grant, Origin, Subscription};
 use super::{CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Refusal, Session, bad_request};
+use crate::admission::SubscriptionTerms;
 use crate::command::{ClientPosition, SubscribeRequest};
 use crate::reply::{ExpiryResult, Push, Reply, SubscribeResult, encode_push};
 use crate::token::{SubscriptionClaims, Token, TokenError};
@@ -20,8 +21,34 @@ const FLAG_UNRECOVERED_IS_ERROR: i64 = 2;
 /// A subscription type with an error text of its own.
 const KIND_SHARED_POLL: i32 = 4;
 
+impl SubscribeTicket {
+    /// What the client is told of the subscription.
+    pub(super) fn result<'a>(&'a self, subscribed: Subscribed<'a>, now: Timestamp) -> SubscribeResult<'a> {
+        let recovered = subscribed.recovered.filter(|_| self.was_recovering && self.recoverable);
+        let position = subscribed.top.filter(|_| self.positioned).map(|top| match recovered {
+            // The recovered publications move the client on from its requested position. If there is none, it either
+            // has all, or wants none of what it missed. A cached publication is at the top.
+            Some([_, ..]) if !self.is_cached => StreamPosition { offset: self.requested_offset, ..top },
+            Some(_) | None => top,
+        });
+        SubscribeResult {
+            expiry: ExpiryResult::until(self.expires_at, now),
+            recoverable: self.recoverable,
+            positioned: self.positioned,
+            position,
+            was_recovering: self.was_recovering,
+            recovered: recovered.is_some(),
+            publications: recovered.unwrap_or_default(),
+            data: self.data.as_ref(),
+            has_deltas: self.form.has_deltas,
+            number: self.number,
+        }
+    }
+}
+
 impl Session {
-    /// Answers a subscribe. The reply must be written before any publication of the channel.
+    /// Answers a subscribe, or tells the client that the server has subscribed it. This must be written before any
+    /// publication of the channel, also before those that were missed if the client did not ask.
     pub fn on_subscribed(
         &mut self,
         ticket: SubscribeTicket,
@@ -33,31 +60,19 @@ impl Session {
             Ok(subscribed) => subscribed,
             Err(code) => {
                 index.map(|index| self.subscriptions.swap_remove(index));
-                return self.is_connected().then(|| self.reply(ticket.id, &Reply::Error(code)));
+                let is_asked = ticket.id > 0; // A client that did not ask is told nothing.
+                return (is_asked && self.is_connected()).then(|| self.reply(ticket.id, &Reply::Error(code)));
             }
         };
         if let Some(index) = index {
             self.subscriptions[index].is_made = true;
         }
-        let recovered = subscribed.recovered.filter(|_| ticket.was_recovering && ticket.recoverable);
-        let position = subscribed.top.filter(|_| ticket.positioned).map(|top| match recovered {
-            // The recovered publications move the client on from its requested position. If there is none, it either
-            // has all, or wants none of what it missed. A cached publication is at the top.
-            Some([_, ..]) if !ticket.is_cached => StreamPosition { offset: ticket.requested_offset, ..top },
-            Some(_) | None => top,
-        });
-        let result = SubscribeResult {
-            expiry: ExpiryResult::until(ticket.expires_at, now),
-            recoverable: ticket.recoverable,
-            positioned: ticket.positioned,
-            position,
-            was_recovering: ticket.was_recovering,
-            recovered: recovered.is_some(),
-            publications: recovered.unwrap_or_default(),
-            data: ticket.data.as_ref(),
-            has_deltas: ticket.form.has_deltas,
-            number: ticket.number,
-        };
+        let result = ticket.result(subscribed, now);
+        if ticket.id == 0 {
+            let mut push = Vec::new();
+            encode_push(self.variant, &ticket.channel, &Push::Subscribe(&result), &mut push);
+            return self.is_connected().then_some(push);
+        }
         self.is_connected().then(|| self.reply(ticket.id, &Reply::Subscribe(&result)))
     }
 
@@ -75,7 +90,7 @@ impl Session {
         ends.min().map(|at| at.saturating_add(EXPIRED_CLOSE_DELAY))
     }
 
-    /// A token that has expired and was not refreshed in time; call until `None`.
+    /// What has expired and was not refreshed in time; call until `None`.
     pub fn poll_expired(&mut self, now: Timestamp) -> Option<Expired> {
         let is_over = |at: Option<Timestamp>| at.is_some_and(|at| at.saturating_add(EXPIRED_CLOSE_DELAY) <= now);
         if !self.is_connected() {
@@ -86,6 +101,10 @@ impl Session {
             return Some(Expired::Connection(Disconnect::EXPIRED));
         }
         let expired = self.subscriptions.iter().find(|subscription| is_over(subscription.expires_at()))?;
+        if expired.origin != Origin::Client {
+            self.close(); // The client has no means to refresh it.
+            return Some(Expired::Connection(Disconnect::SUBSCRIPTION_EXPIRED));
+        }
         let channel = expired.channel.clone();
         self.expire(channel)
     }
@@ -110,31 +129,45 @@ impl Session {
         if let Some(hook) = options.subscribe_hook.filter(|_| self.is_for_hook(&request)) {
             return self.ask_subscribe(hook, ticket, request, channel);
         }
-        let claims = self.authorize(&request, &channel, &options, now)?;
-        self.begin(ticket, request, (channel, options), claims, now)
+        let terms = self.authorize(&request, &channel, &options, now)?;
+        self.subscribe_on(ticket, request, (channel, options), terms, now)
     }
 
-    /// Begins a subscription that is allowed, by `claims` or by the channel's rules.
-    pub(super) fn begin(
+    /// Begins a subscription that the client wants and may have.
+    pub(super) fn subscribe_on(
         &mut self,
         ticket: Ticket,
         request: SubscribeRequest,
         (channel, options): (ChannelName, NamespaceOptions),
-        claims: Option<SubscriptionClaims>,
+        terms: SubscriptionTerms,
         now: Timestamp,
     ) -> Result<Effect, Refusal> {
         let filter = read_filter(&request, &options)?;
-        let expires_at = claims.as_ref().and_then(|claims| claims.expires_at);
-        if expires_at.is_some_and(|at| at <= now) {
+        if terms.expires_at.is_some_and(|at| at <= now) {
             return Err(ErrorCode::Expired.into());
         }
-        self.subscriptions.push(Subscription {
-            channel: channel.clone(),
-            grant: Grant::of(claims.as_ref()),
-            is_made: false,
-        });
-        let (positioned, recoverable) = self.positions(&request, claims.as_ref(), &options, &channel);
-        let presence = claims.as_ref().and_then(|claims| claims.presence).unwrap_or(options.presence);
+        let effect = self.begin(ticket.id, Origin::Client, channel, options, terms, request);
+        Ok(Effect::Subscribe(Box::new(SubscribeEffect { filter, ..effect })))
+    }
+
+    /// Notes a subscription, which the driver then makes; `id` is 0 if it is server-side.
+    pub(super) fn begin(
+        &mut self,
+        id: u32,
+        origin: Origin,
+        channel: ChannelName,
+        options: NamespaceOptions,
+        terms: SubscriptionTerms,
+        request: SubscribeRequest,
+    ) -> SubscribeEffect {
+        let grant = Grant::of(&terms);
+        self.subscriptions.push(Subscription { channel: channel.clone(), grant, origin, is_made: false });
+        let (positioned, recoverable) = self.positions(&request, &terms, &options, &channel);
+        let presence = terms.presence.unwrap_or(options.presence);
+        let join_leave = terms.join_leave.unwrap_or(options.join_leave);
+        let is_forced = terms.force_push_join_leave.unwrap_or(options.force_push_join_leave);
+        let may_hear = || request.join_leave && self.allows_as(true, &Allowed::presence(&options), &channel);
+        let hears_joins = join_leave && (is_forced || may_hear());
         let form = PushForm {
             variant: self.variant,
             is_numbered: options.allow_channel_compaction && request.flag & FLAG_NUMBERED != 0,
@@ -143,21 +176,20 @@ impl Session {
         let is_cached = options.recovery_mode == RecoveryMode::Cache;
         let was_recovering = request.recover || is_cached && options.auto_cache_recover && recoverable;
         let requested_offset = Offset(request.offset);
+        let is_error = origin == Origin::Client && request.flag & FLAG_UNRECOVERED_IS_ERROR != 0;
         let recover = ClientPosition { offset: requested_offset, epoch: request.epoch };
-        Ok(Effect::Subscribe(Box::new(SubscribeEffect {
+        SubscribeEffect {
             options,
             recover: (was_recovering && recoverable).then_some(recover),
-            unrecovered_is_error: request.recover && request.flag & FLAG_UNRECOVERED_IS_ERROR != 0,
+            unrecovered_is_error: request.recover && is_error,
             positioned,
             presence: presence.then(|| self.info(&channel)),
-            announced: options.join_leave.then(|| self.info(&channel)),
-            hears_joins: options.join_leave
-                && (options.force_push_join_leave
-                    || request.join_leave && self.allows_as(true, &Allowed::presence(&options), &channel)),
+            announced: join_leave.then(|| self.info(&channel)),
+            hears_joins,
             form,
-            filter,
+            filter: None,
             ticket: SubscribeTicket {
-                id: ticket.id,
+                id,
                 channel: channel.clone(),
                 was_recovering,
                 requested_offset,
@@ -166,11 +198,12 @@ impl Session {
                 number: 0,
                 is_cached,
                 positioned,
-                expires_at: expires_at.filter(|_| options.sub_refresh_hook.is_none()),
-                data: claims.and_then(|claims| claims.data),
+                // Where a hook extends it, the client need not.
+                expires_at: terms.expires_at.filter(|_| origin == Origin::Client && options.sub_refresh_hook.is_none()),
+                data: terms.data,
             },
             channel,
-        })))
+        }
     }
 
     /// The checks before authorization, in the protocol's order (section 4).
@@ -198,23 +231,23 @@ impl Session {
         }
     }
 
-    /// Allows the subscription by its token, else by the channel's rules. Returns the token's claims.
+    /// Allows the subscription by its token, else by the channel's rules. Returns the token's terms.
     fn authorize(
         &self,
         request: &SubscribeRequest,
         channel: &ChannelName,
         options: &NamespaceOptions,
         now: Timestamp,
-    ) -> Result<Option<SubscriptionClaims>, Refusal> {
+    ) -> Result<SubscriptionTerms, Refusal> {
         if !request.token.is_empty() {
             return self
                 .subscription_claims(&request.token, channel, ErrorCode::PermissionDenied.into(), now)
-                .map(Some);
+                .map(|claims| claims.terms);
         }
         if !self.allows(&Allowed::subscribe(options, channel), channel) {
             return Err(ErrorCode::PermissionDenied.into());
         }
-        Ok(None)
+        Ok(SubscriptionTerms::default())
     }
 
     /// The claims of a token, if it is for this user, channel and client.
@@ -245,7 +278,7 @@ impl Session {
     fn positions(
         &self,
         request: &SubscribeRequest,
-        claims: Option<&SubscriptionClaims>,
+        terms: &SubscriptionTerms,
         options: &NamespaceOptions,
         channel: &ChannelName,
     ) -> (bool, bool) {
@@ -253,11 +286,10 @@ impl Session {
             return (false, false);
         }
         let may_ask = options.allow_recovery || self.allows_as(true, &Allowed::history(options), channel);
-        let overridden = |choose: fn(&SubscriptionClaims) -> Option<bool>| claims.and_then(choose);
-        let forced = overridden(|claims| claims.force_recovery).unwrap_or(options.force_recovery);
+        let forced = terms.force_recovery.unwrap_or(options.force_recovery);
         // A client that names a position wants recovery, even if it does not set the flag.
         let recoverable = forced || may_ask && (request.recoverable || request.recover);
-        let forced = overridden(|claims| claims.force_positioning).unwrap_or(false);
+        let forced = terms.force_positioning.unwrap_or(false);
         (recoverable || forced || may_ask && request.positioned, recoverable)
     }
 
@@ -292,13 +324,17 @@ impl Session {
         if token.is_empty() {
             return Err(ErrorCode::BadRequest.into());
         }
+        if self.subscriptions[index].origin != Origin::Client {
+            return Err(bad_request("sub_refresh of a server-side subscription"));
+        }
         let invalid = Refusal::Disconnect(Disconnect::INVALID_TOKEN, "sub_refresh with a token that is not valid");
-        let claims = self.subscription_claims(token, &self.subscriptions[index].channel, invalid, now)?;
-        if claims.expires_at.is_some_and(|at| at <= now) {
+        let SubscriptionClaims { terms, .. } =
+            self.subscription_claims(token, &self.subscriptions[index].channel, invalid, now)?;
+        if terms.expires_at.is_some_and(|at| at <= now) {
             return Err(ErrorCode::Expired.into());
         }
-        self.subscriptions[index].grant = Grant::of(Some(&claims));
-        let result = ExpiryResult::until(claims.expires_at, now);
+        self.subscriptions[index].grant = Grant::of(&terms);
+        let result = ExpiryResult::until(terms.expires_at, now);
         Ok(Effect::Reply(self.reply(ticket.id, &Reply::SubRefresh(result))))
     }
 }

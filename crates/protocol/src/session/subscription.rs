@@ -2,19 +2,31 @@
 
 use tidings_types::{ChannelName, Json, Timestamp};
 
-use crate::token::SubscriptionClaims;
+use crate::admission::SubscriptionTerms;
 
 /// One channel of a connection.
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) channel: ChannelName,
-    /// The lasting claims of its token, if there are any.
+    /// The lasting terms, if there are any.
     pub(super) grant: Option<Box<Grant>>,
+    pub(super) origin: Origin,
     /// Whether the driver has subscribed.
     pub(super) is_made: bool,
 }
 
-/// The lasting claims of a subscription token.
+/// Who wanted a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The client.
+    Client,
+    /// The connection's admission: a refresh must grant it too.
+    Admission,
+    /// The server otherwise.
+    Server,
+}
+
+/// The lasting terms of a subscription.
 #[derive(Debug)]
 pub(super) struct Grant {
     info: Option<Json>,
@@ -22,10 +34,9 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    pub(super) fn of(claims: Option<&SubscriptionClaims>) -> Option<Box<Self>> {
-        let claims = claims?;
-        (claims.info.is_some() || claims.expires_at.is_some())
-            .then(|| Box::new(Self { info: claims.info.clone(), expires_at: claims.expires_at }))
+    pub(super) fn of(terms: &SubscriptionTerms) -> Option<Box<Self>> {
+        (terms.info.is_some() || terms.expires_at.is_some())
+            .then(|| Box::new(Self { info: terms.info.clone(), expires_at: terms.expires_at }))
     }
 }
 

@@ -23,7 +23,7 @@ fn signed(algorithm: Algorithm, with: &str, claims: &Value) -> Token {
     Token::from(&*jsonwebtoken::encode(&Header::new(algorithm), claims, &key).unwrap())
 }
 
-fn connection(claims: Value) -> Result<ConnectionClaims, TokenError> {
+fn connection(claims: Value) -> Result<Admission, TokenError> {
     verifier().verify_connection(&signed(Algorithm::HS256, "current", &claims), NOW)
 }
 
@@ -35,9 +35,26 @@ fn subscription(claims: Value) -> Result<SubscriptionClaims, TokenError> {
 fn what_we_sign_is_good_until_it_ends() {
     let info = Json::of(&json!({"name": "Ann"}));
     let end = Timestamp(2_000_000);
-    let token = Token::from(&*sign_connection_token(&secret("current"), "42", None, Some(end), Some(&info), NOW));
-    let claims = verifier().verify_connection(&token, NOW).unwrap();
-    assert_eq!((&*claims.user, claims.expires_at, claims.info), ("42", Some(end), Some(info.clone())));
+    let terms = SubscriptionTerms {
+        expires_at: Some(end),
+        info: Some(info.clone()),
+        data: Some(info.clone()),
+        presence: Some(true),
+        force_recovery: Some(false),
+        join_leave: Some(true),
+        ..SubscriptionTerms::default()
+    };
+    let whole = Admission {
+        user: "42".to_owned(),
+        device: Some(DeviceId::new("phone-1").unwrap()),
+        expires_at: Some(end),
+        info: Some(info.clone()),
+        meta: None,
+        data: None,
+        subscriptions: BTreeMap::from([("a".to_owned(), SubscriptionTerms::default()), ("b".to_owned(), terms)]),
+    };
+    let token = Token::from(&*sign_connection_token(&secret("current"), &whole, NOW));
+    assert_eq!(verifier().verify_connection(&token, NOW), Ok(whole));
     assert!(verifier().verify_connection(&token, Timestamp(1_999_999)).is_ok());
     assert_eq!(verifier().verify_connection(&token, end), Err(TokenError::Expired));
     assert!(matches!(verifier().verify_subscription(&token, NOW), Err(TokenError::Invalid(_))));
@@ -45,7 +62,10 @@ fn what_we_sign_is_good_until_it_ends() {
     let channel = ChannelName::new("$c").unwrap();
     let token = Token::from(&*sign_subscription_token(&secret("previous"), "42", &channel, None, Some(&info), NOW));
     let claims = verifier().verify_subscription(&token, NOW).unwrap();
-    assert_eq!((&*claims.user, &*claims.channel, claims.expires_at, claims.info), ("42", "$c", None, Some(info)));
+    assert_eq!(
+        (&*claims.user, &*claims.channel, claims.terms.expires_at, claims.terms.info),
+        ("42", "$c", None, Some(info))
+    );
     assert!(matches!(verifier().verify_connection(&token, NOW), Err(TokenError::Invalid(_))));
 }
 
@@ -132,9 +152,7 @@ fn claims_of_the_wrong_kind_are_refused() {
 
 #[test]
 fn a_connection_token_may_name_a_device() {
-    let device = DeviceId::new("phone-1").unwrap();
-    let token = sign_connection_token(&secret("current"), "42", Some(&device), None, None, NOW);
-    assert_eq!(verifier().verify_connection(&Token::from(&*token), NOW).unwrap().device, Some(device));
+    assert_eq!(connection(json!({"device": "phone-1"})).unwrap().device, Some(DeviceId::new("phone-1").unwrap()));
     assert_eq!(connection(json!({"sub": "42"})).unwrap().device, None);
     assert_eq!(connection(json!({"device": null})).unwrap().device, None);
     let refused = connection(json!({"device": "my phone"})).unwrap_err().to_string();
@@ -144,18 +162,42 @@ fn a_connection_token_may_name_a_device() {
 }
 
 #[test]
-fn server_side_subscriptions_and_overrides_are_noticed() {
-    assert!(connection(json!({"channels": ["c"]})).unwrap().has_server_subscriptions);
-    assert!(connection(json!({"subs": {"c": {}}})).unwrap().has_server_subscriptions);
-    assert!(!connection(json!({"channels": [], "subs": {}})).unwrap().has_server_subscriptions);
+fn a_connection_token_may_subscribe_its_client() {
+    let plain = SubscriptionTerms::default;
+    let terms = SubscriptionTerms {
+        expires_at: Some(Timestamp(7000)),
+        info: Some(Json::of(&"seat")),
+        data: Some(Json::of(&7)),
+        presence: Some(false),
+        ..plain()
+    };
+    let stated = json!({"expire_at": 7, "info": "seat", "b64data": "Nw==", "override": {"presence": {"value": false}}});
+    for (claims, expected) in [
+        (json!({}), vec![]),
+        (json!({"channels": [], "subs": {}}), vec![]),
+        (json!({"channels": ["b", "a"], "subs": {}}), vec![("a", plain()), ("b", plain())]),
+        (json!({"channels": ["a"], "subs": {"b": {"expire_at": 0}}}), vec![("b", plain())]),
+        (json!({"subs": {"a": stated}}), vec![("a", terms)]),
+    ] {
+        let expected = expected.into_iter().map(|(channel, terms)| (channel.to_owned(), terms));
+        assert_eq!(connection(claims).unwrap().subscriptions, expected.collect());
+    }
+    for claims in [json!({"channels": [7]}), json!({"subs": {"a": {"b64info": "%"}}}), json!({"subs": {"a": 7}})] {
+        assert!(matches!(connection(claims.clone()), Err(TokenError::Invalid(_))), "{claims}");
+    }
+}
+
+#[test]
+fn overrides_are_noticed() {
     let claims = subscription(json!({
         "channel": "c", "client": "x", "data": [1],
         "override": {"presence": {"value": false}, "force_recovery": {"value": true}, "join_leave": {"value": true}},
     }))
     .unwrap();
-    assert_eq!((claims.join_leave, claims.force_push_join_leave), (Some(true), None));
-    assert_eq!((claims.presence, claims.force_recovery, claims.force_positioning), (Some(false), Some(true), None));
-    assert_eq!((claims.client.as_deref(), claims.data), (Some("x"), Some(Json::of(&[1]))));
+    let terms = claims.terms;
+    assert_eq!((terms.join_leave, terms.force_push_join_leave), (Some(true), None));
+    assert_eq!((terms.presence, terms.force_recovery, terms.force_positioning), (Some(false), Some(true), None));
+    assert_eq!((claims.client.as_deref(), terms.data), (Some("x"), Some(Json::of(&[1]))));
 }
 
 #[test]

@@ -12,8 +12,8 @@ use prost::Message as _;
 use tidings_protocol::token::Token;
 use tidings_protocol::{
     ClientId, ClientInfo, Command, ConnectResult, Disconnect, ErrorCode, ExpiryResult, FRAME_COMMAND_COUNT_MAX,
-    FrameError, ProtobufError, Publication, Push, Reply, Request, SessionId, SubscribeResult, UnreadFilter,
-    Unsubscribe, VisibleResult, encode_publication_push, encode_push, encode_reply, parse_frame, ping,
+    FrameError, ProtobufError, Publication, Push, Reply, Request, SessionId, SubscribeRequest, SubscribeResult,
+    UnreadFilter, Unsubscribe, VisibleResult, encode_publication_push, encode_push, encode_reply, parse_frame, ping,
 };
 use tidings_types::{ChannelName, DeviceId, Epoch, Format, JSON_DEPTH_MAX, Json, Offset, StreamPosition, Variant};
 
@@ -36,33 +36,38 @@ fn text(token: &Token) -> String {
     token.as_str().to_owned()
 }
 
+fn told_subscribe(request: &SubscribeRequest) -> schema::SubscribeRequest {
+    schema::SubscribeRequest {
+        channel: request.channel.clone(),
+        token: text(&request.token),
+        recover: request.recover,
+        epoch: request.epoch.clone(),
+        offset: request.offset,
+        positioned: request.positioned,
+        recoverable: request.recoverable,
+        delta: request.delta.clone(),
+        join_leave: request.join_leave,
+        tf: request.tags_filter.as_ref().map(|unread| match unread {
+            UnreadFilter::Json(json) => serde_json::from_slice(json.bytes()).unwrap(),
+            UnreadFilter::Protobuf(message) => schema::FilterNode::decode(&**message).unwrap(),
+        }),
+        flag: request.flag,
+        r#type: request.kind,
+        ..Default::default()
+    }
+}
+
 /// What was read, as the schema's message.
 fn told(command: &Command) -> schema::Command {
     let mut told = schema::Command { id: command.id, ..Default::default() };
     match &command.request {
         Request::Connect(request) => {
             let (token, data) = (text(&request.token), bytes(request.data.as_ref()));
-            told.connect = Some(schema::ConnectRequest { token, data, ..Default::default() });
+            let subs = request.subscriptions.iter().map(|one| (one.channel.clone(), told_subscribe(one))).collect();
+            told.connect = Some(schema::ConnectRequest { token, data, subs, ..Default::default() });
         }
         Request::Subscribe(request) => {
-            told.subscribe = Some(schema::SubscribeRequest {
-                channel: request.channel.clone(),
-                token: text(&request.token),
-                recover: request.recover,
-                epoch: request.epoch.clone(),
-                offset: request.offset,
-                positioned: request.positioned,
-                recoverable: request.recoverable,
-                delta: request.delta.clone(),
-                join_leave: request.join_leave,
-                tf: request.tags_filter.as_ref().map(|unread| match unread {
-                    UnreadFilter::Json(json) => serde_json::from_slice(json.bytes()).unwrap(),
-                    UnreadFilter::Protobuf(message) => schema::FilterNode::decode(&**message).unwrap(),
-                }),
-                flag: request.flag,
-                r#type: request.kind,
-                ..Default::default()
-            });
+            told.subscribe = Some(told_subscribe(request));
         }
         Request::Unsubscribe { channel } => {
             told.unsubscribe = Some(schema::UnsubscribeRequest { channel: channel.clone() });
@@ -97,18 +102,25 @@ fn told(command: &Command) -> schema::Command {
     told
 }
 
+fn read_part_of_subscribe(request: &mut schema::SubscribeRequest) {
+    request.data = Vec::new();
+    (request.phase, request.cursor, request.limit, request.asc) = (0, String::new(), 0, false);
+}
+
 /// The part of a command that this server reads: payloads only if they are JSON.
 fn read_part(mut command: schema::Command) -> schema::Command {
     let json = |data: &mut Vec<u8>| *data = bytes(Json::parse(data).ok().as_ref());
     if let Some(request) = &mut command.connect {
         let (token, mut data) = (std::mem::take(&mut request.token), std::mem::take(&mut request.data));
         json(&mut data);
-        *request = schema::ConnectRequest { token, data, ..Default::default() };
+        let mut subs = std::mem::take(&mut request.subs);
+        for (channel, request) in &mut subs {
+            read_part_of_subscribe(request);
+            request.channel = channel.clone();
+        }
+        *request = schema::ConnectRequest { token, data, subs, ..Default::default() };
     }
-    if let Some(request) = &mut command.subscribe {
-        request.data = Vec::new();
-        (request.phase, request.cursor, request.limit, request.asc) = (0, String::new(), 0, false);
-    }
+    command.subscribe.iter_mut().for_each(read_part_of_subscribe);
     if let Some(request) = &mut command.publish {
         (request.key, request.removed) = (String::new(), false);
         json(&mut request.data);
@@ -167,9 +179,10 @@ fn filter() -> impl Strategy<Value = schema::FilterNode> {
 
 fn connect() -> impl Strategy<Value = schema::ConnectRequest> {
     let texts = prop::collection::btree_map(any::<String>(), any::<String>(), 0..3);
-    (any::<String>(), payload(), any::<String>(), any::<i64>(), texts).prop_map(|(token, data, name, flag, headers)| {
-        let subs = BTreeMap::from([(name.clone(), schema::SubscribeRequest { offset: 7, ..Default::default() })]);
-        schema::ConnectRequest { token, data, subs, version: name.clone(), name, headers, flag, ..Default::default() }
+    let subs = prop::collection::btree_map(any::<String>(), subscribe(), 0..3);
+    (any::<String>(), payload(), any::<i64>(), texts, subs).prop_map(|(token, data, flag, headers, subs)| {
+        let (name, version) = ("js".to_owned(), "1".to_owned());
+        schema::ConnectRequest { token, data, subs, version, name, headers, flag, ..Default::default() }
     })
 }
 
@@ -370,8 +383,20 @@ proptest! {
             has_deltas: false,
             number: top.offset.0 >> 1, // The schema has a signed number.
         };
+        let names = ["a", "b"].map(|name| ChannelName::new(name).unwrap());
+        // Not a default: in a map prost leaves the value out then, and we write an empty message.
+        let plain = SubscribeResult { was_recovering: true, ..SubscribeResult::default() };
+        let subscriptions = [(&names[0], subscribed), (&names[1], plain)];
         for reply in [
-            Reply::Connect(&ConnectResult { client, version: "1", expiry, ping_interval, name }),
+            Reply::Connect(&ConnectResult {
+                client,
+                version: "1",
+                expiry,
+                data: data.as_ref(),
+                subscriptions: if recovered { &subscriptions } else { &[] },
+                ping_interval,
+                name,
+            }),
             Reply::Subscribe(&subscribed),
             Reply::Subscribe(&SubscribeResult::default()),
             Reply::Unsubscribe,
@@ -394,12 +419,17 @@ proptest! {
         code in any::<u16>(),
         reason in any::<String>(),
     ) {
+        let position = Some(StreamPosition { offset: publication.offset, epoch: Epoch::from_random(7) });
+        let data = Some(&publication.data);
+        let start = SubscribeResult { recoverable: true, positioned: true, position, data, ..Default::default() };
         let (unsubscribe, channel) = (Unsubscribe { code, reason: reason.clone().into() }, channel());
         for push in [
             Push::Publication(&publication),
             Push::Join(&info),
             Push::Leave(&info),
             Push::Unsubscribe(&unsubscribe),
+            Push::Subscribe(&start),
+            Push::Subscribe(&SubscribeResult::default()),
         ] {
             let read = check(in_both(|format, out| encode_push(Variant::websocket(format), &channel, &push, out)));
             prop_assert_eq!(&*read.push.unwrap().channel, channel.as_str());
@@ -410,6 +440,8 @@ proptest! {
         prop_assert_eq!(pushed.tags.len(), publication.tags.iter().count());
         let disconnect = Disconnect { code, reason: reason.into() };
         check(in_both(|format, out| disconnect.encode_push(Variant::websocket(format), out)));
+        let expiry = ExpiryResult { ttl: Some(Duration::from_secs(code.into())) };
+        check(in_both(|format, out| expiry.encode_push(Variant::websocket(format), out)));
     }
 
     /// A length of one to three bytes before each of the nested messages.

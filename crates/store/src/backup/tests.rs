@@ -63,7 +63,8 @@ fn event(id: &str, at: Option<Timestamp>) -> Vec<NewEvent> {
 async fn publish_once(store: &Store) -> Offset {
     let name = ChannelName::new("keyed").unwrap();
     let channel = DurableChannel { name, history_size: 2, history_ttl: Duration::from_secs(3600) };
-    store.append_publication_once(channel, "key", Json::of(&1), BTreeMap::new(), T0).await.unwrap().offset
+    let once = crate::Once { key: Some("key"), version: None };
+    store.append_publication_once(channel, once, Json::of(&1), BTreeMap::new(), T0).await.unwrap().offset
 }
 
 /// Some of everything, from the life of a store.

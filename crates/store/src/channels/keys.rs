@@ -1,5 +1,7 @@
 //! Idempotency keys: a publication with the key of an earlier one in its channel is not published again.
 //!
+//! A version has the same purpose. Only the newest one of each channel is kept, in the channel's row (`write.rs`).
+//!
 //! A key is written in the batch of its publication. So after a crash or a failed disk, either both exist or neither. The
 //! committer looks up the key before it publishes. If the key is known, the answer is the offset of the first publication,
 //! even if the second one has other data. A publication without a key costs nothing here.

@@ -5,6 +5,7 @@ use tidings_types::{ChannelName, Offset, Timestamp};
 
 use crate::channels::StoredPublication;
 use crate::engine::{EngineError, Table};
+use crate::hash::Hash16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChannelRow {
@@ -14,14 +15,21 @@ pub(crate) struct ChannelRow {
     pub(crate) base: Offset,
     /// When the last publication was added, or when the last scheduled event is due if that is later.
     pub(crate) published_at: Timestamp,
+    /// The version of the newest publication that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<VersionRow>,
 }
+
+/// A version number, and the hash of its epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VersionRow(pub(crate) u64, pub(crate) Hash16);
 
 impl ChannelRow {
     /// For a channel with unknown offsets. It continues behind all of them, unless it had more than one publication per
     /// millisecond since 1970.
     pub(crate) fn behind_all(floor: Offset, now: Timestamp) -> Self {
         let top = Offset(floor.0.saturating_add(now.as_millis()));
-        Self { top, base: top.next(), published_at: now }
+        Self { top, base: top.next(), published_at: now, version: None }
     }
 }
 

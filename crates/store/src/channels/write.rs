@@ -8,14 +8,14 @@ use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
 
 use super::keys::publish_key;
 use super::read::{REPLACED, replacement};
-use crate::channels::rows::{ChannelRow, HistoryRow};
-use crate::channels::{DurableChannel, StoredPublication};
+use crate::channels::rows::{ChannelRow, HistoryRow, VersionRow};
+use crate::channels::{DurableChannel, Once, StoredPublication};
 use crate::committer::draft::Draft;
 use crate::committer::effect::Effect;
 use crate::damage;
 use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
-use crate::hash::Hash16;
+use crate::hash::{Hash16, hash16};
 use crate::queue::Class;
 use crate::rows;
 use crate::service::Store;
@@ -37,12 +37,15 @@ impl Store {
         info: Option<Json>,
         now: Timestamp,
     ) -> Result<StreamPosition, WriteError> {
-        self.publish(channel, StoredPublication { data, tags, info, time: now, receipt: None }, None).await
+        let publication = StoredPublication { data, tags, info, time: now, receipt: None };
+        self.publish(channel, publication, None, None).await
     }
 
     /// Like [`Store::append_publication`], but a second publication with the same idempotency key in the same channel is
-    /// not published: the answer is the position of the first one. A key is remembered for five minutes and is written
-    /// together with its publication, so this also holds after a crash or a failed write.
+    /// not published: the answer is the position of the first one. Nor is a publication published whose version is not
+    /// newer: the answer is the position of the channel. A key is remembered for five minutes, the newest version as long
+    /// as the channel. Both are written together with their publication, so this also holds after a crash or a failed
+    /// write.
     ///
     /// # Errors
     /// When the store is overloaded or cannot write. Repeating the call with the same key is safe.
@@ -52,14 +55,15 @@ impl Store {
     pub async fn append_publication_once(
         &self,
         channel: DurableChannel,
-        key: &str,
+        once: Once<'_>,
         data: Json,
         tags: BTreeMap<String, String>,
         now: Timestamp,
     ) -> Result<StreamPosition, WriteError> {
-        let key = publish_key(&channel.name, key);
+        let key = once.key.map(|key| publish_key(&channel.name, key));
+        let version = once.version.map(|version| VersionRow(version.number, hash16(version.epoch.as_bytes())));
         let publication = StoredPublication { data, tags, info: None, time: now, receipt: None };
-        self.publish(channel, publication, Some(key)).await
+        self.publish(channel, publication, key, version).await
     }
 
     async fn publish(
@@ -67,12 +71,13 @@ impl Store {
         channel: DurableChannel,
         publication: StoredPublication,
         key: Option<Hash16>,
+        version: Option<VersionRow>,
     ) -> Result<StreamPosition, WriteError> {
         let StoredPublication { data, info, .. } = &publication;
         let bytes = data.bytes().len() + info.as_ref().map_or(0, |info| info.bytes().len()) + weight::PUBLICATION;
         let publish = move |draft: &mut Draft<'_>| {
             draft.advance(publication.time);
-            draft.publish(channel, publication, key)
+            draft.publish(channel, publication, key, version)
         };
         self.write(Class::Events, bytes, publish).await?
     }
@@ -102,6 +107,7 @@ impl Draft<'_> {
         channel: DurableChannel,
         publication: StoredPublication,
         key: Option<Hash16>,
+        version: Option<VersionRow>,
     ) -> Result<Result<StreamPosition, WriteError>, EngineError> {
         if let Some(key) = &key
             && let Some(offset) = self.published_before(key)?
@@ -111,11 +117,32 @@ impl Draft<'_> {
         if let Err(error) = self.check_channel_room([&channel.name].into_iter())? {
             return Ok(Err(error));
         }
-        let position = self.add_publication(channel, publication)?;
+        let position = match version.map(|version| self.top_if_behind(&channel.name, version)).transpose()?.flatten() {
+            Some(position) => position,
+            None => {
+                let name = version.is_some().then(|| channel.name.clone());
+                let position = self.add_publication(channel, publication)?;
+                name.map(|name| self.set_version(&name, version)).transpose()?;
+                position
+            }
+        };
         if let Some(key) = key {
             self.remember_key(key, position.offset)?;
         }
         Ok(Ok(position))
+    }
+
+    /// The channel's position, if it has a publication of this version or a later one.
+    fn top_if_behind(&self, name: &ChannelName, version: VersionRow) -> Result<Option<StreamPosition>, EngineError> {
+        let row = self.channel(name)?;
+        let row = row.filter(|row| row.version.is_some_and(|top| top.1 == version.1 && version.0 <= top.0));
+        Ok(row.map(|row| StreamPosition { offset: row.top, epoch: self.state.epoch }))
+    }
+
+    fn set_version(&mut self, name: &ChannelName, version: Option<VersionRow>) -> Result<(), EngineError> {
+        let row = ChannelRow { version, ..self.channel_or_new(name)? };
+        self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
+        Ok(())
     }
 
     /// Gives the publication the next offset of its channel, and deletes the publications that exceed the history.
@@ -166,7 +193,7 @@ impl Draft<'_> {
             return Ok(row);
         }
         self.state.channel_count += 1;
-        Ok(ChannelRow { top: Offset(0), base: Offset(1), published_at: Timestamp(0) })
+        Ok(ChannelRow { top: Offset(0), base: Offset(1), published_at: Timestamp(0), version: None })
     }
 
     /// A channel's row. A damaged one gets a [`replacement`]; clients that resume from before it are told of the gap.

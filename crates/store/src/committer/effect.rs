@@ -49,6 +49,11 @@ pub(crate) enum Effect {
         position: StreamPosition,
         publication: StoredPublication,
     },
+    /// The publications of a durable channel up to this offset were removed.
+    HistoryRemoved {
+        channel: ChannelName,
+        until: Offset,
+    },
     /// A durable channel is forgotten. New channels begin at the floor from now on.
     ChannelForgotten {
         channel: ChannelName,
@@ -77,6 +82,7 @@ impl Effect {
             Self::Unsubscribed { number, .. } => table.count_subscription(*number, -1),
             Self::Proven { chunk, bits } => table.set_proven_chunk(*chunk, bits),
             Self::Published { .. }
+            | Self::HistoryRemoved { .. }
             | Self::ChannelForgotten { .. }
             | Self::Braked(_)
             | Self::Muted { .. }
@@ -107,7 +113,11 @@ impl Effect {
                 index.set_device(*number, Some(traits(before)), None);
             }
             Self::DeviceRemoved { number, before: None } => index.forget_devices(&[*number].into()),
-            Self::Published { .. } | Self::ChannelForgotten { .. } | Self::Proven { .. } | Self::Braked(_) => {}
+            Self::Published { .. }
+            | Self::HistoryRemoved { .. }
+            | Self::ChannelForgotten { .. }
+            | Self::Proven { .. }
+            | Self::Braked(_) => {}
             Self::Muted { number, subject } => _ = index.mute(*number, subject.as_ref()),
             Self::Unmuted { number, subject } => _ = index.unmute(*number, subject.as_ref()),
         }
@@ -135,7 +145,11 @@ pub(crate) fn change_row(effects: &[Effect]) -> Option<(Vec<u8>, u64)> {
             Effect::Unsubscribed { number, subject, topic } => writer.subscription(*number, subject, topic, false),
             Effect::Muted { number, subject } => writer.mute(*number, subject.as_ref(), true),
             Effect::Unmuted { number, subject } => writer.mute(*number, subject.as_ref(), false),
-            Effect::Published { .. } | Effect::ChannelForgotten { .. } | Effect::Proven { .. } | Effect::Braked(_) => {}
+            Effect::Published { .. }
+            | Effect::HistoryRemoved { .. }
+            | Effect::ChannelForgotten { .. }
+            | Effect::Proven { .. }
+            | Effect::Braked(_) => {}
         }
     }
     Some(writer.finish()).filter(|(_, count)| *count > 0)

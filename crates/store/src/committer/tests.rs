@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tidings_types::{
-    AppId, ChannelName, DeviceId, DeviceNumber, Environment, Event, EventId, JournalPosition, Locale, Platform,
+    AppId, ChannelName, DeviceId, DeviceNumber, Environment, Event, EventId, JournalPosition, Locale, Offset, Platform,
     Recipients, StreamPosition, Subject, Timestamp, TopicName,
 };
 
@@ -18,6 +18,7 @@ use crate::{
     StoreConfig, StoredPublication, WriteError,
 };
 
+mod channels;
 mod damage;
 mod derived;
 mod expire;
@@ -27,7 +28,7 @@ mod older;
 mod sending;
 
 #[derive(Default)]
-struct Sink(Mutex<Vec<u64>>, Mutex<Vec<DeviceNumber>>);
+struct Sink(Mutex<Vec<u64>>, Mutex<Vec<DeviceNumber>>, Mutex<Vec<u64>>);
 
 impl CommitSink for Sink {
     fn on_publication(&self, _: &ChannelName, position: StreamPosition, _: &StoredPublication, _: &DurableChannel) {
@@ -35,6 +36,10 @@ impl CommitSink for Sink {
     }
 
     fn on_events(&self, _: JournalPosition) {}
+
+    fn on_history_removed(&self, _: &ChannelName, until: Offset) {
+        self.2.lock().unwrap().push(until.0);
+    }
 
     fn on_device_removed(&self, number: DeviceNumber) {
         self.1.lock().unwrap().push(number);

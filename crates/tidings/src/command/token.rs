@@ -1,6 +1,7 @@
 //! `tidings token`: a connection or subscription token, signed with the configured secret.
 
 use serde::Serialize;
+use tidings_protocol::Admission;
 use tidings_protocol::token::{TokenSecret, sign_connection_token, sign_subscription_token};
 use tidings_types::{ChannelName, DeviceId, Json, Timestamp, UserId};
 
@@ -60,7 +61,12 @@ fn sign(
     match &args.channel {
         None => {
             let device = args.device.as_deref().map(DeviceId::new).transpose().map_err(|error| usage(&error))?;
-            Ok(sign_connection_token(secret, &args.user, device.as_ref(), expires_at, info.as_ref(), now))
+            let user = args.user.clone();
+            Ok(sign_connection_token(
+                secret,
+                &Admission { user, device, expires_at, info, ..Admission::default() },
+                now,
+            ))
         }
         Some(channel) => {
             let channel = ChannelName::new(channel).map_err(|error| usage(&error))?;

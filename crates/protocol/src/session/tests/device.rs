@@ -1,7 +1,7 @@
 //! On which device a client runs, how a refresh changes that, and whether its app is on the screen.
 
 use super::*;
-use crate::DeviceClaim;
+use crate::{DeviceClaim, Introduction};
 
 #[test]
 fn the_one_rpc_says_whether_the_app_is_on_the_screen() {
@@ -47,13 +47,18 @@ pub(super) fn introduced(token: &str, data: &str) -> (Session, Introduction) {
     let mut session = new_session(config());
     let command = format!(r#"{{"id":1,"connect":{{"token":"{token}","data":{data}}}}}"#);
     match session.handle(parse_frame(Format::Json, command.as_bytes()).next().unwrap().unwrap(), NOW) {
-        Effect::Connected { introduction, .. } => (session, introduction),
+        Effect::Connect(effect) => {
+            let introduction = effect.introduction.clone();
+            assert!(connected(&mut session, *effect, NOW).is_some());
+            (session, introduction)
+        }
         other => panic!("{data}: {other:?}"),
     }
 }
 
 pub(super) fn device_token(user: &str, device: &str) -> String {
-    sign_connection_token(&secret(), user, Some(&DeviceId::new(device).unwrap()), None, None, NOW)
+    let device = Some(DeviceId::new(device).unwrap());
+    sign_connection_token(&secret(), &Admission { user: user.to_owned(), device, ..Admission::default() }, NOW)
 }
 
 #[test]

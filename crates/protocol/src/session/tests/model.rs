@@ -151,9 +151,8 @@ impl Driver {
 
     fn take(&mut self, effect: Effect, id: u32) {
         let outstanding = match effect {
-            Effect::Reply(reply) | Effect::Connected { reply, .. } | Effect::Refused(reply) => {
-                return self.write(&reply, Some(id));
-            }
+            Effect::Reply(reply) | Effect::Refused(reply) => return self.write(&reply, Some(id)),
+            Effect::Connect(_) => panic!("connected twice"),
             Effect::Subscribe(effect) => {
                 assert!(self.channels.insert(effect.channel.as_str().to_owned()), "no channel twice");
                 Outstanding::Subscribe(effect.ticket)
@@ -239,17 +238,22 @@ proptest! {
 
     #[test]
     fn any_list_of_operations_keeps_the_sessions_promises(
-        token in prop_oneof![Just(String::new()), Just(connection_token("42", None)), Just(device_token("42", "phone-1"))],
+        token in prop_oneof![
+            Just(String::new()),
+            Just(connection_token("42", None)),
+            Just(device_token("42", "phone-1")),
+            Just(odd_token(serde_json::json!({"sub": "42", "subs": {"a": {}, "$d": {"expire_at": 1030}}}))),
+        ],
         data in prop_oneof![Just("{}"), Just(r#"{"tidings":{"device":"tablet","credential":"c"}}"#)],
         operations in prop::collection::vec(operation(), 0..60),
     ) {
         let (session, _) = introduced(&token, data);
         let mut driver = Driver {
             device: session.device().cloned(),
+            channels: session.channels().map(|channel| channel.as_str().to_owned()).collect(),
             session,
             now: NOW,
             outstanding: Vec::new(),
-            channels: BTreeSet::new(),
             closed: false,
             pings: 0,
             commands: 0,

@@ -9,7 +9,8 @@ use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
     Ed25519KeyPair, KeyPair as _, RsaKeyPair, RsaPublicKeyComponents,
 };
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 
 use super::*;
 

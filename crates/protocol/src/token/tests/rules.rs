@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn with(rules: TokenRules, claims: &Value) -> Result<ConnectionClaims, TokenError> {
+fn with(rules: TokenRules, claims: &Value) -> Result<Admission, TokenError> {
     let checks = TokenChecks { keys: vec![TokenKey::secret(&secret("current"))], remote: None, rules };
     TokenVerifier::with(checks, None).verify_connection(&signed(Algorithm::HS256, "current", claims), NOW)
 }

@@ -279,7 +279,8 @@ async fn a_damaged_channel_goes_on_from_its_history_and_others_come_back_as_well
 async fn publish_once(store: &Store, name: &str) -> u64 {
     let place = ChannelName::new(&format!("told:{name}")).unwrap();
     let channel = DurableChannel { name: place, history_size: 2, history_ttl: Duration::from_secs(60) };
-    let published = store.append_publication_once(channel, name, Json::of(&1), Default::default(), Timestamp(1)).await;
+    let once = crate::Once { key: Some(name), version: None };
+    let published = store.append_publication_once(channel, once, Json::of(&1), Default::default(), Timestamp(1)).await;
     published.unwrap().offset.0
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tidings_types::{Json, Offset};
 
 use super::*;
-use crate::rows;
+use crate::{Once, rows};
 
 /// When the tests begin, and for how many milliseconds a key is remembered from then on.
 const T0: u64 = 1_000_000;
@@ -21,7 +21,8 @@ fn channel(name: &str) -> DurableChannel {
 
 async fn publish_in(store: &Store, name: &str, key: &str, at: u64) -> Result<StreamPosition, WriteError> {
     let data = Json::of(&at); // Other data each time: the key alone counts.
-    store.append_publication_once(channel(name), key, data, BTreeMap::new(), Timestamp(at)).await
+    let once = Once { key: Some(key), version: None };
+    store.append_publication_once(channel(name), once, data, BTreeMap::new(), Timestamp(at)).await
 }
 
 /// The offset that the answer has.

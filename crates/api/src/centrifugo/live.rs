@@ -1,0 +1,119 @@
+//! `subscribe`, `unsubscribe`, `disconnect` and `refresh`: orders about the live connections of a user.
+//!
+//! The user "" is everybody without a user, not all users. An order is answered when every loop has carried it out. It is
+//! not remembered: a connection that the user opens later is not affected.
+
+use serde::Deserialize;
+use tidings_protocol::{ClientId, ClientPosition, Disconnect, Order, SubscriptionTerms, Target, Unsubscribe};
+use tidings_telemetry::{chain, unix_now};
+use tidings_types::{ChannelName, Json, Timestamp};
+use tracing::debug;
+
+use super::answer::Done;
+use super::error::ApiError;
+use crate::shared::Shared;
+
+/// The codes with which a connection may be closed; SDKs give no meaning to others.
+const DISCONNECT_CODES: std::ops::RangeInclusive<u32> = 3000..=4999;
+
+/// Parameters of all four methods: each uses its own.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct LiveRequest {
+    channel: Option<String>,
+    user: Option<String>,
+    client: Option<String>,
+    session: Option<String>,
+    recover_since: Option<ClientPosition>,
+    all_users: Option<bool>,
+    whitelist: Option<Vec<String>>,
+    disconnect: Option<Reason>,
+    expired: Option<bool>,
+    expire_at: Option<i64>,
+    info: Option<Json>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Reason {
+    code: Option<u32>,
+    reason: Option<String>,
+}
+
+impl LiveRequest {
+    fn target(&mut self) -> Result<Target, ApiError> {
+        if self.all_users == Some(true) {
+            return Err(ApiError::NotAvailable); // The user "" would be taken for them.
+        }
+        let named = |name: &mut Option<String>| name.take().filter(|name| !name.is_empty());
+        let (client, session) = (named(&mut self.client), named(&mut self.session));
+        Ok(Target { user: self.user.take().unwrap_or_default(), client, session })
+    }
+
+    fn channel(&self, shared: &Shared) -> Result<ChannelName, ApiError> {
+        let channel =
+            ChannelName::new(self.channel.as_deref().unwrap_or_default()).map_err(|_| ApiError::BadRequest)?;
+        shared.hub.options(&channel).map_err(|_| ApiError::UnknownChannel)?;
+        Ok(channel)
+    }
+}
+
+/// `terms` are the same parameters, read as the terms of the subscription.
+pub(super) async fn subscribe(
+    shared: &Shared,
+    mut request: LiveRequest,
+    terms: SubscriptionTerms,
+) -> Result<Done, ApiError> {
+    if terms.expires_at.is_some_and(|at| at <= unix_now()) {
+        return Err(ApiError::BadRequest);
+    }
+    let channel = request.channel(shared)?;
+    let since = request.recover_since.take();
+    give(shared, request.target()?, Order::Subscribe { channel, terms, since }).await
+}
+
+pub(super) async fn unsubscribe(shared: &Shared, mut request: LiveRequest) -> Result<Done, ApiError> {
+    let is_one = request.channel.as_ref().is_some_and(|channel| !channel.is_empty());
+    let channel = is_one.then(|| request.channel(shared)).transpose()?;
+    give(shared, request.target()?, Order::Unsubscribe { channel, why: Unsubscribe::SERVER }).await
+}
+
+pub(super) async fn disconnect(shared: &Shared, mut request: LiveRequest) -> Result<Done, ApiError> {
+    let Reason { code, reason } = request.disconnect.take().unwrap_or_default();
+    let disconnect = match code.filter(|code| *code != 0) {
+        None => Disconnect {
+            reason: reason.map_or(Disconnect::FORCE_DISCONNECT.reason, Into::into),
+            ..Disconnect::FORCE_DISCONNECT
+        },
+        Some(code) if DISCONNECT_CODES.contains(&code) => {
+            Disconnect { code: code as u16, reason: reason.unwrap_or_default().into() }
+        }
+        Some(_) => return Err(ApiError::BadRequest),
+    };
+    let spared = request.whitelist.take().unwrap_or_default();
+    let spared = spared.iter().filter_map(|client| ClientId::parse(client)).collect();
+    give(shared, request.target()?, Order::Disconnect { disconnect, spared }).await
+}
+
+pub(super) async fn refresh(shared: &Shared, mut request: LiveRequest) -> Result<Done, ApiError> {
+    let expires_at = match request.expire_at.unwrap_or_default() {
+        0 => None,
+        at => Some(Timestamp(u64::try_from(at).map_err(|_| ApiError::BadRequest)?.saturating_mul(1000))),
+    };
+    let order = if request.expired == Some(true) || expires_at.is_some_and(|at| at <= unix_now()) {
+        Order::Disconnect { disconnect: Disconnect::EXPIRED, spared: Default::default() }
+    } else {
+        Order::Refresh { expires_at, info: request.info.take() }
+    };
+    give(shared, request.target()?, order).await
+}
+
+async fn give(shared: &Shared, target: Target, order: Order) -> Result<Done, ApiError> {
+    match shared.connections.order(target, order).await {
+        Ok(()) => Ok(Done {}),
+        Err(error) => {
+            debug!(error = chain(&error), "An order about connections failed");
+            Err(ApiError::Internal)
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The queues in which orders about connections wait for the loops.
+//!
+//! Queue: [`ORDER_COUNT_MAX`] orders per loop. Full: the order is refused; loops that have got it carry it out. Closed (the
+//! loop has stopped): refused, and an order that still waits is dropped, of which its giver is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidings_protocol::{ErrorCode, Order, OrderError, Target};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+/// Orders that may wait for a loop. One order takes microseconds for each connection of its user.
+pub(crate) const ORDER_COUNT_MAX: usize = 1024;
+/// How long the giver of an order waits for all loops.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// An order from outside.
+    Ordered(Order),
+    /// The connection with this number takes the place of its user's connections with lower numbers.
+    Replace { number: u64 },
+}
+
+/// An order in the queue of one loop.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    pub(crate) task: Arc<(Target, Work)>,
+    /// Told when the loop has carried it out, with the first refusal.
+    pub(crate) done: oneshot::Sender<Result<(), ErrorCode>>,
+}
+
+/// One for each loop that has an order.
+pub(crate) type Answers = Vec<oneshot::Receiver<Result<(), ErrorCode>>>;
+
+/// Puts an order into the queues of all loops.
+///
+/// # Errors
+/// If a queue is full or closed.
+pub(crate) fn post(loops: &[mpsc::Sender<Posted>], target: Target, work: Work) -> Result<Answers, OrderError> {
+    let task = Arc::new((target, work));
+    let post = |queue: &mpsc::Sender<Posted>| {
+        let (done, answer) = oneshot::channel();
+        queue.try_send(Posted { task: task.clone(), done }).map_err(|error| match error {
+            TrySendError::Full(_) => OrderError::Overloaded,
+            TrySendError::Closed(_) => OrderError::Stopping,
+        })?;
+        Ok(answer)
+    };
+    loops.iter().map(post).collect()
+}
+
+/// Waits until all loops have carried the order out. Returns the first refusal.
+///
+/// # Cancel safety
+/// If the future is dropped, the order is carried out nevertheless.
+pub(crate) async fn carried_out(posted: Result<Answers, OrderError>) -> Result<(), OrderError> {
+    let deadline = Instant::now() + ORDER_TIMEOUT;
+    let mut outcome = Ok(());
+    for answer in posted? {
+        let answer = timeout_at(deadline, answer).await.map_err(|_| OrderError::Late)?;
+        outcome = outcome.and(answer.map_err(|_| OrderError::Stopping)?);
+    }
+    outcome.map_err(OrderError::Refused)
+}

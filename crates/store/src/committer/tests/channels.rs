@@ -1,0 +1,110 @@
+//! Versions of publications, and histories that are removed: over a failing disk and a restart.
+
+use std::collections::BTreeMap;
+
+use tidings_types::Json;
+
+use super::*;
+use crate::{Once, Version};
+
+fn channel() -> DurableChannel {
+    let name = ChannelName::new("chat:1").unwrap();
+    DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60) }
+}
+
+async fn publish(store: &Store, number: u64, epoch: &str, key: Option<&str>) -> Result<u64, WriteError> {
+    let once = Once { key, version: (number > 0).then_some(Version { number, epoch }) };
+    let data = Json::of(&number);
+    let published = store.append_publication_once(channel(), once, data, BTreeMap::new(), Timestamp(1000)).await;
+    published.map(|position| position.offset.0)
+}
+
+/// The offsets that the history has, and the top.
+fn kept(store: &Store) -> (Vec<u64>, u64) {
+    let mut channels = store.durable_channels(Timestamp(1000)).map(Result::unwrap);
+    let found = channels.next().unwrap();
+    (found.publications.iter().map(|(offset, _)| offset.0).collect(), found.top.0)
+}
+
+#[tokio::test]
+async fn a_publication_that_is_not_newer_is_swallowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = open(folder.path(), Arc::default());
+    for (number, epoch, key, expected) in [
+        (5, "", None, 1),
+        (5, "", None, 1),
+        (4, "", None, 1),
+        (6, "", None, 2),
+        (0, "", None, 3), // Without a version it is always published, and changes nothing.
+        (6, "", None, 3), // The answer is the position of the channel, not of that version.
+        (1, "b", None, 4),
+        (1, "b", Some("k"), 4),
+        (2, "b", Some("k"), 4), // The key was remembered with its answer.
+        (6, "", None, 5),       // Of the versions only the newest is known.
+    ] {
+        assert_eq!(publish(&store, number, epoch, key).await, Ok(expected), "{number} {epoch} {key:?}");
+    }
+    store.close().await;
+    store = open(folder.path(), Arc::default());
+    assert_eq!(publish(&store, 6, "", None).await, Ok(5));
+    assert_eq!(publish(&store, 7, "", None).await, Ok(6));
+    assert_eq!(kept(&store), (vec![1, 2, 3, 4, 5, 6], 6));
+}
+
+#[tokio::test]
+async fn a_version_in_doubt_is_published_once() {
+    for fault in [Fault::AfterCommit, Fault::BeforeCommit] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path(), Arc::default());
+        assert_eq!(publish(&store, 1, "", None).await, Ok(1));
+        *store.shared().engine.read().as_ref().unwrap().hooks.fault.lock().unwrap() = Some(fault);
+        assert_eq!(publish(&store, 2, "", None).await, Err(WriteError::Unavailable));
+        let mut pulse = tokio::time::interval(Duration::from_millis(2));
+        let offset = loop {
+            pulse.tick().await;
+            match publish(&store, 2, "", None).await {
+                Ok(offset) => break offset,
+                Err(error) => assert_eq!(error, WriteError::Unavailable),
+            }
+        };
+        assert_eq!((offset, kept(&store).1), (2, 2), "{fault:?}");
+    }
+}
+
+/// More than one batch removes.
+#[tokio::test]
+async fn a_history_is_removed_and_the_offsets_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let sink = Arc::new(Sink::default());
+    let mut store = open(folder.path(), sink.clone());
+    let name = channel().name;
+    store.remove_history(&name).await.unwrap();
+    for number in 1..=8 {
+        publish(&store, number, "", None).await.unwrap();
+    }
+    store.remove_history(&name).await.unwrap();
+    assert_eq!(kept(&store), (vec![], 8));
+    assert_eq!(*sink.2.lock().unwrap(), [3, 6, 8], "the hub is told each step");
+    assert_eq!(publish(&store, 8, "", None).await, Ok(8), "the version is still known");
+    assert_eq!(publish(&store, 9, "", None).await, Ok(9));
+    store.close().await;
+    store = open(folder.path(), sink.clone());
+    assert_eq!(kept(&store), (vec![9], 9));
+    store.remove_history(&name).await.unwrap();
+    store.remove_history(&name).await.unwrap();
+    assert_eq!((kept(&store), sink.2.lock().unwrap().len()), ((vec![], 9), 4));
+}
+
+/// What is published while a large history is removed stays.
+#[tokio::test]
+async fn what_is_published_meanwhile_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    for number in 1..=7 {
+        publish(&store, number, "", None).await.unwrap();
+    }
+    let name = channel().name;
+    let (removed, published) = tokio::join!(store.remove_history(&name), publish(&store, 8, "", None));
+    assert_eq!((removed, published), (Ok(()), Ok(8)));
+    assert_eq!(kept(&store), (vec![8], 8));
+}
