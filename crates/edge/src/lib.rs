@@ -60,6 +60,7 @@ mod connection;
 mod control;
 mod creations;
 mod edge_loop;
+mod emulated;
 mod fanout;
 mod handshake;
 mod identity;
@@ -92,11 +93,11 @@ pub use handshake::HandshakeError;
 pub use shared::{DeviceDirectory, DurablePublisher, HookFuture, Hooks, NoHooks, ProveFuture, PublishFuture};
 pub use takeover::{LentSocket, Socket, Taker};
 
+use emulated::EmulatedSender;
 use metrics::EdgeMetrics;
 use orders::{ORDER_COUNT_MAX, Work};
 use revocations::Revocations;
 use shared::{Handshake, Shared};
-use streaming::EmulatedSender;
 use users::Users;
 use worker::{Inputs, Worker};
 

@@ -25,10 +25,8 @@
 //! | What | Limit | Then |
 //! |---|---|---|
 //! | connections, together with WebSockets | `connection_count_max` | 503 |
-//! | requests with commands that wait for a loop | [`EMULATED_COUNT_MAX`], and [`EMULATED_BYTES_MAX`] of commands | 503 |
+//! | requests with commands that wait for a loop | 1024, and 4 MiB of commands | 503 |
 //! | commands of one connection that wait while it handles others | 1024, and [`EMULATED_FRAME_COUNT_MAX`](tidings_protocol::EMULATED_FRAME_COUNT_MAX) × `message_bytes_max` | closed with 3013 |
-
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{
@@ -37,18 +35,13 @@ use http::header::{
     CONNECTION, CONTENT_TYPE, ORIGIN, PRAGMA, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use tidings_protocol::{EMULATED_BYTES_MAX, EmulationRequest, SessionId};
+use tidings_protocol::{EmulationRequest, SessionId};
 use tidings_types::{Format, Transport, Variant};
-use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::Edge;
 use crate::handshake::{HandshakeError, hook_headers};
-use crate::shared::{Emulated, HandedOver, Opening};
+use crate::shared::{HandedOver, Opening};
 use crate::takeover::Taker;
-
-/// Requests with commands that may wait for one loop.
-const EMULATED_COUNT_MAX: usize = 1024;
 
 /// How long a browser may remember that a page may send a request.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("300");
@@ -59,30 +52,6 @@ const NO_CACHE: HeaderValue =
 const NO_BUFFER: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
-
-/// The way of commands to a loop.
-#[derive(Clone)]
-pub(crate) struct EmulatedSender {
-    requests: mpsc::Sender<Emulated>,
-    room: Arc<Semaphore>,
-}
-
-impl EmulatedSender {
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Emulated>) {
-        let (requests, received) = mpsc::channel(EMULATED_COUNT_MAX);
-        (Self { requests, room: Arc::new(Semaphore::new(EMULATED_BYTES_MAX)) }, received)
-    }
-
-    /// `false`: there is no room.
-    fn send(&self, session: SessionId, commands: Vec<u8>) -> bool {
-        let bytes = u32::try_from(commands.len()).unwrap_or(u32::MAX);
-        let Ok(room) = self.room.clone().try_acquire_many_owned(bytes) else { return false };
-        match self.requests.try_send(Emulated { session, commands, _room: room }) {
-            Ok(()) | Err(TrySendError::Closed(_)) => true, // A loop that has stopped has no sessions.
-            Err(TrySendError::Full(_)) => false,
-        }
-    }
-}
 
 impl Edge {
     /// The largest body of a request to [`Edge::stream`] and [`Edge::emulate`]; a larger one is to be refused with 413.

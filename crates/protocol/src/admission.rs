@@ -14,6 +14,9 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use tidings_types::{DeviceId, Json, Timestamp, check_json_depth};
 
+/// The most server-side subscriptions that one `connect` may name.
+pub const CONNECT_SUBSCRIPTION_COUNT_MAX: usize = 1024;
+
 /// Who a client is, and what it is given when it connects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Admission {

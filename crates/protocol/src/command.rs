@@ -10,11 +10,10 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tidings_types::{Json, Offset};
 
+use crate::absent::or_default;
+use crate::admission::CONNECT_SUBSCRIPTION_COUNT_MAX;
 use crate::filter::UnreadFilter;
 use crate::token::Token;
-
-/// The most server-side subscriptions that one `connect` may name.
-pub const CONNECT_SUBSCRIPTION_COUNT_MAX: usize = 1024;
 
 /// One command; its answer carries the same id.
 #[derive(Debug)]
@@ -211,12 +210,6 @@ impl WireCommand {
             .or(self.sub_refresh.map(|wire| Request::SubRefresh { channel: wire.channel, token: wire.token }))
             .or(self.ping.map(|_| Request::Ping))
     }
-}
-
-pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// A field that is present, also as `null`.

@@ -22,7 +22,7 @@ use std::fmt;
 use serde::Deserialize;
 use tidings_types::{Json, Tags};
 
-use crate::command::or_default;
+use crate::absent::or_default;
 use crate::protobuf::{ProtobufError, Values};
 
 /// The most bytes of a filter as it is sent.

@@ -23,8 +23,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use tidings_types::{ChannelName, Format, Json, Timestamp, Transport, Variant, check_json_depth};
 
+use crate::absent::or_default;
 use crate::admission::{Overrides, SubscriptionTerms};
-use crate::command::or_default;
 use crate::fields::{Fields, message};
 use crate::token::Token;
 use crate::{ClientId, Disconnect, ErrorCode, Tags};

@@ -19,6 +19,7 @@
 //! Map subscriptions are refused with the protocol's code for them. RPCs go to the application's back end
 //! ([`HookCall`]), except [`RPC_VISIBLE`], which is for the server itself.
 
+mod absent;
 mod admission;
 mod client;
 mod code;
@@ -41,12 +42,11 @@ mod session;
 pub mod token;
 pub mod websocket;
 
-pub use admission::{Admission, SubscriptionTerms};
+pub use admission::{Admission, CONNECT_SUBSCRIPTION_COUNT_MAX, SubscriptionTerms};
 pub use client::{ClientId, ClientInfo};
 pub use code::{Disconnect, ErrorCode, Unsubscribe};
 pub use command::{
-    CONNECT_SUBSCRIPTION_COUNT_MAX, ClientPosition, Command, ConnectRequest, HistoryRequest, PublishRequest, Request,
-    RpcRequest, SubscribeRequest,
+    ClientPosition, Command, ConnectRequest, HistoryRequest, PublishRequest, Request, RpcRequest, SubscribeRequest,
 };
 pub use emulation::{
     EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, EmulationError, EmulationRequest, NoSessionIdError, SessionId,

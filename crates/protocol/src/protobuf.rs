@@ -7,7 +7,7 @@
 //!
 //! Source: <https://protobuf.dev/programming-guides/encoding/>.
 
-use crate::command::CONNECT_SUBSCRIPTION_COUNT_MAX;
+use crate::admission::CONNECT_SUBSCRIPTION_COUNT_MAX;
 
 /// The wire type of numbers.
 pub(crate) const VARINT: u32 = 0;

@@ -38,6 +38,7 @@ use crate::{
     SessionId, Tags,
 };
 
+mod asked;
 mod connect;
 mod effect;
 mod hook;
@@ -45,15 +46,17 @@ mod order;
 mod permission;
 mod subscribe;
 mod subscription;
+mod ticket;
 
+pub use asked::Asked;
+use asked::Background;
 pub use effect::{
-    ConnectEffect, ConnectTicket, Effect, Expired, HistoryFound, SubscribeEffect, SubscribeTicket, Subscribed, Ticket,
+    ConnectEffect, ConnectTicket, Effect, Expired, HistoryFound, SubscribeEffect, SubscribeTicket, Subscribed,
 };
-use hook::Background;
-pub use hook::{Asked, REFRESH_RETRY};
 pub use order::NotSubscribed;
 use permission::Allowed;
 use subscription::Subscription;
+pub use ticket::Ticket;
 
 /// The most bytes of a channel's name.
 pub const CHANNEL_BYTES_MAX: usize = 255;
@@ -61,6 +64,8 @@ pub const CHANNEL_BYTES_MAX: usize = 255;
 pub const HISTORY_PUBLICATION_COUNT_MAX: u32 = 300;
 /// How long after its token has expired a connection or subscription may still be refreshed.
 pub const EXPIRED_CLOSE_DELAY: Duration = Duration::from_secs(25);
+/// How long a connection or a subscription goes on when the hook that could extend it cannot be asked.
+pub const REFRESH_RETRY: Duration = Duration::from_secs(60);
 
 /// What all sessions share.
 #[derive(Debug)]

@@ -26,79 +26,15 @@ use crate::admission::{Admission, NumericDate, Overrides, SubscriptionTerms, jso
 
 use crate::TextPattern;
 
+mod error;
 mod key;
 mod remote;
+mod secret;
 
+pub use error::TokenError;
 pub use key::{JWKS_KEY_COUNT_MAX, JwksError, PublicKeyError, TokenKey, read_jwks};
 pub use remote::RemoteKeys;
-
-/// A token as the client sent it. It lets its holder connect, so it never shows in `Debug`.
-#[derive(Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(transparent)]
-pub struct Token(Box<str>);
-
-impl Token {
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Whether the client sent no token.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl From<&str> for Token {
-    fn from(text: &str) -> Self {
-        Self(text.into())
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Token({} bytes)", self.0.len())
-    }
-}
-
-/// The secret that tokens are signed with, shared with the application's servers. Never shows in `Debug`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct TokenSecret(Box<[u8]>);
-
-/// The secret is empty, so anybody could guess it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("token secret must not be empty")]
-pub struct EmptySecretError;
-
-impl TokenSecret {
-    /// The secret's bytes; RFC 7518, 3.2 requires 32 or more random bytes.
-    ///
-    /// # Errors
-    /// When it is empty.
-    pub fn new(secret: &[u8]) -> Result<Self, EmptySecretError> {
-        if secret.is_empty() { Err(EmptySecretError) } else { Ok(Self(secret.into())) }
-    }
-}
-
-impl fmt::Debug for TokenSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TokenSecret({} bytes)", self.0.len())
-    }
-}
-
-/// Why a token is not accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TokenError {
-    /// It was never valid. The text says what is wrong, without repeating any part of the token.
-    #[error("token is not valid: {0}")]
-    Invalid(&'static str),
-    /// It has expired, or is not valid yet.
-    #[error("token has expired or is not valid yet")]
-    Expired,
-    /// It names a key that is not known yet, but may be known soon.
-    #[error("token is signed with a key that is not known yet")]
-    KeyPending,
-}
+pub use secret::{EmptySecretError, Token, TokenSecret};
 
 /// The claims of a valid subscription token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

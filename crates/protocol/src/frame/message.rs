@@ -11,9 +11,10 @@
 use serde::de::IgnoredAny;
 use tidings_types::{Json, Offset, check_json_depth};
 
+use crate::admission::CONNECT_SUBSCRIPTION_COUNT_MAX;
 use crate::command::{
-    CONNECT_SUBSCRIPTION_COUNT_MAX, ClientPosition, ConnectRequest, HistoryRequest, PublishRequest, RpcRequest,
-    SubscribeRequest, WireChannel, WireCommand,
+    ClientPosition, ConnectRequest, HistoryRequest, PublishRequest, RpcRequest, SubscribeRequest, WireChannel,
+    WireCommand,
 };
 use crate::filter::UnreadFilter;
 use crate::protobuf::{ProtobufError, Values};

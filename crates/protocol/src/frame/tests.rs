@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use tidings_types::{JSON_DEPTH_MAX, Json, Offset};
 
 use super::*;
-use crate::command::{CONNECT_SUBSCRIPTION_COUNT_MAX, ClientPosition, Request};
+use crate::admission::CONNECT_SUBSCRIPTION_COUNT_MAX;
+use crate::command::{ClientPosition, Request};
 use crate::filter::UnreadFilter;
 
 fn commands(frame: &str) -> Vec<Result<Command, FrameError>> {

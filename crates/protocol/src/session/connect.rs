@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use tidings_types::Timestamp;
 
-use super::effect::{ConnectEffect, ConnectTicket, Effect, SubscribeEffect, SubscribeTicket, Subscribed, Ticket};
+use super::effect::{ConnectEffect, ConnectTicket, Effect, SubscribeEffect, SubscribeTicket, Subscribed};
 use super::permission::Allowed;
 use super::subscription::Origin;
+use super::ticket::Ticket;
 use super::{PersonalChannels, Refusal, Session, State, bad_request};
 use crate::admission::{Admission, SubscriptionTerms};
 use crate::command::{ConnectRequest, SubscribeRequest};

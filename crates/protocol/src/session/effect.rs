@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tidings_types::{ChannelName, Json, Offset, PushForm, StreamPosition, Timestamp};
 
-use super::Asked;
+use super::asked::Asked;
+use super::ticket::Ticket;
 use crate::{
     ClientInfo, ClientPosition, Disconnect, HookCall, Introduction, NamespaceOptions, Publication, Tags, TagsFilter,
 };
@@ -130,20 +131,6 @@ impl fmt::Debug for Effect {
             Self::Expired(Expired::Subscription { channel, .. }) => write!(f, "Expired({channel})"),
             Self::Nothing => f.write_str("Nothing"),
         }
-    }
-}
-
-/// One unanswered command. Not copied, so it is answered once.
-#[derive(Debug)]
-#[must_use = "the command is never answered if the ticket is dropped"]
-pub struct Ticket {
-    pub(super) id: u32,
-}
-
-impl Ticket {
-    /// The command's id, for the log.
-    pub fn id(&self) -> u32 {
-        self.id
     }
 }
 

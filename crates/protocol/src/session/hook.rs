@@ -7,61 +7,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidings_types::{ChannelName, Json, Timestamp};
 
-use super::effect::{Effect, Expired, Ticket};
+use super::asked::{Asked, Waiting};
+use super::effect::{Effect, Expired};
 use super::permission::is_among_users_of;
-use super::{Refusal, Session, bad_request};
+use super::ticket::Ticket;
+use super::{REFRESH_RETRY, Refusal, Session, bad_request};
 use crate::command::{RpcRequest, SubscribeRequest};
 use crate::hook::{HOOK_HEADER_BYTES_MAX, HookAnswer, HookCall, HookHeaders, HookId, HookResult, Question};
 use crate::reply::Reply;
-use crate::{Disconnect, ErrorCode, SessionId};
-
-/// How long a connection or a subscription goes on when the hook that could extend it cannot be asked.
-pub const REFRESH_RETRY: Duration = Duration::from_secs(60);
-
-/// What few connections have.
-#[derive(Debug, Default)]
-pub(super) struct Background {
-    /// What the back end said about the connection; only hooks get to know it.
-    meta: Option<Json>,
-    /// What the client sent of the headers that hooks may get.
-    headers: Option<HookHeaders>,
-    /// The node and the id with which the client names its session; `None`: it need not.
-    pub(super) name: Option<(Box<str>, SessionId)>,
-}
-
-/// The command that waits for a hook's answer.
-#[derive(Debug)]
-#[must_use = "the command is never answered if this is dropped"]
-pub struct Asked(Waiting);
-
-#[derive(Debug)]
-enum Waiting {
-    Rpc(Ticket),
-    Publish { ticket: Ticket, channel: ChannelName, data: Json },
-    Subscribe { ticket: Ticket, request: Box<SubscribeRequest> },
-    Refresh,
-    SubRefresh { channel: ChannelName },
-}
+use crate::{Disconnect, ErrorCode};
 
 /// What a hook has to be asked because its time is over.
 enum Due {
     Connection(HookId),
     /// The subscription at this index.
     Subscription(usize, HookId),
-}
-
-impl Waiting {
-    /// The id of the command; 0: there is none.
-    fn id(&self) -> u32 {
-        match self {
-            Self::Refresh | Self::SubRefresh { .. } => 0,
-            Self::Rpc(ticket) | Self::Publish { ticket, .. } | Self::Subscribe { ticket, .. } => ticket.id,
-        }
-    }
 }
 
 impl Session {

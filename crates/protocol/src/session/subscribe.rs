@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tidings_types::{ChannelName, Offset, PushForm, StreamPosition, Timestamp};
 
-use super::effect::{Effect, Expired, SubscribeEffect, SubscribeTicket, Subscribed, Ticket};
+use super::effect::{Effect, Expired, SubscribeEffect, SubscribeTicket, Subscribed};
 use super::permission::Allowed;
 use super::subscription::{Grant, Origin, Subscription};
+use super::ticket::Ticket;
 use super::{CHANNEL_BYTES_MAX, EXPIRED_CLOSE_DELAY, Refusal, Session, bad_request};
 use crate::admission::SubscriptionTerms;
 use crate::command::{ClientPosition, SubscribeRequest};

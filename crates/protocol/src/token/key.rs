@@ -29,7 +29,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tidings_types::{Json, Timestamp};
 
-use super::{Token, TokenSecret};
+use super::secret::{Token, TokenSecret};
 
 /// The most keys of a JWKS document. A service has one or two; large identity providers publish up to a dozen.
 pub const JWKS_KEY_COUNT_MAX: usize = 64;

@@ -17,7 +17,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tidings_types::Timestamp;
 
-use super::{TokenError, TokenKey};
+use super::error::TokenError;
+use super::key::TokenKey;
 
 /// The current keys of an endpoint. Clones share them.
 #[derive(Clone)]
