@@ -15,7 +15,7 @@
 //! Payloads are text, and a client that speaks JSON gets the delta as a JSON string. So a literal never cuts a character
 //! of more than one byte: the copied parts give up the bytes of a cut character. Every delta is valid UTF-8.
 //!
-//! Bounds: payloads of more than [`DELTA_BYTES_MAX`] get no delta, and at most [`CANDIDATE_COUNT_MAX`] equal blocks are
+//! Bounds: payloads of more than [`DELTA_BYTES_MAX`] get no delta, and at most `CANDIDATE_COUNT_MAX` equal blocks are
 //! looked at. A delta is kept only if it takes less than four fifths of the new payload.
 //!
 //! Source: <https://fossil-scm.org/home/doc/trunk/www/delta_format.wiki>.

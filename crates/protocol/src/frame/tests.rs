@@ -155,7 +155,7 @@ fn nesting_is_bounded_in_what_is_carried_and_in_what_is_passed_over() {
             format!(r#"{{"id":1,"publish":{{"channel":"a","data":{deep}}}}}"#),
             format!(r#"{{"id":1,"subscribe":{{"channel":"a","tf":{deep}}}}}"#),
             format!(r#"{{"id":1,"rpc":{{"data":{deep}}}}}"#),
-            format!(r#"{{"id":1,"connect":{{"data":{deep},"headers":{deep}}}}}"#),
+            format!(r#"{{"id":1,"connect":{{"data":{deep},"more":{deep}}}}}"#),
         ]
     };
     for frame in frames(JSON_DEPTH_MAX - 2) {
