@@ -53,6 +53,7 @@ ${RECOVERABLE}
 ${OPEN}
 # Joins and leaves are told, and clients may choose by tags.
 [channel.namespaces.lively]
+presence = true
 join_leave = true
 allow_tags_filter = true
 history_size = 100

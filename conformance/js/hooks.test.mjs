@@ -55,6 +55,8 @@ static_headers = ["X-Key: ${KEY}"]
 
 const configuration = (port, folder) => `${configurationHead(port, folder)}
 [client]
+sse = true
+http_stream = true
 allow_anonymous = true
 token.hmac_secret = "${TOKEN_SECRET}"
 ${hook("rpc")}${hook("publish")}${hook("subscribe")}
@@ -87,7 +89,7 @@ test("an RPC is answered by the back end", options, async (t) => {
   assert.deepEqual((await client.rpc("sum", { a: 1, b: 2 })).data, { sum: 3, user: "ada" });
   await assert.rejects(client.rpc("other", {}), { code: 1404, message: "no such method" });
   const { path, headers, method, transport, protocol, encoding } = backend.questions.findLast(({ method }) => method === "sum");
-  assert.deepEqual([path, method, transport, protocol, encoding], ["/rpc", "sum", "websocket", t.format, "json"]);
+  assert.deepEqual([path, method, transport, protocol, encoding], ["/rpc", "sum", t.way.transport, t.way.format, "json"]);
   assert.deepEqual([headers["x-key"], headers["x-emulated"]], [KEY, "by the SDK"]);
 });
 
@@ -96,7 +98,7 @@ test("the back end says who may subscribe", options, async (t) => {
   const sub = await subscribed(client, fresh("room"));
   const { clients } = await sub.presence();
   const infos = Object.values(clients).map(({ chanInfo }) => chanInfo);
-  assert.deepEqual(t.format === "json" ? infos : infos.map((info) => JSON.parse(Buffer.from(info))), [{ name: "Ada" }]);
+  assert.deepEqual(t.way.format === "json" ? infos : infos.map((info) => JSON.parse(Buffer.from(info))), [{ name: "Ada" }]);
 
   const stranger = (await server.connected(t)).newSubscription(fresh("room"));
   const refused = next(stranger, "unsubscribed");

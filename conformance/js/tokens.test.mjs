@@ -55,6 +55,9 @@ before(async () => {
       return file;
     });
     return `${base.configurationHead(port, folder)}
+[client]
+sse = true
+http_stream = true
 [client.token]
 public_key_files = ${JSON.stringify(files)}
 jwks_url = "${provider.url}"

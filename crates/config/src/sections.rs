@@ -341,7 +341,7 @@ section! {
         force_push_join_leave: bool = "false";
         /// Formats in which a subscriber may get a publication as its difference to the one before: "fossil".
         allowed_delta_types: Vec<DeltaType>;
-        /// A subscriber that asks for it gets a number instead of the channel's name in each publication.
+        /// A subscriber that asks for it and speaks JSON gets a number instead of the channel's name in each publication.
         allow_channel_compaction: bool = "false";
         /// A subscriber may choose publications by their tags; the others are not written to it. Where filters are
         /// allowed, the position from which a client resumes does not count as a receipt.

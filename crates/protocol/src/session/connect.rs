@@ -124,7 +124,6 @@ impl Session {
         self.set_meta(meta);
         let introduction = Introduction::read(device, request.data.as_ref());
         self.user = user.into();
-        self.device = introduction.device.as_ref().map(|claim| claim.device().clone());
         self.conn_info = info;
         self.expires_at = expires_at;
         let subscriptions = match self.server_side(subscriptions, request.subscriptions, now) {
@@ -134,6 +133,7 @@ impl Session {
                 return Err(refusal);
             }
         };
+        self.device = introduction.device.as_ref().map(|claim| claim.device().clone());
         self.state = State::Connected;
         let ticket = ConnectTicket { id: ticket.id, data };
         Ok(Effect::Connect(Box::new(ConnectEffect { ticket, introduction, subscriptions })))

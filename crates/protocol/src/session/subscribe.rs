@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidings_types::{ChannelName, Offset, PushForm, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, Format, Offset, PushForm, StreamPosition, Timestamp};
 
 use super::effect::{Effect, Expired, SubscribeEffect, SubscribeTicket, Subscribed};
 use super::permission::Allowed;
@@ -171,7 +171,10 @@ impl Session {
         let hears_joins = join_leave && (is_forced || may_hear());
         let form = PushForm {
             variant: self.variant,
-            is_numbered: options.allow_channel_compaction && request.flag & FLAG_NUMBERED != 0,
+            // In Protobuf the JavaScript SDK compares numbers as objects, and drops every push that has one.
+            is_numbered: options.allow_channel_compaction
+                && request.flag & FLAG_NUMBERED != 0
+                && self.variant.format == Format::Json,
             has_deltas: options.allow_deltas && !request.delta.is_empty(),
         };
         let is_cached = options.recovery_mode == RecoveryMode::Cache;

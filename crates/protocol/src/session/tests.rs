@@ -379,6 +379,19 @@ fn joins_and_leaves_are_told_to_clients_that_ask_and_may_see_presence() {
 }
 
 #[test]
+fn a_client_that_speaks_protobuf_gets_no_number() {
+    let channel = "small:a".to_owned();
+    let request = crate::SubscribeRequest { channel, flag: 1, ..Default::default() };
+    let mut session = Session::new(config().into(), ClientId::from_random(7), Variant::websocket(Format::Protobuf));
+    let connect = Command { id: 1, request: Request::Connect(Default::default()) };
+    let Effect::Connect(connect) = session.handle(connect, NOW) else { panic!("no connect") };
+    session.on_connected(connect.ticket, Ok(Vec::new()), NOW);
+    let effect = session.handle(Command { id: 2, request: Request::Subscribe(Box::new(request)) }, NOW);
+    let Effect::Subscribe(effect) = effect else { panic!("{effect:?}") };
+    assert!(!effect.form.is_numbered);
+}
+
+#[test]
 fn deltas_and_numbers_are_for_clients_that_ask_where_they_are_allowed() {
     for (channel, request, expected) in [
         ("small:a", r#""delta":"fossil","flag":1"#, (true, true)),
