@@ -32,6 +32,7 @@
 //! | `receipts` | pings, and what their pongs prove |
 //! | `revocations` | devices that lose their proof |
 //! | `orders` | the queues of orders about connections |
+//! | `emulated` | the queue of commands that come in requests of their own |
 //! | `subscribers` | the readers of one channel |
 //! | `creations`, `users`, `config`, `metrics` | channels created by each user, connected users, settings, counters |
 //!
