@@ -1,5 +1,5 @@
 // A judge that is a program of another language, or what it judges: a JSON object per line, both ways. Their sources
-// are in java, go and js, and in the examples of our crates; `cargo xtask conformance` builds them.
+// are in java, go, python and js, and in the examples of our crates; `cargo xtask conformance` builds them.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -25,6 +25,13 @@ export const go = (name, words) => {
   const program = path.join(BUILT, "go/bin", name);
   assert.ok(existsSync(program), `${name} is not built: cargo xtask conformance`);
   return [program, words];
+};
+
+/** A program of python with its arguments. */
+export const python = (name, words) => {
+  const interpreter = path.join(BUILT, "python-clients/bin/python");
+  assert.ok(existsSync(interpreter), "Python's packages are not installed: cargo xtask conformance");
+  return [interpreter, ["-B", fileURLToPath(new URL(`python/${name}.py`, import.meta.url)), ...words]];
 };
 
 /** A program of js with its arguments. */

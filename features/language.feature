@@ -31,6 +31,25 @@ Feature: In their own language
     Then Ada's phone shows "Nareszcie!"
     And Bob's phone shows "At last!"
 
+  Scenario Outline: An app that is connected gets the words in its language, too: <language>
+    Given Ada's app in the language "<language>" is connected and follows "match:1"
+    And Bob's app is connected and follows "match:1"
+    When the backend tells of a "goal" about "match:1" by "Sweden"
+    Then Ada's app shows "<title>"
+    And Bob's app shows "Goal for Sweden!"
+
+    Examples:
+      | language | title              |
+      | pl-PL    | Gol: Sweden!       |
+      | fi       | Goal for Sweden!   |
+
+  Scenario: What an app missed it gets in its language
+    Given Ada's app in the language "pl" is connected and follows "match:1"
+    And Ada's app loses its connection
+    When the backend tells of a "goal" about "match:1" by "Sweden"
+    And Ada's app comes back
+    Then Ada's app shows "Gol: Sweden!"
+
   Scenario: A missing word is noticed before anything is sent
     When the backend tells of a "goal" about "team:42" without saying by whom
     Then the event is refused, naming "params"
@@ -38,6 +57,19 @@ Feature: In their own language
   Scenario: A text that is too long for the provider is noticed before anything is sent
     When the backend tells of a "goal" about "team:42" with 6000 bytes of data
     Then the event is refused, naming the bytes
+
+  Scenario: A kick-off, at the time that each phone's clock shows
+    Given Ada's phone in the language "pl" and the time zone "Europe/Warsaw" is subscribed to "kick-off" of "match:7"
+    And Bob's phone in the language "en-GB" and the time zone "Europe/London" is subscribed to "kick-off" of "match:7"
+    And Eve's phone in the language "pl" is subscribed to "kick-off" of "match:7"
+    When the backend tells of a kick-off of "Sweden" about "match:7" at "2026-11-24T20:45:00+01:00" in the zone of each phone
+    Then Ada's phone shows "Szwecja gra o 20:45"
+    And Bob's phone shows "Sweden play at 19:45"
+    And Eve's phone shows "Szwecja gra o 20:45 GMT+1"
+
+  Scenario: A time zone that does not exist is noticed before anything is sent
+    When the backend tells of a kick-off of "Sweden" about "match:7" at "2026-11-24T20:45:00+01:00" in the zone "Mars/Base"
+    Then the event is refused, naming "params"
 
   @unwritten
   Scenario: New translations are taken in without a restart

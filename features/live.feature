@@ -35,6 +35,47 @@ Feature: Live
     When the backend tells of a "goal" about "match:1"
     Then Ada's app gets the event once
 
+  Scenario: The backend brings a user's app into a channel
+    Given Ada's app is connected
+    When the backend subscribes Ada to "match:1"
+    And the backend tells of a "goal" about "match:1"
+    Then Ada's app gets the event once
+
+  Scenario: The backend takes a user's app out of a channel
+    Given Ada's app is connected and follows "match:1"
+    And Bob's app is connected and follows "match:1"
+    When the backend unsubscribes Ada from "match:1"
+    And the backend tells of a "goal" about "match:1"
+    Then Bob's app gets the event once
+    And Ada's app gets no event
+
+  Scenario: The backend sends one user away
+    Given Ada's app is connected and follows "match:1"
+    And Bob's app is connected and follows "match:1"
+    When the backend disconnects Ada
+    And the backend tells of a "goal" about "match:1"
+    Then Ada's app is disconnected with code 3503
+    And Bob's app gets the event once
+
+  Scenario: A user's token names the channels of the app
+    Given Ada's token names "match:1"
+    And Ada's app is connected
+    When the backend tells of a "goal" about "match:1"
+    Then Ada's app gets the event once
+
+  Scenario: Those who are in a room see who comes and who goes
+    Given Ada's app is connected and follows "room:1"
+    And Bob's app is connected and follows "room:1"
+    When Bob's app loses its connection
+    Then Ada's app has seen "ada" come, "bob" come and "bob" go
+
+  Scenario: An app gets the publications of one team only
+    Given Ada's app is connected and follows "room:1" for the team "SWE" only
+    And Bob's app is connected and follows "room:1"
+    When the backend publishes about the teams "SWE", "DEN" and "SWE" in "room:1"
+    Then Ada's app gets the publications 1 and 3
+    And Bob's app gets the publications 1, 2 and 3
+
   @unwritten
   Scenario: A slow app gets the newest position of each thing
     Given Ada's app is connected over a slow line and follows "map:7" with the newest per key

@@ -4,6 +4,7 @@ go 1.25.0
 
 require (
 	github.com/centrifugal/centrifuge-go v0.12.1
+	github.com/centrifugal/gocent/v3 v3.3.0
 	github.com/golang-jwt/jwt/v4 v4.4.1
 	github.com/sideshow/apns2 v0.25.0
 	golang.org/x/net v0.14.0

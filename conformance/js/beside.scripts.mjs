@@ -170,6 +170,53 @@ const json = {
 
 export const scripts = (tools) => ({ ...common(tools), ...(tools.format === "json" ? json : {}) });
 
+/** Scripts of programs that only listen: what each says is one request to connect. */
+export function listening({ token, seconds }) {
+  const user = (name, claims, more) => ({ token: token({ sub: name, ...claims }), ...more });
+  const published = (to, count) =>
+    Array.from({ length: count }, (_, index) => ({ api: ["publish", { channel: to, data: { n: index + 1, text: "é" } }] }));
+  const fresh = () => `${process.pid}-${++channels}`;
+  const [chat, plain, told, named, ordered] = ["chat", "plain", "told", "chat", "chat"].map(channel);
+  const [ann, ben, eve] = [fresh(), fresh(), fresh()];
+  const position = (run) => ({ recover: true, offset: 1, epoch: run.connections.b.pushes[0].connect.subs[named].epoch });
+  const has = (who, count) => ({ until: [who, ({ pushes }) => pushes.length >= count] });
+  const isOver = (who) => ({ until: [who, (it) => it.isOver] });
+  return {
+    "a program that says nothing": [{ a: {} }],
+    "a program with a token": [
+      { a: user("42", { channels: [chat, plain] }) }, ...published(chat, 3), ...published(plain, 2), has("a", 6),
+    ],
+    "a program with terms in its token": [
+      { a: user("42", { info: { name: "Ann" }, subs: { [channel("chat")]: { data: { seat: 7 }, override: { force_recovery: { value: false } } } } }) },
+    ],
+    "a program whose token expires": [{ a: user("42", { exp: seconds(3600) }) }],
+    "a program that names its channels": [
+      { a: { subs: { [plain]: {}, [channel("closed")]: {} } } }, ...published(plain, 2), has("a", 3),
+    ],
+    "a program that comes back": [
+      { b: user("42", { channels: [named] }) }, ...published(named, 3), has("b", 4),
+      { a: user("42", { channels: [named] }, { subs: { [named]: position } }) }, ...published(named, 1), has("a", 2),
+    ],
+    "a program that is told of others": [
+      { a: user("42", { channels: [told] }) }, has("a", 2), { b: user(ben, { channels: [told] }) }, has("a", 3),
+      { api: ["disconnect", { user: ben }] }, has("a", 4), isOver("b"),
+    ],
+    "a program and the server API": [
+      { a: user(ann) }, { api: ["subscribe", { user: ann, channel: ordered, data: { a: 1 } }] }, ...published(ordered, 2),
+      { api: ["refresh", { user: ann, expire_at: seconds(7200) }] },
+      { api: ["unsubscribe", { user: ann, channel: ordered }] }, ...published(ordered, 1),
+      { api: ["disconnect", { user: ann, disconnect: { code: 4100, reason: "go" } }] }, isOver("a"),
+    ],
+    "a program that is disconnected": [{ a: user(eve) }, { api: ["disconnect", { user: eve }] }, isOver("a")],
+    "a program with an expired token": [{ a: user("42", { exp: seconds(-60) }) }, isOver("a")],
+    "a program with a forged token": [
+      { a: { token: token({ sub: "42" }, "another secret of thirty-two bytes") } }, isOver("a"),
+    ],
+    "a program with an unknown namespace": [{ a: user("42", { channels: ["nowhere:1"] }) }, isOver("a")],
+    "a program with an expired subscription": [{ a: user("42", { subs: { [chat]: { expire_at: seconds(-60) } } }) }],
+  };
+}
+
 /** Numbers from a seed (mulberry32). */
 function numbers(seed) {
   let state = seed;

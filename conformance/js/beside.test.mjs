@@ -17,7 +17,8 @@ import WebSocket from "ws";
 import { API_KEY, DEADLINE_MS, Server, configurationHead, freePort, temporaryFolder, until } from "../server.mjs";
 import { TOKEN_SECRET, seconds, token } from "./harness.mjs";
 import { FORMATS } from "./sdk.mjs";
-import { generated, scripts } from "./beside.scripts.mjs";
+import { generated, listening, scripts } from "./beside.scripts.mjs";
+import { LISTENING, Listener } from "./listener.mjs";
 
 const here = (relative) => fileURLToPath(new URL(relative, import.meta.url));
 const CENTRIFUGO = process.env.CENTRIFUGO_BIN ?? here("../../target/conformance/go/bin/centrifugo");
@@ -39,6 +40,7 @@ const NAMESPACES = {
   plain: OPEN,
   closed: { presence: true, ...HISTORY },
   users: { allow_subscribe_for_client: true },
+  told: { join_leave: true, force_push_join_leave: true, ...OPEN },
   members: { allow_subscribe_for_client: true, allow_subscribe_for_anonymous: true, allow_publish_for_subscriber: true },
 };
 
@@ -54,6 +56,9 @@ const UNLIKE = {
     "api.13.body": "a route that does not exist: ours is a problem in JSON",
     "api.15.body.replies.2": "a command without a method: Centrifugo 6 says 107, as we do; 5 says 104",
   },
+  "a program with an expired subscription": {
+    "a": "we refuse at once what Centrifugo subscribes, and ends when it next looks",
+  },
   "recovery where one may ask": {
     "a.replies.1.subscribe": "a client that names a position wants recovery, although it does not set `recoverable`",
   },
@@ -64,6 +69,7 @@ const toml = (value) => (typeof value === "string" ? JSON.stringify(value) : Str
 const ourConfiguration = (port, folder) => `${configurationHead(port, folder)}
 [client]
 allow_anonymous = true
+${LISTENING.map((transport) => `${transport} = true`).join("\n")}
 token.hmac_secret = "${TOKEN_SECRET}"
 channel_creations_per_minute = 100000
 ${Object.entries(NAMESPACES).map(([name, options]) => `[channel.namespaces.${name}]
@@ -81,6 +87,7 @@ class Centrifugo {
       api_key: API_KEY,
       token_hmac_secret_key: TOKEN_SECRET,
       allow_anonymous_connect_without_token: true,
+      ...Object.fromEntries(LISTENING.map((transport) => [transport, true])),
       health: true,
       namespaces: Object.entries(NAMESPACES).map(([name, options]) => ({ name, ...options })),
     }));
@@ -166,7 +173,7 @@ class Names {
       if (key === "presence" && !item.presence) {
         return Object.entries(item).map(([client, info]) => [this.of(client), this.plain(info)]);
       }
-      return ["epoch", "version", "ttl", "message"].includes(key) && typeof item !== "object" ? key : undefined;
+      return ["epoch", "version", "ttl", "message", "session"].includes(key) && typeof item !== "object" ? key : undefined;
     });
   }
 }
@@ -190,6 +197,10 @@ class Connection {
     }
   }
 
+  stop() {
+    this.socket.terminate();
+  }
+
   async send(commands) {
     await until("the connection is open", () => this.socket.readyState !== WebSocket.CONNECTING);
     const answered = this.replies.length;
@@ -202,35 +213,52 @@ class Connection {
   }
 }
 
+/** What a program that only listens was told of itself and of each channel. */
+function heard({ pushes, isOver }) {
+  const channels = {};
+  pushes.filter(({ channel }) => channel).forEach((push) => (channels[push.channel] ??= []).push(push));
+  return { replies: pushes.filter(({ channel }) => !channel), pushes: channels, isOver };
+}
+
 /** A script on one server. */
 class Run {
   constructor(server, format) {
     Object.assign(this, { server, format, connections: {}, answers: [] });
   }
 
-  /** A step: `{ NAME: [commands] }` of that connection, or `{ api: [method, body] }`. */
+  /** A step: `{ NAME: [commands] }` of that connection, `{ NAME: request }` of one that only listens, `{ api: [method, body] }`, or `{ until: [NAME, condition] }`. */
   async step(step) {
     const [[who, words]] = Object.entries(step);
     if (who === "api") {
       const answer = await this.server.request("POST", `/api/${words[0]}`, words[1]);
       const text = await answer.text();
       this.answers.push({ status: answer.status, body: text.startsWith("{") ? JSON.parse(text) : "text" });
+      return;
+    }
+    if (who === "until") {
+      await until(`${words[0]}: ${words[1]}`, () => words[1](this.connections[words[0]]));
+      return;
+    }
+    const epochs = (key, item) => (typeof item === "function" ? item(this) : undefined);
+    if (LISTENING.includes(this.format)) {
+      const listener = new Listener(this.format, this.server.port, mapped(words, epochs));
+      this.connections[who] = listener;
+      await until(`an answer to ${JSON.stringify(words)}`, () => listener.pushes.length > 0);
     } else {
       this.connections[who] ??= new Connection(this.server, this.format);
-      const epochs = (key, item) => (typeof item === "function" ? item(this) : undefined);
       await this.connections[who].send(words.map((word) => (typeof word === "string" ? word : mapped(word, epochs))));
     }
   }
 
   transcript() {
     const names = new Names();
-    const of = ({ replies, pushes, close }) => ({ replies, pushes, close });
+    const of = (said) => (said instanceof Listener ? heard(said) : (({ replies, pushes, close }) => ({ replies, pushes, close }))(said));
     const said = Object.entries(this.connections).map(([who, connection]) => [who, of(connection)]);
     return names.plain({ api: this.answers, ...Object.fromEntries(said) });
   }
 
   stop() {
-    Object.values(this.connections).forEach(({ socket }) => socket.terminate());
+    Object.values(this.connections).forEach((connection) => connection.stop());
   }
 }
 
@@ -281,4 +309,10 @@ for (const format of FORMATS) {
       await t.test(`seed ${seed}`, () => compare(`seed ${seed}`, generated(`${format}${seed}`, seed), format));
     }
   });
+}
+
+for (const transport of LISTENING) {
+  for (const [name, script] of Object.entries(listening({ token, seconds }))) {
+    test(`${name} (${transport})`, options, () => compare(name, script, transport));
+  }
 }

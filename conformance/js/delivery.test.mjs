@@ -1,9 +1,9 @@
-// What a subscriber gets besides plain publications: joins and leaves, a choice by tags.
+// What a subscriber gets besides plain publications: joins and leaves, a choice by tags, texts in its language.
 
 import assert from "node:assert/strict";
 import { after, before } from "node:test";
 
-import { Server, Wire, fresh, numbers, subscribed, test, until } from "./harness.mjs";
+import { Server, Wire, fresh, numbers, seconds, subscribed, test, token, until } from "./harness.mjs";
 
 let server;
 before(async () => (server = await Server.start()));
@@ -77,6 +77,31 @@ test("a filter chooses by tags, live and what was missed", options, async (t) =>
   assert.deepEqual(data(sub).slice(wanted.length), [62, 63, 66]);
 });
 
+test("a token filters what a client gets, also when it comes back, and the client only narrows that", options, async (t) => {
+  const wire = await Wire.to(t, server);
+  const channel = fresh("lively");
+  const tags_filter = { key: "team", cmp: "eq", val: "SWE" };
+  const filtering = token({ sub: "ada", channel, tags_filter, exp: seconds(3600) });
+  const tagsFilter = { key: "kind", cmp: "neq", val: "corner" };
+  const client = await server.connected(t, { token: token({ sub: "ada" }) }, wire);
+  const sub = await subscribed(client, channel, { token: filtering, tagsFilter });
+  const publish = async (from) => {
+    await server.publish(channel, from, { tags: { team: "SWE", kind: "goal" } });
+    await server.publish(channel, from + 1, { tags: { team: "DEN", kind: "goal" } });
+    await server.publish(channel, from + 2, { tags: { team: "SWE", kind: "corner" } });
+    await server.publish(channel, from + 3, { tags: { team: "SWE" } });
+  };
+  await publish(1);
+  await until("they are there", () => sub.seen.length === 2);
+  wire.close();
+  await publish(5);
+  wire.open();
+  await until("it is back", () => sub.joined.length === 2);
+  await publish(9);
+  await until("life goes on", () => data(sub).at(-1) === 12);
+  assert.deepEqual(data(sub), [1, 4, 5, 8, 9, 12]);
+});
+
 test("a filter is refused where filters are not allowed", options, async (t) => {
   const client = await server.connected(t);
   const sub = client.newSubscription(fresh("chat"), { tagsFilter: { key: "kind", cmp: "eq", val: "goal" } });
@@ -133,4 +158,37 @@ test("deltas and numbers change nothing for the app, also over a break", options
   assert.deepEqual(data(plainSub), numbers(80).map(state));
   assert.equal(sub._id > 0, t.way.format === "json", "the subscription has a number, in JSON");
   assert.ok(sub._deltaNumDelta > 60, `${sub._deltaNumDelta} of 80 were deltas`);
+});
+
+test("each reader gets the texts of events in its language, live, as a difference, and when it comes back", options, async (t) => {
+  const wire = await Wire.to(t, server);
+  const channel = fresh("told");
+  const text = { pl: { title: "Gol!", body: "Tak." }, und: { title: "Goal!", body: "Yes." } };
+  const tell = async (number) => {
+    const event = { id: fresh("event"), topic: "goal", subjects: [channel], push: "never", text, data: [number, "x".repeat(200)] };
+    assert.equal((await server.request("POST", "/v1/events", event)).status, 202);
+    return event.id;
+  };
+  const said = (locale) => ({ data: { tidings: { locale } } });
+  const polish = await subscribed(await server.connected(t, said("pl-PL"), wire), channel, { delta: "fossil" });
+  const readers = {
+    swedish: await subscribed(await server.connected(t, said("sv")), channel),
+    unknown: await subscribed(await server.connected(t, said("tlh")), channel),
+  };
+  const first = [await tell(1), await tell(2)];
+  await until("Polish is live", () => polish.seen.length === 2);
+  wire.close();
+  const missed = await tell(3);
+  wire.open();
+  await until("it is back", () => polish.seen.length === 3);
+  const ids = [...first, missed];
+  const tags = (sub) => sub.seen.map((publication) => publication.tags);
+  assert.deepEqual(tags(polish), ids.map((event) => ({ event, title: "Gol!", body: "Tak.", lang: "pl" })));
+  assert.deepEqual(polish.seen.map(({ data: [number] }) => number), [1, 2, 3]);
+  for (const sub of Object.values(readers)) {
+    await until("all are there", () => sub.seen.length === 3);
+    assert.deepEqual(tags(sub), ids.map((event) => ({ event, title: "Goal!", body: "Yes." })));
+  }
+  const { publications } = await polish.history({ limit: 10 });
+  assert.deepEqual(publications.map((publication) => publication.tags.title), ["Gol!", "Gol!", "Gol!"]);
 });

@@ -13,6 +13,8 @@ import { TOKEN_SECRET, seconds, token } from "./harness.mjs";
 const clients = ({ interval, timeout } = { interval: "25s", timeout: "8s" }) => `
 [client]
 allow_anonymous = true
+sse = true
+http_stream = true
 token.hmac_secret = "${TOKEN_SECRET}"
 ping_interval = "${interval}"
 pong_timeout = "${timeout}"

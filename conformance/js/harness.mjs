@@ -29,6 +29,9 @@ const configuration = (port, folder) => `${base.configurationHead(port, folder)}
 allow_anonymous = true
 sse = true
 http_stream = true
+uni_websocket = true
+uni_sse = true
+uni_http_stream = true
 token.hmac_secret = "${TOKEN_SECRET}"
 ping_interval = "2s"
 pong_timeout = "1900ms"
@@ -43,6 +46,13 @@ ${RECOVERABLE}
 [channel.namespaces.match]
 durable = true
 history_size = 1000
+${RECOVERABLE}
+# Events carry their texts.
+[channel.namespaces.told]
+durable = true
+event_texts = true
+allowed_delta_types = ["fossil"]
+history_size = 100
 ${RECOVERABLE}
 # A history so short that one falls out of it.
 [channel.namespaces.short]
@@ -72,6 +82,9 @@ auto_cache_recover = true
 ${RECOVERABLE}
 # Nobody is let in without a token.
 [channel.namespaces.closed]
+
+[translations]
+live_locales = ["pl", "sv"]
 `;
 
 /** A test in each way to connect: the clients of its server use it. */

@@ -1,5 +1,5 @@
 // Who got an event in the app is not pushed as well, and only who proved to have got it: by the unmodified SDKs for
-// JavaScript, Go and Java, which know nothing of receipts but answer the server's pings.
+// JavaScript, Go, Java and Python, which know nothing of receipts but answer the server's pings.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -8,9 +8,9 @@ import { after, before, describe, test } from "node:test";
 import WebSocket from "ws";
 
 import { BINARY, Wire, until } from "../server.mjs";
-import { go, java, node } from "../tool.mjs";
+import { go, java, node, python } from "../tool.mjs";
 import { App, Scene, deviceToken } from "./evidence.mjs";
-import { FORMATS, SDKS, isPing } from "./sdk.mjs";
+import { FORMATS, STREAMS, connector, isPing } from "./sdk.mjs";
 
 const options = { timeout: 90_000 };
 /** The programs of the SDKs, in the formats that they speak. */
@@ -18,6 +18,7 @@ const PROGRAMS = [
   ...FORMATS.flatMap((format) => [
     [`centrifuge in ${format}`, (words) => node("client", [JSON.stringify({ ...words, format })])],
     [`centrifuge-go in ${format}`, (words) => go("centrifuge", [JSON.stringify({ ...words, format })])],
+    [`centrifuge-python in ${format}`, (words) => python("centrifuge_client", [JSON.stringify({ ...words, format })])],
   ]),
   ["centrifuge-java in protobuf", (words) => java("Centrifuge", [JSON.stringify(words)])],
 ];
@@ -85,10 +86,9 @@ const measured = (pongMs) => {
   return { seen, websocket: Measured };
 };
 
-/** The SDK in this process and in this format, following a phone's subject; `codes` tells how often it (re)connected or lost it. */
-async function connected(t, scene, { subject }, { format, ...more }) {
-  const url = `ws://127.0.0.1:${scene.port}/connection/websocket`;
-  const client = new SDKS[format](url, { websocket: WebSocket, ...more });
+/** The SDK in this process, in this format and over this transport, following a phone's subject; `codes` tells how often it (re)connected or lost it. */
+async function connected(t, scene, { subject }, { transport = "websocket", format, ...more }) {
+  const client = connector({ transport, format }, scene.port, more);
   t.after(() => client.disconnect());
   const codes = [];
   client.on("connecting", ({ code }) => codes.push(code));
@@ -118,6 +118,21 @@ describe("receipts", { ...options, concurrency: 3 }, () => {
       assert.equal(seen.openMax, 1);
       assert.equal(app.offsets.length, count);
       assert.deepEqual(app.codes, [0], "connected once");
+    });
+  }
+
+  for (const { name, transport, format } of STREAMS) {
+    test(`${name}: on the screen: not pushed; hidden: pushed at once`, options, async (t) => {
+      const scene = await Scene.start(t);
+      for (const isVisible of [true, false]) {
+        const phone = await scene.phone();
+        const data = { tidings: { ...visible(phone), visible: isVisible } };
+        const app = await connected(t, scene, phone, { transport, format, data });
+        const id = await scene.tell(phone, LONG);
+        await (isVisible ? scene.received(phone, id) : scene.pushed(phone, id));
+        await until("the app has it", () => app.offsets.length === 1);
+        assert.deepEqual(app.codes, [0], "connected once");
+      }
     });
   }
 

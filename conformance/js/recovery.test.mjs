@@ -132,6 +132,29 @@ test("published during an absence, then killed: a durable channel still has it",
   assert.deepEqual(publications.map((publication) => publication.data), numbers(51));
 });
 
+test("killed: a durable channel still refuses an older version, and takes a newer one", options, async (t) => {
+  const server = await started(t);
+  const sub = await subscribed(await server.connected(t), fresh("match"));
+  const say = (number, version, version_epoch) => server.publish(sub.channel, number, { version, version_epoch });
+  await say(1, 7, "a");
+  await say(2); // Without a version: the channel keeps the one it knows.
+  for (const { offset } of [await say("as old", 7, "a"), await say("older", 6, "a")]) {
+    assert.equal(offset, 2, "swallowed: the answer is where the channel is");
+  }
+  await server.kill("SIGKILL");
+  await server.run();
+  for (const { offset } of [await say("as old", 7, "a"), await say("older", 6, "a")]) {
+    assert.equal(offset, 2, "also after the crash");
+  }
+  assert.equal((await say(3, 8, "a")).offset, 3);
+  await server.kill("SIGKILL");
+  await server.run();
+  assert.equal((await say("older", 7, "a")).offset, 3);
+  assert.equal((await say(4, 1, "b")).offset, 4, "another version epoch begins anew");
+  await until("all are there", () => sub.seen.length >= 4);
+  assert.deepEqual(data(sub), numbers(4));
+});
+
 test("a channel in memory says after a restart that it cannot resume", options, async (t) => {
   const server = await started(t);
   const sub = await subscribed(await server.connected(t), fresh("chat"));

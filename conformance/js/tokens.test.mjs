@@ -2,7 +2,8 @@
 // changes its keys while the unmodified SDK connects.
 
 import assert from "node:assert/strict";
-import { createHmac, generateKeyPairSync, sign } from "node:crypto";
+import { execFileSync } from "node:child_process";
+import { constants, createHmac, generateKeyPairSync, sign } from "node:crypto";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import http from "node:http";
@@ -14,7 +15,7 @@ import { Server, next, subscribed, test } from "./harness.mjs";
 
 const options = { timeout: 60_000 };
 const KINDS = {
-  rsa: { make: () => generateKeyPairSync("rsa", { modulusLength: 2048 }), algorithms: ["RS256", "RS384", "RS512"] },
+  rsa: { make: () => generateKeyPairSync("rsa", { modulusLength: 2048 }), algorithms: ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] },
   p256: { make: () => generateKeyPairSync("ec", { namedCurve: "P-256" }), algorithms: ["ES256"] },
   p384: { make: () => generateKeyPairSync("ec", { namedCurve: "P-384" }), algorithms: ["ES384"] },
   ed25519: { make: () => generateKeyPairSync("ed25519"), algorithms: ["EdDSA"] },
@@ -25,7 +26,8 @@ const pem = ({ publicKey }) => publicKey.export({ type: "spki", format: "pem" })
 
 function token(pair, alg, claims, kid) {
   const signed = `${part({ alg, kid })}.${part(claims)}`;
-  const key = { key: pair.privateKey, dsaEncoding: "ieee-p1363" };
+  const pss = { padding: constants.RSA_PKCS1_PSS_PADDING, saltLength: constants.RSA_PSS_SALTLEN_DIGEST };
+  const key = { key: pair.privateKey, dsaEncoding: "ieee-p1363", ...(alg.startsWith("PS") ? pss : {}) };
   return `${signed}.${sign(HASHES[alg.slice(2)] ?? null, Buffer.from(signed), key).toString("base64url")}`;
 }
 
@@ -85,6 +87,17 @@ test("a token of each algorithm connects, and another key's does not", options, 
       const disconnected = next(stranger, "disconnected");
       stranger.connect();
       assert.equal((await disconnected).code, 3500, alg);
+    }
+  }
+});
+
+test("the program signs with each kind of private key", options, async (t) => {
+  for (const [kind, { algorithms }] of Object.entries(KINDS)) {
+    const file = path.join(server.folder, `${kind}.private.pem`);
+    writeFileSync(file, ours[kind].privateKey.export({ type: "pkcs8", format: "pem" }), { mode: 0o600 });
+    for (const alg of [undefined, ...algorithms]) {
+      const words = ["token", "--user", "42", "--key-file", file, ...(alg ? ["--algorithm", alg] : [])];
+      await server.connected(t, { token: execFileSync(base.BINARY, words, { encoding: "utf8" }).trim() });
     }
   }
 });

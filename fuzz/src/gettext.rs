@@ -1,9 +1,12 @@
-//! What translators send: catalogues, plural rules, texts with placeholders.
+//! What translators send: catalogues, plural rules, texts with placeholders; and the values that back ends send for them.
 
 use std::collections::BTreeMap;
 
-use tidings_gettext::{Catalogue, Entry, Plural, PluralRule, Template, Translations};
-use tidings_types::{Locale, ParamValue};
+use tidings_gettext::{
+    Catalogue, Entry, Message, Plural, PluralRule, Pseudo, Reader, Template, Translations, check, merge, normalise,
+    stats,
+};
+use tidings_types::{Locale, ParamValue, TimeZone};
 
 /// A catalogue that is taken is written and read again as the same, and every message in it can be shown.
 pub(crate) fn catalogue(bytes: &[u8]) {
@@ -19,6 +22,56 @@ pub(crate) fn catalogue(bytes: &[u8]) {
     let translations = Translations::new(vec![(locale.clone(), catalogue)]);
     translations.check(&templates);
     templates.iter().for_each(|template| show(&translations, template, &locale));
+}
+
+/// A catalogue, and after a zero byte the one that it is merged with, or that it replaces. What comes out is read again
+/// as it is, and doing it twice changes nothing.
+pub(crate) fn merging(bytes: &[u8]) {
+    let mut files = bytes.splitn(2, |byte| *byte == 0);
+    let (first, second) = (files.next().unwrap_or_default(), files.next());
+    let locale = Locale::new("pl").expect("it is one");
+    check_places(first, &locale);
+    let Ok(first) = Catalogue::parse(first) else { return };
+    let second = second.map_or(Ok(first.clone()), Catalogue::parse);
+    let Ok(second) = second else { return };
+
+    let merged = settled(&merge(&first, &second).catalogue);
+    assert_eq!(merge(&merged, &second).catalogue.to_po(), merged.to_po());
+    let in_use = |catalogue: &Catalogue| -> Vec<_> {
+        let entries = catalogue.entries().iter().filter(|entry| !entry.obsolete && !is_header(entry));
+        entries.map(|entry| (entry.msgctxt.clone(), entry.msgid.clone(), entry.msgid_plural.clone())).collect()
+    };
+    assert_eq!(in_use(&merged), in_use(&second), "the messages of the POT file in its order");
+    assert_eq!(stats(&merged, &[]).total().messages, in_use(&second).len());
+
+    for old in [None, Some(&second)] {
+        let normal = settled(&normalise(&first, old));
+        assert_eq!(normalise(&normal, old).to_po(), normal.to_po());
+        assert_eq!(normalise(&normal, Some(&normal)).to_po(), normal.to_po(), "pulled without a change");
+    }
+    for pseudo in Pseudo::ALL {
+        assert_eq!(in_use(&settled(&pseudo.catalogue(&second))), in_use(&second));
+    }
+}
+
+/// What is written, read again.
+fn settled(catalogue: &Catalogue) -> Catalogue {
+    let written = catalogue.to_po();
+    let again = Catalogue::parse(written.as_bytes()).expect("what we write we read");
+    assert_eq!(contents(&again), contents(catalogue), "{written}");
+    again
+}
+
+fn is_header(entry: &Entry) -> bool {
+    entry.msgctxt.is_none() && entry.msgid.is_empty()
+}
+
+/// A finding points at a part of a line.
+fn check_places(file: &[u8], locale: &Locale) {
+    for finding in check(locale, file, &[]) {
+        let pointed = file.get(finding.range.clone()).expect("it is in the file");
+        assert!(!pointed.contains(&b'\n') && finding.line > 0 && finding.column > 0, "{finding:?}");
+    }
 }
 
 /// Everything but the lines.
@@ -45,6 +98,28 @@ fn show(translations: &Translations, template: &Template, locale: &Locale) {
     }
 }
 
+/// Whatever the value, it is refused or has a text in each language and zone, and none is longer than its room.
+fn fill(template: &Template, value: ParamValue) {
+    let count = template.count().map(|count| (count.to_owned(), ParamValue::Integer(1)));
+    let others = template.placeholders().map(|name| (name.to_owned(), value.clone()));
+    let params: BTreeMap<_, _> = others.chain(count).collect();
+    if template.check_params(&params).is_err() {
+        return;
+    }
+    for (text, regions) in [("en", ["en-GB", "en-IN"]), ("ar", ["ar-EG", "ar-SA"]), ("pt", ["pt-BR", "pt-PT"])] {
+        let text = Locale::new(text).expect("it is one");
+        let render = |reader: &Reader<'_>| {
+            let text = Translations::default().render_for(template, &text, &params, reader);
+            text.expect("the parameters were accepted").len()
+        };
+        let room = render(&Reader { with_room: true, ..Reader::new(&text) });
+        for (region, zone) in regions.into_iter().zip(["Asia/Kathmandu", "Nowhere/At_all"]) {
+            let (region, zone) = (Locale::new(region).expect("it is one"), TimeZone::new(zone).expect("so is this"));
+            assert!(render(&Reader { zone: Some(&zone), ..Reader::new(&region) }) <= room, "{region}");
+        }
+    }
+}
+
 /// A rule gives every number a form there is.
 pub(crate) fn plural(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -62,13 +137,14 @@ pub(crate) fn plural(bytes: &[u8]) {
     assert!(rule.outlier().is_none_or(|n| n <= 1000 && rule.index(n) == 0));
 }
 
-/// A source text, and after zero bytes its plural and its context.
+/// A source text, and after zero bytes its plural, its context, and a value for its placeholders as JSON.
 pub(crate) fn template(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let mut parts = text.splitn(3, '\0');
+    let mut parts = text.splitn(4, '\0');
     let msgid = parts.next().unwrap_or_default();
     let plural = parts.next().map(|msgid_plural| Plural { msgid_plural, count: "n" });
     let Ok(template) = Template::new(parts.next(), msgid, plural) else { return };
+    parts.next().and_then(|json| serde_json::from_str(json).ok()).into_iter().for_each(|value| fill(&template, value));
     assert_eq!((template.msgid(), template.msgid_plural()), (msgid, plural.map(|plural| plural.msgid_plural)));
     show(&Translations::default(), &template, &Locale::new("en").expect("it is one"));
     if !text.contains('%') {
@@ -76,7 +152,8 @@ pub(crate) fn template(bytes: &[u8]) {
         let shown = Translations::default().render(&template, &Locale::new("en").expect("it is one"), &params);
         assert_eq!(shown.as_deref(), Ok(msgid), "text without a percent sign is itself");
     }
-    let pot = tidings_gettext::pot([&template]).expect("one template contradicts nobody");
+    let message = Message::new(template, "topic.title");
+    let pot = tidings_gettext::pot([&message]).expect("one message contradicts nobody").to_po();
     let catalogue = Catalogue::parse(pot.as_bytes()).expect("what we write we read");
     assert!(catalogue.entries().iter().any(|entry| entry.msgid == msgid), "{pot}");
 }

@@ -20,6 +20,7 @@
 
 mod api;
 mod audience;
+mod feed;
 mod gettext;
 mod http1;
 mod protocol;
@@ -36,14 +37,19 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("answer", push::answer),
     ("catalogue", gettext::catalogue),
     ("device", api::device),
+    ("emulation", protocol::emulation),
     ("endpoint", push::endpoint),
     ("event", api::event),
+    ("feed-mapping", feed::mapping),
+    ("feed-xml", feed::xml),
+    ("filter", protocol::filter),
     ("frame", protocol::frame),
     ("http1_request", http1::request),
     ("http1_response", http1::response),
     ("introduction", protocol::introduction),
     ("index_shard", audience::shard),
     ("json", types::json),
+    ("merging", gettext::merging),
     ("name", types::name),
     ("payload", push::payload),
     ("plural", gettext::plural),

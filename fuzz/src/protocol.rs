@@ -1,5 +1,6 @@
 //! What clients send: WebSocket frames, commands, tokens, what they say of themselves.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +10,10 @@ use jsonwebtoken::{Algorithm, EncodingKey};
 use tidings_protocol::token::{Token, TokenSecret, TokenVerifier, sign_connection_token};
 use tidings_protocol::websocket::{self, Decoder, Event};
 use tidings_protocol::{
-    Admission, CREDENTIAL_BYTES_MAX, ClientId, Command, ConnectEffect, DeviceClaim, Effect, ErrorCode,
-    FRAME_COMMAND_COUNT_MAX, FrameError, NamespaceOptions, Namespaces, RPC_VISIBLE, Session, SessionConfig,
-    SubscribeEffect, Subscribed, VISIBLE_TTL_MAX, parse_frame,
+    Admission, CREDENTIAL_BYTES_MAX, ClientId, Command, ConnectEffect, DeviceClaim, Effect, EmulationRequest,
+    ErrorCode, FILTER_BYTES_MAX, FRAME_COMMAND_COUNT_MAX, FilterError, FrameError, NamespaceOptions, Namespaces,
+    RPC_VISIBLE, Session, SessionConfig, SessionId, SubscribeEffect, Subscribed, Tags, TagsFilter, UnreadFilter,
+    VISIBLE_TTL_MAX, parse_connect, parse_frame,
 };
 use tidings_types::{Epoch, Format, Json, Offset, StreamPosition, Timestamp, Variant};
 
@@ -45,6 +47,59 @@ pub(crate) fn frame(bytes: &[u8]) {
     for (line, command) in lines.zip(&commands).take(FRAME_COMMAND_COUNT_MAX) {
         let alone = parse_frame(Format::Json, line).next().expect("a frame has a command or an error");
         assert_eq!(format!("{alone:?}"), format!("{command:?}"), "alone, and among others");
+    }
+    if parse_connect(bytes).is_ok() && !bytes.trim_ascii().is_empty() && !bytes.contains(&b'\n') {
+        let command = [br#"{"id":1,"connect":"#, bytes, b"}"].concat();
+        let command = parse_frame(Format::Json, &command).next().expect("a frame has a command or an error");
+        assert!(
+            matches!(command, Ok(_) | Err(FrameError::TooDeep(_))),
+            "what connects by itself connects in a command"
+        );
+    }
+}
+
+/// The body of a request with commands: no larger than it came, and a session has one name.
+pub(crate) fn emulation(bytes: &[u8]) {
+    for format in Format::ALL {
+        let Ok(request) = EmulationRequest::parse(format, bytes) else { continue };
+        let EmulationRequest { node, session, data } = request;
+        assert!(node.len() + session.len() + data.len() <= bytes.len());
+        if let Ok(id) = session.parse::<SessionId>() {
+            assert_eq!(id.to_string(), session);
+        }
+        assert!(parse_frame(format, &data).count() <= FRAME_COMMAND_COUNT_MAX + 1);
+    }
+}
+
+/// A tags filter: what is read is within its bounds, and its opposite wants exactly what it does not want.
+pub(crate) fn filter(bytes: &[u8]) {
+    if bytes.len() > FILTER_BYTES_MAX {
+        let unread = UnreadFilter::Protobuf(bytes.to_vec());
+        return assert_eq!(TagsFilter::read(&unread), Err(FilterError::TooLarge));
+    }
+    if let Ok(json) = Json::parse(bytes) {
+        let opposite = format!(r#"{{"op":"not","nodes":[{}]}}"#, json.as_str());
+        let opposite = Json::parse(opposite.as_bytes()).expect("it is JSON around JSON");
+        compare_with_opposite(&UnreadFilter::Json(json), &UnreadFilter::Json(opposite));
+    }
+    let mut opposite = b"\x0a\x03not\x32".to_vec();
+    opposite.extend([bytes.len() as u8 | 0x80, (bytes.len() >> 7) as u8 & 0x7F]);
+    opposite.extend_from_slice(bytes);
+    compare_with_opposite(&UnreadFilter::Protobuf(bytes.to_vec()), &UnreadFilter::Protobuf(opposite));
+}
+
+fn compare_with_opposite(unread: &UnreadFilter, opposite: &UnreadFilter) {
+    let Ok(filter) = TagsFilter::read(unread) else { return };
+    let opposite = match TagsFilter::read(opposite) {
+        Ok(opposite) => opposite,
+        Err(FilterError::TooLarge | FilterError::TooDeep | FilterError::TooMany) => return,
+        Err(error) => panic!("{error}"),
+    };
+    let tags = [("kind", "goal"), ("minute", "45"), ("", "-1.50")];
+    for count in 0..=tags.len() {
+        let owned = tags[..count].iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let tags: Tags = owned.collect::<BTreeMap<_, _>>().into();
+        assert_ne!(filter.matches(&tags), opposite.matches(&tags));
     }
 }
 
@@ -80,8 +135,14 @@ pub(crate) fn connected(session: &mut Session, effect: ConnectEffect, is_made: b
     let start = |effect: SubscribeEffect| {
         (effect.ticket, Subscribed { top: effect.positioned.then_some(top), recovered: None })
     };
-    let made = effect.subscriptions.into_iter().map(start).collect();
-    session.on_connected(effect.ticket, is_made.then_some(made).ok_or(ErrorCode::Internal), NOW)
+    let made: Vec<_> = effect.subscriptions.into_iter().map(start).collect();
+    if is_made {
+        return session.on_connected(effect.ticket, &made, NOW);
+    }
+    match session.on_connect_failed(effect.ticket, ErrorCode::Internal) {
+        Effect::Refused(reply) => Some(reply),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A stream of bytes says the same in any pieces. The first two bytes are the limit and where it is cut.

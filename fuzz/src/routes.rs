@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tidings_api::{
     Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, Estimate, EventCheck,
-    JobView, Jobs, Node, OrderFuture, Readiness, Scope,
+    JobView, Jobs, ListFuture, Node, OrderFuture, Readiness, Scope,
 };
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::{NamespaceOptions, Namespaces, Order, Target};
@@ -115,6 +115,10 @@ struct Route {
 struct Nothing;
 
 impl Configured for Nothing {
+    fn plain_moments(&self, _: &Event) -> Vec<String> {
+        Vec::new()
+    }
+
     fn untranslated(&self, _: &Event) -> Vec<Locale> {
         vec![Locale::new("sv").expect("a locale")]
     }
@@ -153,6 +157,10 @@ impl Connections for Nothing {
 
     fn order(&self, _: Target, _: Order) -> OrderFuture {
         Box::pin(async { Ok(()) })
+    }
+
+    fn list(&self, _: Target) -> ListFuture {
+        Box::pin(async { Ok(Vec::new()) })
     }
 }
 
@@ -392,6 +400,7 @@ impl Server {
             configured: Arc::new(Nothing),
             jobs: Arc::new(Nothing),
             connections: Arc::new(Nothing),
+            feeds: None,
             registry: registry.clone(),
             node: Node {
                 uid: "u".to_owned(),

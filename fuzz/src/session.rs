@@ -338,6 +338,7 @@ impl Driver {
             info: None,
             tags: Tags::default(),
             receipt: None,
+            texts: None,
         });
         let done = match outcome {
             Outcome::Done | Outcome::Recovered => Ok(()),

@@ -1,19 +1,20 @@
 //! The step `conformance`: programs of others judge the release binary. `conformance/README.md` says what they judge.
 //!
 //! They come from their registries with pinned versions: npm packages (`npm ci`), Maven packages (Pushy, Centrifugo's Java
-//! SDK) and Go modules (among them Centrifugo itself). Maven and Go download and build into `target/conformance`, so a
-//! second run takes seconds. The databases are Debian packages. All tests run in Node; programs in other languages are
+//! SDK), Python packages (Centrifugo's libraries) and Go modules (among them Centrifugo itself). Maven, Go and Python
+//! download and build into `target/conformance`, so a second run takes seconds. The databases and Chromium are Debian packages. All tests run in Node; programs in other languages are
 //! small and are started by tests.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
 use crate::command::{cargo, run};
-use crate::openapi::is_same;
+use crate::python::{environment, need_python};
 use crate::report::{Failure, Tally};
-use crate::tools::{BINARY, build_for, counted, debian_tool};
+use crate::tools::{BINARY, build_for, counted, debian_install, debian_tool, is_same};
 use crate::workshop::Workshop;
 
 const STEP: &str = "conformance";
@@ -31,18 +32,25 @@ struct Tool {
     debian_package: &'static str,
 }
 
-const TOOLS: [Tool; 7] = [
+const TOOLS: [Tool; 8] = [
     Tool { program: "node", word: "--version", version_min: &[20], debian_package: "nodejs" },
     Tool { program: "npm", word: "--version", version_min: &[9], debian_package: "npm" },
     Tool { program: "javac", word: "--version", version_min: &[17], debian_package: "openjdk-17-jdk-headless" },
     Tool { program: "mvn", word: "--version", version_min: &[3], debian_package: "maven" },
-    Tool { program: "go", word: "version", version_min: &[1, 25], debian_package: "golang-go" },
+    Tool { program: "go", word: "version", version_min: &[1, 26], debian_package: "golang-go" },
     Tool { program: "openssl", word: "version", version_min: &[3], debian_package: "openssl" },
     Tool { program: "influxd", word: "version", version_min: &[1], debian_package: "influxdb" },
+    Tool { program: "chromium", word: "--version", version_min: &[100], debian_package: "chromium" },
 ];
 
 /// The package of the reference server; `conformance/centrifugo` pins its version.
 const CENTRIFUGO: &str = "github.com/centrifugal/centrifugo/v5";
+/// The package of the NATS server; `conformance/nats` pins its version.
+const NATS: &str = "github.com/nats-io/nats-server/v2";
+/// Debian's package of PostgreSQL.
+const POSTGRESQL: &str = "postgresql";
+/// Where that package puts its programs.
+const POSTGRESQL_PROGRAMS: &str = "/usr/lib/postgresql";
 
 /// A program, and its package. It does not print a version that could be compared.
 const VICTORIA_METRICS: &str = "victoria-metrics";
@@ -52,14 +60,29 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
     if !debian_tool(workshop, STEP, VICTORIA_METRICS, VICTORIA_METRICS) {
         return Err(Failure::Missing(format!("{VICTORIA_METRICS} is needed: apt-get install {VICTORIA_METRICS}")));
     }
+    if !Path::new(POSTGRESQL_PROGRAMS).is_dir() {
+        debian_install(workshop, STEP, &[POSTGRESQL]);
+    }
+    if !Path::new(POSTGRESQL_PROGRAMS).is_dir() {
+        return Err(Failure::Missing(format!("{POSTGRESQL} is needed: apt-get install {POSTGRESQL}")));
+    }
+    need_python(workshop, STEP)?;
     build_for(workshop, STEP)?;
-    // Encrypts notifications that other programs decrypt. The step `test` has built it.
-    let encrypt = cargo(workshop, &["build", "--workspace", "--example", "encrypt"]);
-    run(workshop, STEP, encrypt, |_| ())?;
+    // They encrypt notifications, make deltas and write PO files, which other programs undo or read. The step `test` has
+    // built them.
+    let examples = ["--example", "encrypt", "--example", "delta", "--example", "catalogues"];
+    let examples = cargo(workshop, &[&["build", "--workspace"][..], &examples].concat());
+    run(workshop, STEP, examples, |_| ())?;
     npm(workshop)?;
-    for command in [maven(workshop), go(workshop, "go", "./..."), go(workshop, "centrifugo", CENTRIFUGO)] {
+    for command in [
+        maven(workshop),
+        go(workshop, "go", "./..."),
+        go(workshop, "centrifugo", CENTRIFUGO),
+        go(workshop, "nats", NATS),
+    ] {
         run(workshop, STEP, command, |_| ())?;
     }
+    environment(workshop, STEP, "conformance/python", "conformance/python-clients")?;
     let mut tests = Command::new("node");
     tests.args(["--test", CONCURRENCY, "--test-force-exit", "--test-reporter=spec"]);
     tests.current_dir(workshop.root.join("conformance")).env("TIDINGS_BIN", workshop.built(BINARY));

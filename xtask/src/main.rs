@@ -13,6 +13,7 @@ mod features;
 mod fuzz;
 mod openapi;
 mod programs;
+mod python;
 mod report;
 mod steps;
 mod tidy;

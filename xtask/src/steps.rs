@@ -30,6 +30,7 @@ pub(crate) const STEPS: &[Step] = &[
     on_request("fuzz-long", "the same with ten times as many inputs", |workshop| {
         fuzz::fuzz(workshop, fuzz::LONG_FACTOR)
     }),
+    on_request("soak", "clients that come and go leave nothing behind", |workshop| campaign(workshop, "soak")),
     on_request("miri", "an interpreter finds no undefined behaviour in the buffers", miri),
     on_request("deny", "dependencies have allowed licences and sources", deny),
 ];
@@ -65,7 +66,7 @@ fn tidy_up(workshop: &Workshop) -> Outcome {
 }
 
 /// Integration tests that are separate steps.
-const CAMPAIGNS: [&str; 3] = ["features", "crash", "abuse"];
+const CAMPAIGNS: [&str; 4] = ["features", "crash", "abuse", "soak"];
 
 /// Also checks the peers of the benchmarks, which no other step builds, and the program as it is built for production.
 fn clippy(workshop: &Workshop) -> Outcome {
@@ -75,8 +76,10 @@ fn clippy(workshop: &Workshop) -> Outcome {
     }
     let words = ["clippy", "-p", "tidings", "--bins", "--no-default-features", "--", "-D", "warnings"];
     plain(workshop, "clippy", cargo(workshop, &words))?;
-    // `--all-targets` leaves out targets with `test = false`.
-    let mut command = cargo(workshop, &["clippy", "--workspace", "--all-targets", "--features", "tidings/bench-peers"]);
+    let words = ["clippy", "--workspace", "--all-targets", "--features", "tidings/bench-peers", "--", "-D", "warnings"];
+    plain(workshop, "clippy", cargo(workshop, &words))?;
+    // `--all-targets` leaves out targets with `test = false`, even if they are named beside it.
+    let mut command = cargo(workshop, &["clippy", "--workspace", "--features", "tidings/bench-peers"]);
     command.args(CAMPAIGNS.iter().flat_map(|name| ["--test", name])).args(["--", "-D", "warnings"]);
     plain(workshop, "clippy", command)
 }

@@ -1,10 +1,12 @@
 //! Used by several steps: the release binary, Debian packages, the results of test runners.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 
-use anyhow::{Error, anyhow};
+use anyhow::{Context as _, Error, anyhow};
 
 use crate::command::{cargo, is_there, run};
 use crate::report::{Failure, Tally};
@@ -53,6 +55,12 @@ pub(crate) fn side_by_side<T: Send, E: Send>(at_once: usize, items: Vec<T>, work
         }
     });
     ends.into_inner().expect("no thread panicked while it held the lock")
+}
+
+/// Whether the installed versions are the pinned ones.
+pub(crate) fn is_same(installed: &Path, pinned: &Path) -> Result<bool, Error> {
+    let pinned = fs::read(pinned).context("cannot read the pinned versions")?;
+    Ok(fs::read(installed).is_ok_and(|installed| installed == pinned))
 }
 
 /// `test result: ok. 23 passed; 0 failed; …`

@@ -32,8 +32,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate, Self::Backup];
+    /// Every scope.
+    pub const ALL: [Self; 6] = [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate, Self::Backup];
 
     /// Its name in the configuration and in errors.
     pub const fn name(self) -> &'static str {

@@ -7,7 +7,7 @@
 //! right shape is answered with 400 and plain text.
 //!
 //! Here: publish, broadcast, history, history_remove, presence, presence_stats, channels, info, batch; and orders about live
-//! connections: subscribe, unsubscribe, disconnect, refresh. Not here, answered with 108: rpc. `b64data` is refused with
+//! connections: subscribe, unsubscribe, disconnect, refresh; and connections, which tells of them. Not here, answered with 108: rpc. `b64data` is refused with
 //! 107: binary data needs Protobuf clients. The hint `delta` is ignored. The older endpoint does not accept method numbers.
 //!
 //! Bounds, refused with 107: [`CHANNEL_COUNT_MAX`](publish::CHANNEL_COUNT_MAX) channels per broadcast,
@@ -69,13 +69,14 @@ pub(crate) enum Method {
     Unsubscribe,
     Disconnect,
     Refresh,
+    Connections,
     HistoryRemove,
     Channels,
     Rpc,
 }
 
 impl Method {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Publish,
         Self::Broadcast,
         Self::History,
@@ -87,6 +88,7 @@ impl Method {
         Self::Unsubscribe,
         Self::Disconnect,
         Self::Refresh,
+        Self::Connections,
         Self::HistoryRemove,
         Self::Channels,
         Self::Rpc,
@@ -105,6 +107,7 @@ impl Method {
             Self::Unsubscribe => "POST /api/unsubscribe",
             Self::Disconnect => "POST /api/disconnect",
             Self::Refresh => "POST /api/refresh",
+            Self::Connections => "POST /api/connections",
             Self::HistoryRemove => "POST /api/history_remove",
             Self::Channels => "POST /api/channels",
             Self::Rpc => "POST /api/rpc",
@@ -304,6 +307,12 @@ async fn run(shared: &Arc<Shared>, room: &Room<'_>, method: Method, params: &[u8
         Method::Unsubscribe => room.done(&live::unsubscribe(shared, parse(params)?).await?),
         Method::Disconnect => room.done(&live::disconnect(shared, parse(params)?).await?),
         Method::Refresh => room.done(&live::refresh(shared, parse(params)?).await?),
+        Method::Connections => {
+            let request = parse(params)?;
+            room.reserve()?;
+            let found = live::connections(shared, request).await?;
+            room.read(|| Ok(found))?
+        }
         _ => return Err(ApiError::NotAvailable.into()),
     })
 }

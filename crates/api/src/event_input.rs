@@ -9,12 +9,13 @@
 
 mod duration;
 mod notification;
+mod value;
 
 use std::collections::BTreeMap;
 
 use tidings_types::{
     AppId, ChannelName, CollapseKey, Country, DeviceId, Event, EventId, EventPriority, ExpectAudience, Filter, Json,
-    Locale, ParamValue, PushPolicy, ReceiptPolicy, Recipients, Subject, Timestamp, TopicName, Urgency, UserId,
+    Locale, Number, ParamValue, PushPolicy, ReceiptPolicy, Recipients, Subject, Timestamp, TopicName, Urgency, UserId,
     event_limits as limits,
 };
 
@@ -26,6 +27,7 @@ use crate::selectors::selector;
 
 pub(crate) use duration::{QUERY_WAIT_MAX, TTL_UNITS, wait_of_query, whole_seconds};
 pub(crate) use notification::{FCM_OWN_KEYS, INTERRUPTIONS, OWN_KEY, PAYLOAD, PRESENT, TEXT};
+pub(crate) use value::{DATE, DATETIME, MONEY, NAME, NUMBER, PERCENT, TIME};
 
 pub(crate) const SCHEMA: Schema = Schema {
     fields: &[
@@ -235,20 +237,14 @@ fn param(field: &Field<'_>) -> Result<ParamValue, Invalid> {
     if field.is_text() {
         return field.text_within(0..=limits::PARAM_TEXT_BYTES_MAX).map(ParamValue::Text);
     }
-    let text = field.raw.get();
-    if field.kind() != "a number" {
-        return Err(field.invalid(format_args!("must be text or a number, got {}", field.kind())));
+    match field.kind() {
+        "an object" => value::typed(field).map(ParamValue::Typed),
+        "a number" => value::number(field).map(|number| match number {
+            Number::Integer(number) => ParamValue::Integer(number),
+            Number::Decimal(number) => ParamValue::Decimal(number),
+        }),
+        kind => Err(field.invalid(format_args!("must be text, a number or an object, got {kind}"))),
     }
-    if text.contains(['.', 'e', 'E']) {
-        // Parsed here, because serde_json may be wrong in the last bit.
-        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-        return number.map(ParamValue::Decimal).ok_or_else(|| field.invalid("must be a number within ±1.7e308"));
-    }
-    text.parse().map(ParamValue::Integer).map_err(|_| {
-        let rule =
-            format_args!("must be a whole number from {} to {}, got {}", i64::MIN, i64::MAX, shown(text)).to_string();
-        field.invalid(rule).value(shown(text))
-    })
 }
 
 /// A moment. Whether it is within the allowed range is checked later, against the clock.

@@ -26,14 +26,14 @@ use axum::response::Response;
 use serde::Serialize;
 use tidings_hub::{EventReceipts, Hub, RECEIPTS_TTL, ReceiptSummary};
 use tidings_store::{AcceptedEvent, LaterEvent, ReadError, Store};
-use tidings_types::{EventId, EventPriority, JournalPosition, TopicName};
+use tidings_types::{EventId, EventPriority, JobState, JournalPosition, TopicName};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::auth::Caller;
 use crate::event_input::wait_of_query;
 use crate::event_view::{EventState, Place, Scheduled};
 use crate::guard::IdPath;
-use crate::job::{JobState, Progress};
+use crate::job::Progress;
 use crate::problem::{Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;

@@ -11,10 +11,13 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tidings_hub::Hub;
 use tidings_protocol::NamespaceOptions;
 use tidings_store::{Appended, AppendedTo, DurableChannel, LaterKey, NewEvent, ReadError};
 use tidings_telemetry::unix_now;
-use tidings_types::{ChannelName, Event, EventId, JournalPosition, Subject, Timestamp, event_limits as limits};
+use tidings_types::{
+    ChannelName, Event, EventChannels, EventId, JobState, JournalPosition, Subject, Timestamp, event_limits as limits,
+};
 
 use crate::audience;
 use crate::auth::Caller;
@@ -23,7 +26,6 @@ use crate::event_report::find;
 use crate::event_view::{Place, SCHEDULED, Scheduled};
 use crate::guard::{IdPath, JsonBody};
 use crate::input::shown;
-use crate::job::JobState;
 use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
@@ -36,7 +38,7 @@ const LATE_MAX: Duration = Duration::from_secs(60);
 /// The most events of a request with a selector whose audiences are counted, one after another.
 const SELECTOR_COUNT_MAX: usize = 16;
 /// Checking an event renders its texts in every language; after this many events, other tasks get a turn.
-const CHECK_TURN_COUNT: usize = 16;
+pub(crate) const CHECK_TURN_COUNT: usize = 16;
 
 pub(crate) async fn post_events(
     State(shared): State<Arc<Shared>>,
@@ -45,6 +47,7 @@ pub(crate) async fn post_events(
     body: JsonBody,
 ) -> Result<Response, Problem> {
     let (now, audience_max) = (unix_now(), caller.audience_max());
+    let event_channels = shared.config.event_channels;
     let Batch { events, is_list } = Batch::read(&body.0)?;
     let prefix = |index: usize| if is_list { format!("[{index}].") } else { String::new() };
     let ids: Vec<EventId> = events.iter().map(|event| event.id.clone()).collect();
@@ -52,9 +55,10 @@ pub(crate) async fn post_events(
     let mut selector_count = 0;
     for (index, event) in events.into_iter().enumerate() {
         let mut warnings = Warnings::default();
-        let channels = durable_channels(&shared, &event, &prefix(index), &mut warnings)?;
+        let channels = durable_channels(&shared.hub, event_channels, &event, &prefix(index), &mut warnings)?;
         shared.check.check(&event).map_err(|error| error.at(&prefix(index)))?;
         warnings.note_untranslated(&*shared.configured, &event, &prefix(index));
+        warnings.note_plain_moments(&*shared.configured, &event, &prefix(index));
         if strict.0 && !warnings.is_empty() && !is_known(&shared, &event.id).await? {
             warnings.refuse()?;
         }
@@ -102,7 +106,7 @@ fn check_selectors(count: usize, prefix: &str) -> Result<(), Invalid> {
 }
 
 /// Whether the `at` of a new event is within the allowed range.
-fn check_time(event: &Event, now: Timestamp, prefix: &str) -> Result<(), Invalid> {
+pub(crate) fn check_time(event: &Event, now: Timestamp, prefix: &str) -> Result<(), Invalid> {
     let (ahead_max, late_max) = (limits::AHEAD_MAX.as_secs(), LATE_MAX.as_secs());
     let Some(at) = event.at else { return Ok(()) };
     let (rule, limit) = if at > now.saturating_add(limits::AHEAD_MAX) {
@@ -182,15 +186,15 @@ pub(crate) async fn cancel_event(
 
 /// The channels in which an event is published: those that it names, else the durable ones of its subjects, as
 /// `event_channels` says.
-fn durable_channels(
-    shared: &Shared,
+pub(crate) fn durable_channels(
+    hub: &Hub,
+    event_channels: EventChannels,
     event: &Event,
     prefix: &str,
     warnings: &mut Warnings,
 ) -> Result<Vec<DurableChannel>, Invalid> {
-    let hub = &shared.hub;
     if event.channels.is_empty() {
-        let subjects = shared.config.event_channels.subjects(event).iter();
+        let subjects = event_channels.subjects(event).iter();
         let own = |subject: &Subject| {
             let name = ChannelName::new(subject.as_str()).ok()?;
             match hub.options(&name) {
@@ -216,7 +220,8 @@ fn durable_channels(
 }
 
 pub(crate) fn durable_channel(name: ChannelName, options: &NamespaceOptions) -> DurableChannel {
-    DurableChannel { name, history_size: options.history_size, history_ttl: options.history_ttl }
+    let NamespaceOptions { history_size, history_ttl, event_texts, .. } = *options;
+    DurableChannel { name, history_size, history_ttl, has_texts: event_texts }
 }
 
 /// Why a channel accepts no events, and which setting changes that.

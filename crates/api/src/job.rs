@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tidings_types::{
-    AppId, BrakeScope, Event, EventId, EventPriority, JournalPosition, Locale, Provider, Timestamp, TopicName,
+    AppId, BrakeScope, Event, EventId, EventPriority, JobState, JournalPosition, Locale, Provider, TimeTo, Timestamp,
+    TopicName,
 };
 
 use crate::rfc3339::Rfc3339;
@@ -75,20 +76,6 @@ pub struct JobView {
     pub time_to: Option<TimeTo>,
 }
 
-/// The state of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum JobState {
-    /// Devices are still without an outcome.
-    Running,
-    /// Devices are still without an outcome, and a brake holds them.
-    Paused,
-    /// It was cancelled: devices that had not been sent to are not pushed.
-    Cancelled,
-    /// Every selected device has its outcome.
-    Finished,
-}
-
 /// The outcomes of the devices of one provider, app and language.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct JobPart {
@@ -122,21 +109,6 @@ pub struct Outcomes {
     pub rejected: BTreeMap<&'static str, u64>,
     /// Not sent; by the server's reason.
     pub suppressed: BTreeMap<&'static str, u64>,
-}
-
-/// When a job's answers came, counted from the event's acceptance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeTo {
-    /// The first answer.
-    pub first: Duration,
-    /// Half of them.
-    pub p50: Duration,
-    /// Nine in ten.
-    pub p90: Duration,
-    /// 99 in a hundred.
-    pub p99: Duration,
-    /// The last one.
-    pub p100: Duration,
 }
 
 /// The counts of a job in their JSON form.

@@ -10,6 +10,9 @@
 //! GET    /v1/jobs/{position}             → 200, also by provider, app and language                      publish
 //! POST   /v1/audience/preview            {topic, subjects, to, filter} → {total, by_platform, …}        publish
 //! POST   /v1/audience/explain            {selector} → what each part of it means                        publish
+//! GET    /v1/feeds                       the state of feeds → {"feeds": […]}                            read
+//! POST   /v1/feeds/{name}                a document of a feed → {entries, sent, repeated, …}            publish
+//! POST   /v1/feeds/{name}/poll           reads a feed now → its state                                   operate
 //! GET    /v1/brakes                      the pauses → {"brakes": [{"scope", "paused_at"}]}              read
 //! PUT    /v1/brakes/{scope}              pauses pushes → 201, 200 if they were paused already           operate
 //! DELETE /v1/brakes/{scope}              resumes them → 204                                             operate
@@ -95,6 +98,8 @@ mod event_report;
 mod event_view;
 mod events;
 mod exports;
+mod feed;
+mod feeds;
 mod format;
 mod guard;
 mod imports;
@@ -110,6 +115,7 @@ mod pages;
 mod places;
 mod ports;
 mod problem;
+mod publisher;
 mod query;
 mod rate;
 mod rfc3339;
@@ -136,11 +142,15 @@ pub use apps::{Apps, SubjectPattern, network};
 pub use auth::{ApiKey, ApiKeys, Scope};
 pub use config::ApiConfig;
 pub use event_view::EventState;
-pub use job::{Estimate, JobEntry, JobPart, JobState, JobView, Jobs, Outcomes, TimeTo};
+pub use feed::{
+    FeedBody, FeedCounts, FeedError, FeedFuture, FeedReason, FeedRefusal, FeedReport, FeedState, FeedView, Feeds,
+};
+pub use job::{Estimate, JobEntry, JobPart, JobView, Jobs, Outcomes};
 pub use operation::{
     ProviderStatus, Readiness, ReadyListener, ReadyProvider, health_router, metrics_router, ready_router,
 };
-pub use ports::{CheckError, ClientCounts, Connections, EventCheck, Node, OrderFuture};
+pub use ports::{CheckError, ClientCounts, Connections, EventCheck, ListFuture, Node, OrderFuture};
+pub use publisher::{Publisher, Unpublished};
 pub use rate::Rate;
 pub use rfc3339::{Rfc3339, Rfc3339Error};
 pub use warnings::Configured;
@@ -174,6 +184,8 @@ pub struct Api {
     pub jobs: Arc<dyn Jobs>,
     /// The live connections of devices.
     pub connections: Arc<dyn Connections>,
+    /// The feeds; `None`: there are none.
+    pub feeds: Option<Arc<dyn Feeds>>,
     /// The registry of metrics.
     pub registry: Registry,
     /// The answer of `/api/info`.
@@ -211,7 +223,7 @@ pub fn router(api: Api) -> Router {
 
 /// The routes.
 pub fn routers(api: Api) -> Routers {
-    let Api { config, hub, store, keys, apps, check, configured, jobs, connections, registry, node } = api;
+    let Api { config, hub, store, keys, apps, check, configured, jobs, connections, feeds, registry, node } = api;
     let request_count_max = config.request_count_max;
     let key_rate = config.key_rate.map(|rate| Arc::new(KeyRate::new(rate, &keys, &registry)));
     let app_count_max = (request_count_max / 4).max(1);
@@ -231,6 +243,7 @@ pub fn routers(api: Api) -> Routers {
         configured,
         jobs,
         connections,
+        feeds,
         node,
         started,
         turns,

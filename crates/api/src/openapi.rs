@@ -90,10 +90,12 @@ fn described(route: Route) -> Option<Value> {
         responses.extend(centrifugo_refusals());
     }
     described["responses"] = responses.into();
-    if let Some(Body { schema, examples, is_required, are_lines }) = &operation.body {
+    if let Some(Body { schema, examples, is_required, are_lines, is_any }) = &operation.body {
         let content = |media: &str| (media.to_owned(), json!({"schema": schema, "examples": examples}));
         let content: Map<_, _> = if *are_lines {
             [content(LINES)].into_iter().collect()
+        } else if *is_any {
+            [content("*/*")].into_iter().collect()
         } else {
             media(route.dialect).map(content).collect()
         };

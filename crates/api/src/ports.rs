@@ -6,7 +6,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tidings_protocol::{Order, OrderError, Target};
+use tidings_protocol::{LiveConnection, Order, OrderError, Target};
 use tidings_types::{DeviceNumber, Event};
 
 use crate::problem::Invalid;
@@ -56,10 +56,17 @@ pub trait Connections: Send + Sync {
 
     /// Carries out an order on all connections that it is about. Resolves within seconds.
     fn order(&self, target: Target, order: Order) -> OrderFuture;
+
+    /// Tells of all connections that are meant: of at most `CONNECTION_LIST_MAX`, and of one more if there are more.
+    /// Resolves within seconds.
+    fn list(&self, target: Target) -> ListFuture;
 }
 
 /// See [`Connections::order`].
 pub type OrderFuture = Pin<Box<dyn Future<Output = Result<(), OrderError>> + Send>>;
+
+/// See [`Connections::list`].
+pub type ListFuture = Pin<Box<dyn Future<Output = Result<Vec<LiveConnection>, OrderError>> + Send>>;
 
 /// Why an event cannot be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

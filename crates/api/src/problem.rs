@@ -22,6 +22,7 @@ pub(crate) const TYPE_PREFIX: &str = "urn:tidings:problem:";
 pub(crate) enum Kind {
     MalformedJson,
     MalformedMessagePack,
+    MalformedDocument,
     Invalid,
     Strict,
     Unauthorized,
@@ -47,9 +48,10 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All kinds in the order of their declaration.
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::MalformedJson,
         Self::MalformedMessagePack,
+        Self::MalformedDocument,
         Self::Invalid,
         Self::Strict,
         Self::Unauthorized,
@@ -82,6 +84,9 @@ impl Kind {
                 StatusCode::BAD_REQUEST,
                 "The body is not MessagePack that can be converted to JSON",
             ),
+            Self::MalformedDocument => {
+                ("malformed-document", StatusCode::BAD_REQUEST, "The document is not what its feed consists of")
+            }
             Self::Invalid => ("invalid", StatusCode::BAD_REQUEST, "The request breaks a rule"),
             Self::Strict => ("strict", StatusCode::BAD_REQUEST, "The request would be accepted with a warning"),
             Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "A valid API key or proof is needed"),
@@ -152,6 +157,11 @@ impl Problem {
     /// The detail alone.
     pub(crate) fn into_detail(self) -> String {
         self.detail
+    }
+
+    /// The field, if there is one, and the detail.
+    pub(crate) fn into_field_and_detail(self) -> (Option<String>, String) {
+        (self.field, self.detail)
     }
 
     pub(crate) fn field(self, field: impl Into<String>) -> Self {

@@ -21,8 +21,8 @@ use crate::metrics::RouteMetrics;
 use crate::places::Places;
 use crate::problem::{Kind, Problem};
 use crate::{
-    Shared, audience, backup, brakes, centrifugo, cors, devices, event_report, events, exports, imports, input, jobs,
-    mutes, selectors, users,
+    Shared, audience, backup, brakes, centrifugo, cors, devices, event_report, events, exports, feeds, imports, input,
+    jobs, mutes, selectors, users,
 };
 
 /// A registered route, as it is described.
@@ -105,6 +105,9 @@ fn own_routes(entries: Entries<'_>) -> Entries<'_> {
         .add("GET /v1/jobs/{position}", Publish, jobs::job)
         .add("POST /v1/audience/preview", Publish, audience::preview)
         .add("POST /v1/audience/explain", Publish, selectors::explain)
+        .add("GET /v1/feeds", Read, feeds::list)
+        .add("POST /v1/feeds/{name}", Publish, feeds::receive)
+        .add("POST /v1/feeds/{name}/poll", Operate, feeds::poll)
         .add("GET /v1/brakes", Read, brakes::brakes)
         .add("PUT /v1/brakes/{scope}", Operate, brakes::pause)
         .add("DELETE /v1/brakes/{scope}", Operate, brakes::resume)

@@ -18,6 +18,7 @@ use crate::apps::Gate;
 use crate::auth::Caller;
 use crate::centrifugo::{CentrifugoMetrics, Idempotency};
 use crate::config::ApiConfig;
+use crate::feed::Feeds;
 use crate::job::Jobs;
 use crate::places::Places;
 use crate::ports::{Connections, EventCheck, Node};
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) configured: Arc<dyn Configured>,
     pub(crate) jobs: Arc<dyn Jobs>,
     pub(crate) connections: Arc<dyn Connections>,
+    /// `None`: there are none.
+    pub(crate) feeds: Option<Arc<dyn Feeds>>,
     pub(crate) node: Node,
     pub(crate) started: Instant,
     pub(crate) turns: Turns,

@@ -27,6 +27,9 @@ pub trait Configured: Send + Sync {
     /// The languages that other topics are translated to, and this event is not.
     fn untranslated(&self, event: &Event) -> Vec<Locale>;
 
+    /// The parameters that a text of the event shows and that are texts like `2026-11-24T20:45:00Z`.
+    fn plain_moments(&self, event: &Event) -> Vec<String>;
+
     /// Whether the topic is configured; true if no topic is configured, since there is nothing to compare with.
     fn knows_topic(&self, topic: &TopicName) -> bool;
 
@@ -41,11 +44,13 @@ pub(crate) enum Kind {
     NoChannel,
     UnknownTopic,
     UnservedApp,
+    PlainMoment,
 }
 
 impl Kind {
     /// All kinds in the order of their declaration.
-    pub(crate) const ALL: [Self; 4] = [Self::Untranslated, Self::NoChannel, Self::UnknownTopic, Self::UnservedApp];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Untranslated, Self::NoChannel, Self::UnknownTopic, Self::UnservedApp, Self::PlainMoment];
 
     /// The last part of its type, and its meaning.
     pub(crate) const fn parts(self) -> (&'static str, &'static str) {
@@ -54,6 +59,7 @@ impl Kind {
             Self::NoChannel => ("no-channel", "The event is published live nowhere, or not for all of its subjects"),
             Self::UnknownTopic => ("unknown-topic", "No topic of that name is configured"),
             Self::UnservedApp => ("unserved-app", "Nothing is configured to push to the app"),
+            Self::PlainMoment => ("plain-moment", "A moment is a text, so every language shows it as it is written"),
         }
     }
 }
@@ -96,6 +102,14 @@ impl Warnings {
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         let rule = format_args!("{} has no translation for {}{more}", event.topic, named.join(", ")).to_string();
         self.add(Kind::Untranslated, &format!("{prefix}topic"), rule);
+    }
+
+    /// Warns if a text shows a moment as programs write it.
+    pub(crate) fn note_plain_moments(&mut self, configured: &dyn Configured, event: &Event, prefix: &str) {
+        for name in configured.plain_moments(event) {
+            let rule = "is shown as it is; as {\"datetime\": …} each language shows it in its own way";
+            self.add(Kind::PlainMoment, &format!("{prefix}params.{name}"), rule);
+        }
     }
 
     /// Refuses the request if there is a warning.

@@ -10,7 +10,8 @@ pub enum BenchCommand {
     /// Fan-out of publications to many connections: CPU time, latency, memory, reconnects.
     #[command(after_help = "Examples:
   tidings bench fanout
-  tidings bench fanout --runs 5 --clients 8000 --json")]
+  tidings bench fanout --runs 5 --clients 8000 --json
+  tidings bench fanout --transport sse,http_stream,uni_sse,uni_http_stream")]
     Fanout(BenchFanoutArgs),
     /// Selecting an event's audience, and keeping subscriptions durable.
     #[command(after_help = "Examples:
@@ -84,6 +85,25 @@ pub struct BenchFanoutArgs {
     /// Number of idle connections for the memory figure, and of clients that reconnect at once.
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(100..=20_000))]
     pub clients: u32,
+    /// Also measures these transports, separated by commas, beside a WebSocket.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub transport: Vec<BenchTransport>,
+}
+
+/// What carries messages, other than a WebSocket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum BenchTransport {
+    Sse,
+    HttpStream,
+    UniSse,
+    UniHttpStream,
+}
+
+impl std::fmt::Display for BenchTransport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(clap::ValueEnum::to_possible_value(self).expect("none is hidden").get_name())
+    }
 }
 
 #[derive(Debug, Clone, Args)]

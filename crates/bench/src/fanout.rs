@@ -11,6 +11,8 @@
 //! - our server with clients that speak Protobuf;
 //! - our server with receipts: each publication asks every client, and the client answers a ping behind it.
 //!
+//! `--transport` adds our server with clients that speak JSON over another transport.
+//!
 //! Every client checks that it gets every publication once and in order. Idle memory and reconnects are measured in JSON.
 //!
 //! Not measured: TLS, slow readers, other servers.
@@ -25,7 +27,7 @@ mod swarm;
 use std::time::Duration;
 
 use tidings_server::command_error::{CommandError, failed};
-use tidings_types::Format;
+use tidings_types::{Format, Transport, Variant};
 
 use self::command::{Command, KEPT_CHANNEL, LIVE_CHANNEL, Listening, Mark, PROOF_CHANNEL};
 use self::load::{LOADS, Load, Sample};
@@ -33,8 +35,10 @@ use self::swarm::{Greeting, Swarm};
 use super::peer::Peer;
 use super::process::{self, Cores};
 use super::report::{Goal, Report};
-use crate::args::{BenchFanoutArgs, PeerRole};
+use crate::args::{BenchFanoutArgs, BenchTransport, PeerRole};
 use crate::report::{column, progress, ratios};
+
+const JSON: Variant = Variant::websocket(Format::Json);
 
 /// CPU time per delivery, as a multiple of that of the bare loop.
 const GOAL_OF_BARE: f64 = 1.2;
@@ -76,16 +80,32 @@ pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, CommandError> 
     Ok(report)
 }
 
+impl From<BenchTransport> for Transport {
+    fn from(transport: BenchTransport) -> Self {
+        match transport {
+            BenchTransport::Sse => Self::Sse,
+            BenchTransport::HttpStream => Self::HttpStream,
+            BenchTransport::UniSse => Self::UniSse,
+            BenchTransport::UniHttpStream => Self::UniHttpStream,
+        }
+    }
+}
+
 /// Runs all variants under one load, in turns.
 async fn compare(load: Load, args: &BenchFanoutArgs, cores: &Cores, report: &mut Report) -> Result<(), CommandError> {
     let (mut bare, mut ours, mut binary, mut proven) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut others: Vec<_> = args.transport.iter().copied().map(|transport| (transport, Vec::new())).collect();
     for run in 1..=args.common.runs {
         progress(format!("{load}, run {run}"));
-        let measure = |role, channel, format| load::measure(role, channel, format, load, args.seconds, cores);
-        bare.push(measure(PeerRole::Bare, LIVE_CHANNEL, Format::Json).await?);
-        ours.push(measure(PeerRole::Fanout, LIVE_CHANNEL, Format::Json).await?);
-        binary.push(measure(PeerRole::Fanout, LIVE_CHANNEL, Format::Protobuf).await?);
-        proven.push(measure(PeerRole::Fanout, PROOF_CHANNEL, Format::Json).await?);
+        let measure = |role, channel, variant| load::measure(role, channel, variant, load, args.seconds, cores);
+        bare.push(measure(PeerRole::Bare, LIVE_CHANNEL, JSON).await?);
+        ours.push(measure(PeerRole::Fanout, LIVE_CHANNEL, JSON).await?);
+        binary.push(measure(PeerRole::Fanout, LIVE_CHANNEL, Variant::websocket(Format::Protobuf)).await?);
+        proven.push(measure(PeerRole::Fanout, PROOF_CHANNEL, JSON).await?);
+        for (transport, samples) in &mut others {
+            let variant = Variant { transport: (*transport).into(), format: Format::Json };
+            samples.push(measure(PeerRole::Fanout, LIVE_CHANNEL, variant).await?);
+        }
     }
     let cpu = |samples: &[Sample]| column(samples, |sample| sample.cpu_micros);
     let of = |ours: &[Sample], control: &[Sample]| ratios(&cpu(ours), &cpu(control));
@@ -95,6 +115,10 @@ async fn compare(load: Load, args: &BenchFanoutArgs, cores: &Cores, report: &mut
     report.measure(format!("{load}: in Protobuf"), "µs", cpu(&binary));
     report.judge(format!("{load}: Protobuf, of JSON"), "×", of(&binary, &ours), Goal::AtMost(GOAL_OF_JSON));
     report.measure(format!("{load}: with receipts"), "µs", cpu(&proven));
+    for (transport, samples) in &others {
+        report.measure(format!("{load}: over {transport}"), "µs", cpu(samples));
+        report.measure(format!("{load}: {transport}, of WebSocket"), "×", of(samples, &ours));
+    }
     report.measure(format!("{load}: p50"), "ms", column(&ours, |sample| sample.p50_millis));
     report.measure(format!("{load}: p50, bare loop"), "ms", column(&bare, |sample| sample.p50_millis));
     report.measure(format!("{load}: p99"), "ms", column(&ours, |sample| sample.p99_millis));
@@ -109,7 +133,7 @@ async fn idle_memory(clients: u32, cores: &Cores) -> Result<f64, CommandError> {
     /// connection.
     const FIRST_COUNT: u32 = 2 * swarm::CONNECTING_COUNT_MAX as u32;
     let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, &[cores.server])?;
-    let subscribe = || Greeting::Subscribe { channel: LIVE_CHANNEL, format: Format::Json };
+    let subscribe = || Greeting::Subscribe { channel: LIVE_CHANNEL, variant: JSON };
     let first = Swarm::start(addr, FIRST_COUNT, subscribe())?;
     first.ready().await?;
     let before: Mark = peer.ask(Command::Mark)?;
@@ -127,7 +151,7 @@ async fn idle_memory(clients: u32, cores: &Cores) -> Result<f64, CommandError> {
 async fn recovery(clients: u32, cores: &Cores) -> Result<(Duration, Duration), CommandError> {
     const BEFORE_COUNT: u64 = 5;
     let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, &[cores.server])?;
-    let swarm = Swarm::start(addr, clients, Greeting::Subscribe { channel: KEPT_CHANNEL, format: Format::Json })?;
+    let swarm = Swarm::start(addr, clients, Greeting::Subscribe { channel: KEPT_CHANNEL, variant: JSON })?;
     swarm.ready().await?;
     load::publish_at_once(&mut peer, KEPT_CHANNEL, 1..=BEFORE_COUNT)?;
     swarm.delivered(BEFORE_COUNT * u64::from(clients)).await?;

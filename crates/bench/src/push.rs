@@ -37,9 +37,8 @@ pub(super) mod web_push;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidings_sender::TimeTo;
 use tidings_server::command_error::CommandError;
-use tidings_types::{EventPriority, Platform};
+use tidings_types::{EventPriority, Platform, TimeTo};
 
 use self::case::{Case, FAR, NEAR};
 use self::h2load::H2load;

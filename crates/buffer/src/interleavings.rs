@@ -45,14 +45,14 @@ const MODELS: [(&str, fn()); 11] = models![
     a_consumer_that_withdraws_passes_its_wake_up_on,
     a_producer_that_gives_up_lets_the_next_one_in,
     a_future_that_moves_is_woken_where_it_is,
-    more_room_wakes_who_waits_for_it,
-    less_room_tells_who_can_never_go_in,
+    more_room_wakes_a_producer_that_waits_for_it,
+    less_room_refuses_a_value_that_can_never_fit,
     what_is_discarded_makes_room,
-    who_evicts_never_waits_and_wakes_who_does,
+    a_producer_that_evicts_never_waits_and_wakes_waiting_consumers,
 ];
 
-/// How often per run the model checker takes a thread off the processor that could go on. What waits and wakes comes on
-/// top, at no cost. Practically all known faults need two at most (Musuvathi and Qadeer, PLDI 2007), and without a limit
+/// How often per run the model checker interrupts a thread that could go on. A switch from a thread that waits does not
+/// count. Nearly all known faults need at most two interruptions (Musuvathi and Qadeer, PLDI 2007). Without a limit,
 /// three threads already take hours.
 const PREEMPTIONS_MAX: usize = 3;
 
@@ -165,7 +165,7 @@ fn a_future_that_moves_is_woken_where_it_is() {
     producer.join().unwrap();
 }
 
-fn more_room_wakes_who_waits_for_it() {
+fn more_room_wakes_a_producer_that_waits_for_it() {
     let lake = lake(1);
     lake.push(0).unwrap();
     let producer = spawn(&lake, |lake| block_on(lake.push_batch(&mut vec![1])).unwrap());
@@ -174,7 +174,7 @@ fn more_room_wakes_who_waits_for_it() {
     assert_eq!(lake.counters().held, 2);
 }
 
-fn less_room_tells_who_can_never_go_in() {
+fn less_room_refuses_a_value_that_can_never_fit() {
     let lake =
         Arc::new(Lake::from(Ring::weighed(Bounds::count(2).and_bytes(4), Full::Reject, |it: &u32| *it as usize)));
     lake.push(1).unwrap();
@@ -193,7 +193,7 @@ fn what_is_discarded_makes_room() {
     assert_eq!(lake.counters(), Counters { accepted: 2, delivered: 0, dropped: discarded, held: 1 });
 }
 
-fn who_evicts_never_waits_and_wakes_who_does() {
+fn a_producer_that_evicts_never_waits_and_wakes_waiting_consumers() {
     let lake = Arc::new(Lake::from(Ring::new(1, Full::EvictOldest)));
     let consumer = spawn(&lake, take_all);
     let other = spawn(&lake, |lake| lake.push(1).unwrap());
@@ -229,7 +229,7 @@ fn take_all(lake: &Arc<Lake<u32>>) -> Vec<u32> {
     out
 }
 
-/// What a thread waits for that runs a future. (Loom's `park` will not do: a late wake-up would disturb a `join`.)
+/// Wakes the thread that runs a future. Loom's `park` cannot be used: a late wake-up would disturb a `join`.
 struct Bell(Notify);
 
 impl Wake for Bell {

@@ -1,4 +1,4 @@
-//! The client side of a server, for programs: without TLS.
+//! The client side of a server, for programs, with and without TLS.
 //!
 //! This file sends single requests over HTTP/1.1. [`Socket`] is a client of the Centrifugo protocol over WebSocket.
 //!
@@ -7,9 +7,11 @@
 //! connections are not kept.
 
 mod socket;
+mod transport;
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,10 +22,13 @@ use hyper::http::request::Builder;
 use hyper::http::uri::{Authority, Scheme};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+pub use tidings_http1::Roots;
+use tidings_http1::TlsError;
 use tokio::time::timeout;
+use tokio_rustls::rustls::ClientConfig;
 
 pub use self::socket::{PONG, Socket, SocketError, is_ping};
+use self::transport::Transport;
 
 /// The largest answer that is read.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
@@ -41,14 +46,21 @@ pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The address of a server.
 #[derive(Debug, Clone)]
-pub struct ServerUrl(Authority);
+pub struct ServerUrl {
+    authority: Authority,
+    /// For https.
+    tls: Option<Arc<ClientConfig>>,
+}
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The text is not the address of a server.
-    #[error("server must be http://HOST:PORT without path, got {0:?}")]
+    #[error("server must be http://HOST:PORT or https://HOST:PORT without path, got {0:?}")]
     Url(String),
+    /// There are no certificates to trust.
+    #[error("cannot prove who the server is")]
+    Roots(#[source] TlsError),
     /// The API key contains characters that a header cannot have.
     #[error("API key must be visible ASCII characters")]
     Key,
@@ -76,16 +88,29 @@ pub enum HttpError {
 }
 
 impl ServerUrl {
-    /// Reads `http://HOST:PORT`.
+    /// Reads `http://HOST:PORT` or `https://HOST:PORT`. The system's authorities must have issued the certificate.
+    ///
+    /// # Errors
+    /// If the text is no such address, or the system has no authorities.
     pub fn parse(text: &str) -> Result<Self, HttpError> {
+        Self::trusting(text, &Roots::Native)
+    }
+
+    /// As [`ServerUrl::parse`], with other authorities.
+    ///
+    /// # Errors
+    /// If the text is no such address, or there are no authorities.
+    pub fn trusting(text: &str, roots: &Roots) -> Result<Self, HttpError> {
         let wrong = || HttpError::Url(text.to_owned());
         let uri: Uri = text.parse().map_err(|_| wrong())?;
-        let plain = uri.scheme() == Some(&Scheme::HTTP) && matches!(uri.path(), "" | "/") && uri.query().is_none();
-        match uri.authority() {
-            // A password in the address would appear in messages.
-            Some(authority) if plain && !authority.as_str().contains('@') => Ok(Self(authority.clone())),
-            _ => Err(wrong()),
-        }
+        let is_tls = uri.scheme() == Some(&Scheme::HTTPS);
+        let is_http = is_tls || uri.scheme() == Some(&Scheme::HTTP);
+        let is_origin = is_http && matches!(uri.path(), "" | "/") && uri.query().is_none();
+        // A password in the address would appear in messages.
+        let authority = uri.authority().filter(|authority| is_origin && !authority.as_str().contains('@'));
+        let authority = authority.ok_or_else(wrong)?.clone();
+        let tls = is_tls.then(|| roots.client_config()).transpose().map_err(HttpError::Roots)?;
+        Ok(Self { authority, tls })
     }
 
     /// The server that listens at `address`, seen from its own machine.
@@ -95,7 +120,8 @@ impl ServerUrl {
                 if address.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() };
             address.set_ip(loopback);
         }
-        Self(address.to_string().parse().expect("a socket address is a host and a port"))
+        let authority = address.to_string().parse().expect("a socket address is a host and a port");
+        Self { authority, tls: None }
     }
 
     /// Whether the server is on this machine.
@@ -106,12 +132,19 @@ impl ServerUrl {
 
     /// Host and port.
     pub fn authority(&self) -> &str {
-        self.0.as_str()
+        self.authority.as_str()
     }
 
     /// Host and port to connect to.
     fn address(&self) -> (&str, u16) {
-        (self.0.host().trim_start_matches('[').trim_end_matches(']'), self.0.port_u16().unwrap_or(80))
+        let port = if self.tls.is_some() { 443 } else { 80 };
+        let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
+        (host, self.authority.port_u16().unwrap_or(port))
+    }
+
+    async fn connect(&self) -> std::io::Result<Transport> {
+        let (host, port) = self.address();
+        Transport::open(host, port, self.tls.as_ref()).await
     }
 
     /// Sends a POST request with JSON.
@@ -223,7 +256,7 @@ impl ServerUrl {
         B::Error: Into<Broken>,
     {
         let late = |_| HttpError::Timeout(self.to_string());
-        let stream = timeout(TIMEOUT, TcpStream::connect(self.address())).await.map_err(late)?;
+        let stream = timeout(TIMEOUT, self.connect()).await.map_err(late)?;
         let stream = stream.map_err(|source| HttpError::Connect { server: self.to_string(), source })?;
         let broke = |source| HttpError::Exchange { server: self.to_string(), source };
         let (mut sender, connection) =
@@ -259,7 +292,7 @@ fn keep(refusal: &mut Vec<u8>, chunk: &[u8]) -> bool {
 
 impl std::fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "http://{}", self.0)
+        write!(f, "{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.authority)
     }
 }
 

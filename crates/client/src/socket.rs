@@ -1,7 +1,7 @@
-//! A WebSocket that speaks the Centrifugo client protocol in JSON.
+//! A WebSocket to a server that speaks the Centrifugo client protocol.
 //!
-//! [`Socket::open_protobuf`] and [`Socket::over_protobuf`] open one for a caller that speaks Protobuf itself. It sends
-//! whole frames with [`Socket::send_binary`] and receives them with [`Socket::binary_frame`].
+//! In Protobuf the caller writes and reads the frames: [`Socket::send_binary`] and [`Socket::binary_frame`]. The rest of
+//! this page is about JSON.
 //!
 //! A text frame has one command, reply or push in each line. [`Socket::frame`] returns whole frames unchanged.
 //! [`Socket::next`], [`Socket::message`] and [`Socket::reply`] return single messages. A program uses either frames or
@@ -18,12 +18,14 @@ use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::StatusCode;
 use serde_json::{Value, json};
+use tidings_types::Format;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use crate::ServerUrl;
+use crate::transport::Transport;
 
 /// The answer to a ping.
 pub const PONG: &str = "{}";
@@ -34,7 +36,7 @@ const READ_BYTES: usize = 8 << 10;
 /// An open connection.
 #[derive(Debug)]
 pub struct Socket {
-    stream: WebSocketStream<TcpStream>,
+    stream: WebSocketStream<Transport>,
     /// Messages that were received and not taken yet.
     waiting: VecDeque<Value>,
     last_id: u64,
@@ -72,39 +74,27 @@ impl From<Error> for SocketError {
 }
 
 impl Socket {
-    /// Opens a connection to the server.
+    /// Opens a connection to the server, in this format.
     ///
     /// # Cancel safety
     /// If this is dropped, the connection is closed.
-    pub async fn open(server: &ServerUrl) -> Result<Self, SocketError> {
-        Self::over(connect(server).await?, server).await
+    pub async fn open(server: &ServerUrl, format: Format) -> Result<Self, SocketError> {
+        Self::shake_hands(server.connect().await.map_err(Error::Io)?, server, format).await
     }
 
-    /// Like [`Socket::open`], in Protobuf.
+    /// Performs the handshake over an open connection without TLS.
     ///
     /// # Cancel safety
     /// If this is dropped, the connection is closed.
-    pub async fn open_protobuf(server: &ServerUrl) -> Result<Self, SocketError> {
-        Self::over_protobuf(connect(server).await?, server).await
+    pub async fn over(stream: TcpStream, server: &ServerUrl, format: Format) -> Result<Self, SocketError> {
+        Self::shake_hands(Transport::Plain(stream), server, format).await
     }
 
-    /// Performs the handshake over an open connection.
-    ///
-    /// # Cancel safety
-    /// If this is dropped, the connection is closed.
-    pub async fn over(stream: TcpStream, server: &ServerUrl) -> Result<Self, SocketError> {
-        Self::shake_hands(stream, server, "").await
-    }
-
-    /// Like [`Socket::over`], in Protobuf.
-    ///
-    /// # Cancel safety
-    /// If this is dropped, the connection is closed.
-    pub async fn over_protobuf(stream: TcpStream, server: &ServerUrl) -> Result<Self, SocketError> {
-        Self::shake_hands(stream, server, "?format=protobuf").await
-    }
-
-    async fn shake_hands(stream: TcpStream, server: &ServerUrl, query: &str) -> Result<Self, SocketError> {
+    async fn shake_hands(stream: Transport, server: &ServerUrl, format: Format) -> Result<Self, SocketError> {
+        let query = match format {
+            Format::Json => "",
+            Format::Protobuf => "?format=protobuf",
+        };
         let url = format!("ws://{}/connection/websocket{query}", server.authority());
         let config = WebSocketConfig::default().read_buffer_size(READ_BYTES);
         match client_async_with_config(url, stream, Some(config)).await {
@@ -227,16 +217,10 @@ impl Socket {
         reply
     }
 
-    /// The connection, for a caller that reads from it directly.
+    /// The TCP connection, for a caller that reads from it directly.
     pub fn stream_mut(&mut self) -> &mut TcpStream {
-        self.stream.get_mut()
+        self.stream.get_mut().tcp()
     }
-}
-
-async fn connect(server: &ServerUrl) -> Result<TcpStream, SocketError> {
-    let stream = TcpStream::connect(server.address()).await.map_err(Error::Io)?;
-    stream.set_nodelay(true).map_err(Error::Io)?;
-    Ok(stream)
 }
 
 /// Whether a message is a ping of the protocol.
@@ -257,7 +241,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = ServerUrl::of_listener(listener.local_addr().unwrap());
         let accepted = async { accept_async(listener.accept().await.unwrap().0).await.unwrap() };
-        let (socket, mut accepted) = tokio::join!(Socket::open(&server), accepted);
+        let (socket, mut accepted) = tokio::join!(Socket::open(&server, Format::Json), accepted);
         let frames: Vec<_> = frames.iter().map(|frame| Message::text(*frame)).collect();
         let serve = async move {
             let first = accepted.next().await.unwrap().unwrap().into_text().unwrap().to_string();
@@ -292,7 +276,7 @@ mod tests {
     #[tokio::test]
     async fn a_refused_connection_is_reported_once() {
         let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let error = Socket::open(&ServerUrl::of_listener(address)).await.unwrap_err();
+        let error = Socket::open(&ServerUrl::of_listener(address), Format::Json).await.unwrap_err();
         assert_eq!(error.to_string().matches("refused").count(), 1, "{error}");
         assert!(std::error::Error::source(&error).is_none());
     }

@@ -5,13 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::HeaderName;
 use axum::http::header::CONTENT_TYPE;
+use tidings_feed::Mapping;
 use tidings_gateway::{Certificate, CertificateError, ClientCertificate};
-use tidings_gettext::{Plural, Template, TemplateError};
+use tidings_gettext::{Message, PLACEHOLDER_LENGTH, Plural, Template, TemplateError};
+use tidings_intake::{SOURCE_COUNT_MAX, is_identifier, is_nats_name, is_table};
 use tidings_protocol::token::TokenKey;
 use tidings_protocol::{DeltaType, HookId, NamespaceOptions, RecoveryMode, SessionHooks};
 use tidings_push::apns::check_app;
@@ -19,21 +21,21 @@ use tidings_push::fcm::oauth::ServiceAccount;
 use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
 use tidings_push::web_push::vapid::{VapidError, VapidKey};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, Environment};
+use tidings_types::{AppId, Environment, FeedName, TopicName};
 use tracing_subscriber::EnvFilter;
 
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
-    Api, ApiKey, Apns, Apps, Channel, Client, Config, Fcm, Hook, Http, Influx, Namespace, Shadow, Tls, Token, Topic,
-    WebPush, Webhook,
+    Api, ApiKey, Apns, Apps, Channel, Client, Config, Fcm, Feed, Hook, Http, Influx, JetStream, Namespace, Outbox,
+    Shadow, Tls, Token, Topic, TranslationService, Translations, WebPush, Webhook,
 };
 use super::tree::{Origin, Problem};
 use super::value::{Leaf as _, Moment, Secret, Sha256, StaticHeader};
 use crate::WebhookKey;
 
 /// The least length of an API key: a key is a random string, not a password.
-const API_KEY_CHARACTERS_MIN: usize = 16;
+pub(super) const API_KEY_CHARACTERS_MIN: usize = 16;
 
 /// The least length of a secret without a warning (RFC 7518, 3.2: the length of the hash).
 const TOKEN_SECRET_BYTES: usize = 32;
@@ -64,20 +66,24 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
         check.namespace(&format!("channel.namespaces.{}", bare_or_quoted(name)), namespace);
     }
     for (name, topic) in &config.topics {
-        check.topic(&format!("topics.{name}"), topic);
+        check.topic(&format!("topics.{name}"), name, topic);
     }
+    check.service(&config.translations);
+    check.feeds(&mut config.feeds);
     check.all_apns(&config.apns);
     check.all_fcm(&config.fcm);
     check.all_web_push(&config.web_push);
     check.shadow(&config.shadow);
     if let Some(dir) = config.translations.dir.as_deref().filter(|dir| !dir.is_dir()) {
-        check.problem("translations.dir", &format!("{} is not a folder", dir.display()));
+        check.problem("translations.dir", &format!("{} is not a folder: make it, or name another one", dir.display()));
     }
     if config.store.reopen_backoff_min > config.store.reopen_backoff_max {
         check.problem("store.reopen_backoff_min", "must not be longer than `store.reopen_backoff_max`");
     }
     check.hooks(config);
+    check.sources(config);
     check.webhook(&mut config.webhook);
+    check.presence(config);
     check.influx(&config.influx);
     if let Err(error) = EnvFilter::try_new(&config.log.filter) {
         check.problem("log.filter", &format!("{error}, got {:?}", config.log.filter));
@@ -120,7 +126,7 @@ impl Check<'_> {
 
     fn http(&mut self, http: &Http, api: &Api) {
         if http.internal_listen == Some(http.listen) && http.listen.port() != 0 {
-            self.problem("http.internal_listen", "is the same address as `http.listen`");
+            self.problem("http.internal_listen", "is the same address as `http.listen`: choose another port");
         }
         let of_api = match (http.internal_listen, http.tls.listen) {
             (Some(address), _) => vec![("http.internal_listen", address)],
@@ -139,13 +145,15 @@ impl Check<'_> {
         let Tls { certificate_file, certificate_key_file, listen } = &http.tls;
         for (other, path) in [(Some(http.listen), "http.listen"), (http.internal_listen, "http.internal_listen")] {
             if listen.is_some_and(|listen| listen.port() != 0 && other == Some(listen)) {
-                self.problem("http.tls.listen", &format!("is the same address as `{path}`"));
+                self.problem("http.tls.listen", &format!("is the same address as `{path}`: choose another port"));
             }
         }
         match (certificate_file, certificate_key_file) {
             (None, None) if listen.is_none() => {}
-            (None, _) => self.problem("http.tls.certificate_file", "is missing"),
-            (Some(_), None) => self.problem("http.tls.certificate_key_file", "is missing"),
+            (None, _) => self.problem("http.tls.certificate_file", "is missing: name the file with the certificates"),
+            (Some(_), None) => {
+                self.problem("http.tls.certificate_key_file", "is missing: name the file with the private key")
+            }
             (Some(chain_file), Some(key_file)) => {
                 if let Some(certificate) = self.key_pair("http.tls", chain_file, key_file, Certificate::read) {
                     self.server_certificate(chain_file, &certificate);
@@ -206,14 +214,17 @@ impl Check<'_> {
         for (index, key) in api.keys.iter_mut().enumerate() {
             let path = format!("api.keys[{index}]");
             if !names.insert(key.name.clone()) {
-                self.problem(&format!("{path}.name"), &format!("{:?} names an earlier key already", key.name));
+                self.problem(
+                    &format!("{path}.name"),
+                    &format!("{:?} names an earlier key already: choose another name", key.name),
+                );
             }
             if key.scopes.is_empty() {
                 self.problem(&format!("{path}.scopes"), "is empty: name at least one scope");
             }
             self.digest(&path, key);
             if key.sha256.is_some_and(|digest| !digests.insert(digest.0)) {
-                self.problem(&format!("{path}.name"), "has the same key as an earlier one");
+                self.problem(&format!("{path}.name"), "has the same key as an earlier one: give each its own");
             }
         }
     }
@@ -232,7 +243,7 @@ impl Check<'_> {
         let setting = if key.key_file.is_some() { "key_file" } else { "key" };
         let length = secret.expose().chars().count();
         if length < API_KEY_CHARACTERS_MIN {
-            let message = format!("a key has at least {API_KEY_CHARACTERS_MIN} characters, got {length}");
+            let message = format!("a key must have at least {API_KEY_CHARACTERS_MIN} characters, got {length}");
             self.problem(&format!("{path}.{setting}"), &message);
         }
         key.sha256 = Some(Sha256::of(secret.expose().as_bytes()));
@@ -241,7 +252,7 @@ impl Check<'_> {
     fn personal_channel(&mut self, client: &Client, channel: &Channel) {
         let namespace = client.subscribe_to_user_personal_channel.personal_channel_namespace.as_ref();
         if let Some(unknown) = namespace.filter(|name| !channel.namespaces.contains_key(*name)) {
-            let message = format!("{unknown:?} is not among `channel.namespaces`");
+            let message = format!("{unknown:?} is not among `channel.namespaces`: add it there, or name one of them");
             self.problem("client.subscribe_to_user_personal_channel.personal_channel_namespace", &message);
         }
     }
@@ -256,16 +267,17 @@ impl Check<'_> {
         self.token("client.token", &mut client.token);
         self.token("client.subscription_token", &mut client.subscription_token);
         if !client.subscription_token.has_keys() && client.subscription_token.has_rules() {
-            self.problem("client.subscription_token", "has rules, and needs a key for them");
+            self.problem("client.subscription_token", "has rules but no key: give it a key, or remove the rules");
         }
         let is_open = |address: SocketAddr| !address.ip().is_loopback();
         if client.insecure && (is_open(http.listen) || http.tls.listen.is_some_and(is_open)) {
             self.warn("client.insecure", "everybody who reaches this server may read and publish everything");
         }
-        if client.insecure || client.allow_anonymous || client.token.has_keys() {
+        if client.insecure || client.allow_anonymous || client.token.has_keys() || client.connect_hook.is_some() {
             return;
         }
-        let message = "has no key and `client.allow_anonymous` is off, so no client can connect";
+        let message =
+            "has no key, and `client.allow_anonymous` and `client.connect_hook` are off, so no client can connect";
         self.warn("client.token", message);
     }
 
@@ -283,7 +295,10 @@ impl Check<'_> {
             }
             let length = secret.as_ref().map(|secret| secret.expose().len());
             if length.is_some_and(|length| length < TOKEN_SECRET_BYTES) {
-                self.warn(&path, &format!("is shorter than {TOKEN_SECRET_BYTES} bytes and can be guessed"));
+                self.warn(
+                    &path,
+                    &format!("is shorter than {TOKEN_SECRET_BYTES} bytes and can be guessed: choose a longer one"),
+                );
             }
         }
         if token.hmac_previous_secret.is_some() && token.hmac_secret.is_none() {
@@ -303,7 +318,7 @@ impl Check<'_> {
         let Some(Moment(end)) = token.hmac_previous_secret_until else { return };
         let path = format!("{path}.hmac_previous_secret_until");
         if token.hmac_previous_secret.is_none() {
-            self.warn(&path, "has no effect without a previous secret");
+            self.warn(&path, "has no effect without a previous secret: remove it");
         } else if end <= unix_now() {
             self.warn(&path, "is over: the previous secret can be removed");
         }
@@ -327,7 +342,7 @@ impl Check<'_> {
         let text = self.file(path, file)?;
         let secret = text.trim_end_matches(['\n', '\r']);
         if secret.is_empty() || secret.chars().any(char::is_control) {
-            self.problem(path, &format!("{} does not hold a secret on one line", file.display()));
+            self.problem(path, &format!("{} must hold the secret, on one line", file.display()));
             return None;
         }
         Some(Secret::new(secret))
@@ -356,12 +371,25 @@ impl Check<'_> {
         if namespace.auto_cache_recover && namespace.force_recovery_mode == RecoveryMode::Stream {
             self.problem(&format!("{path}.auto_cache_recover"), "needs `force_recovery_mode = \"cache\"`");
         }
+        if namespace.event_texts && !namespace.durable {
+            self.problem(
+                &format!("{path}.event_texts"),
+                "needs `durable = true`: events go into durable channels only",
+            );
+        }
         if namespace.force_push_join_leave && !namespace.join_leave {
             self.problem(&format!("{path}.force_push_join_leave"), "needs `join_leave = true`");
         }
     }
 
-    fn topic(&mut self, path: &str, topic: &Topic) {
+    fn service(&mut self, translations: &Translations) {
+        let TranslationService { pull, push, .. } = &translations.service;
+        if translations.dir.is_none() && !(pull.is_empty() && push.is_empty()) {
+            self.problem("translations.service", "needs `translations.dir`");
+        }
+    }
+
+    fn topic(&mut self, path: &str, name: &TopicName, topic: &Topic) {
         let plural = topic.title_plural.is_some() || topic.body_plural.is_some();
         if plural && topic.count.is_none() {
             self.problem(&format!("{path}.count"), "is missing: name the parameter that chooses the plural");
@@ -369,9 +397,17 @@ impl Check<'_> {
         if topic.count.is_some() && !plural {
             self.problem(&format!("{path}.count"), "needs `title_plural` or `body_plural`");
         }
-        for (name, template) in [("title", topic.title_template()), ("body", topic.body_template())] {
+        for (part, template) in [("title", topic.title_template()), ("body", topic.body_template())] {
             if let Err(error) = template {
-                self.problem(&format!("{path}.{name}"), &error.to_string());
+                self.problem(&format!("{path}.{part}"), &error.to_string());
+            }
+        }
+        for message in topic.messages(name).into_iter().flatten() {
+            if let (Some(length), Some(max)) = (message.excess_length(), message.length_max) {
+                let rule = format!(
+                    "has {length} characters, with {PLACEHOLDER_LENGTH} for each placeholder; its maximum is {max}"
+                );
+                self.warn(&format!("topics.{}", message.reference), &rule);
             }
         }
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
@@ -389,7 +425,9 @@ impl Check<'_> {
             self.apns(&path, apns);
             for app in &apns.apps {
                 if let Some(other) = taken.insert((apns.environment, app), name) {
-                    let message = format!("{app} in this environment belongs to `apns.{other}` already");
+                    let message = format!(
+                        "{app} in this environment belongs to `apns.{other}` already: remove it from one of them"
+                    );
                     self.problem(&format!("{path}.apps"), &message);
                 }
             }
@@ -397,39 +435,186 @@ impl Check<'_> {
     }
 
     fn webhook(&mut self, webhook: &mut Webhook) {
-        let Webhook { url, allow_http, secret, secret_file, previous_secret, previous_secret_file, .. } = webhook;
+        let Webhook {
+            url, presence_url, allow_http, secret, secret_file, previous_secret, previous_secret_file, ..
+        } = webhook;
+        let has_url = url.is_some() || presence_url.is_some();
         let pairs = [
             (&mut *secret, &*secret_file, "webhook.secret"),
             (&mut *previous_secret, &*previous_secret_file, "webhook.previous_secret"),
         ];
-        for (secret, file, path) in pairs {
-            match (&secret, &file) {
-                (Some(_), Some(_)) => self.problem(path, &format!("give it or `{path}_file`, not both")),
-                (None, Some(file)) => *secret = self.secret_file(&format!("{path}_file"), file),
-                _ => {}
-            }
-            let stated = if file.is_some() { format!("{path}_file") } else { path.to_owned() };
-            if let Some(Err(error)) = secret.as_ref().map(|secret| WebhookKey::parse(secret.expose())) {
-                self.problem(&stated, &error.to_string());
-            }
+        pairs.into_iter().for_each(|(secret, file, path)| self.signing_secret(secret, file.as_deref(), path));
+        if has_url && secret.is_none() && secret_file.is_none() {
+            self.problem("webhook.secret", "is missing: give a secret, because requests are signed");
         }
-        if url.is_some() && secret.is_none() && secret_file.is_none() {
-            self.problem("webhook.secret", "is missing: reports are signed");
-        }
-        if url.is_none() && secret.is_some() {
-            self.warn("webhook.secret", "has no effect without `webhook.url`");
+        if !has_url && secret.is_some() {
+            self.warn("webhook.secret", "has no effect without `webhook.url` or `webhook.presence_url`");
         }
         if previous_secret.is_some() && secret.is_none() {
             self.problem("webhook.previous_secret", "needs `webhook.secret`");
         }
-        if url.as_ref().is_some_and(|url| !url.origin.is_tls()) && !*allow_http {
-            self.problem("webhook.url", "must be https, or set `webhook.allow_http`");
+        for (url, path) in [(&*url, "webhook.url"), (&*presence_url, "webhook.presence_url")] {
+            if url.as_ref().is_some_and(|url| !url.origin.is_tls()) && !*allow_http {
+                self.problem(path, "must be https, or set `webhook.allow_http`");
+            }
         }
         if webhook.backoff_min > webhook.backoff_max {
             self.problem("webhook.backoff_min", "must not be longer than `webhook.backoff_max`");
         }
         if let Some(file) = &webhook.ca_file {
             self.pem("webhook.ca_file", file, "CERTIFICATE");
+        }
+    }
+
+    /// A secret of the Standard Webhooks specification, or the file that contains it.
+    fn signing_secret(&mut self, secret: &mut Option<Secret>, file: Option<&Path>, path: &str) {
+        let stated = if file.is_some() { format!("{path}_file") } else { path.to_owned() };
+        match (&secret, file) {
+            (Some(_), Some(_)) => self.problem(path, &format!("give it or `{stated}`, not both")),
+            (None, Some(file)) => *secret = self.secret_file(&stated, file),
+            _ => {}
+        }
+        if let Some(Err(error)) = secret.as_ref().map(|secret| WebhookKey::parse(secret.expose())) {
+            self.problem(&stated, &error.to_string());
+        }
+    }
+
+    /// Who is told of, and where.
+    fn presence(&mut self, config: &Config) {
+        let users = config.client.connection_webhook.then(|| "client.connection_webhook".to_owned());
+        let told = config.all_namespaces().filter(|(_, namespace)| namespace.occupancy_webhook);
+        let told: Vec<_> = users.into_iter().chain(told.map(|(path, _)| format!("{path}.occupancy_webhook"))).collect();
+        match &config.webhook.presence_url {
+            None => told.iter().for_each(|path| self.problem(path, "needs `webhook.presence_url`")),
+            Some(_) if told.is_empty() => {
+                let message = "has no effect without `client.connection_webhook` or `occupancy_webhook` of a namespace";
+                self.warn("webhook.presence_url", message);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn feeds(&mut self, feeds: &mut BTreeMap<FeedName, Feed>) {
+        for (name, feed) in feeds {
+            self.feed(&format!("feeds.{}", bare_or_quoted(name.as_str())), feed);
+        }
+    }
+
+    fn feed(&mut self, path: &str, feed: &mut Feed) {
+        let sources = usize::from(feed.url.is_some()) + usize::from(feed.received) + usize::from(feed.files.is_some());
+        if sources != 1 {
+            let message = format!("give exactly one of `url`, `received = true` and `files`, got {sources}");
+            self.problem(&format!("{path}.mapping"), &message);
+        }
+        if let Err(message) = feed.read_mapping() {
+            self.problem(&format!("{path}.mapping"), &message);
+        }
+        if feed.url.as_ref().is_some_and(|url| !url.origin.is_tls()) && !feed.allow_http {
+            self.problem(&format!("{path}.url"), "must be https, or set `allow_http`");
+        }
+        if let Some(files) = &feed.files {
+            match feed.folder() {
+                None => {
+                    let message = format!("must be a folder, / and a name with at most one *, got {files:?}");
+                    self.problem(&format!("{path}.files"), &message);
+                }
+                Some((folder, _)) if !folder.is_dir() => {
+                    self.problem(&format!("{path}.files"), &format!("{} is not a folder: make it", folder.display()));
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(file) = &feed.ca_file {
+            self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
+        }
+        if let Some(file) = feed.headers_file.clone() {
+            self.header_lines(&format!("{path}.headers_file"), &file, &mut feed.headers);
+        }
+    }
+
+    /// Adds the headers of a file, one a line.
+    fn header_lines(&mut self, path: &str, file: &Path, headers: &mut Vec<StaticHeader>) {
+        let text = self.file(path, file).unwrap_or_default();
+        let lines: Option<Vec<_>> = text.lines().filter(|line| !line.is_empty()).map(StaticHeader::parse).collect();
+        match lines {
+            Some(more) => headers.extend(more),
+            None => self.problem(path, &format!("{}: each line {}", file.display(), StaticHeader::EXPECTED)),
+        }
+    }
+
+    fn sources(&mut self, config: &mut Config) {
+        for (name, outbox) in &mut config.outbox {
+            self.name("outbox", name);
+            self.outbox(&format!("outbox.{}", bare_or_quoted(name)), outbox);
+        }
+        for (name, stream) in &config.jetstream {
+            self.name("jetstream", name);
+            let path = format!("jetstream.{}", bare_or_quoted(name));
+            if config.outbox.contains_key(name) {
+                self.problem(&path, "has the name of an outbox: the ids of their events could be the same");
+            }
+            self.jetstream(&path, stream);
+        }
+        for feed in config.feeds.keys().map(FeedName::as_str) {
+            if config.outbox.contains_key(feed) || config.jetstream.contains_key(feed) {
+                self.problem(&format!("feeds.{}", bare_or_quoted(feed)), "has the name of another source");
+            }
+        }
+        let count = config.feeds.len() + config.outbox.len() + config.jetstream.len();
+        if count > SOURCE_COUNT_MAX {
+            let message = format!("must be at most {SOURCE_COUNT_MAX} with `outbox` and `jetstream`, got {count}");
+            self.problem("feeds", &message);
+        }
+    }
+
+    fn outbox(&mut self, path: &str, outbox: &mut Outbox) {
+        match (&outbox.database, &outbox.database_file) {
+            (None, Some(file)) => outbox.database = self.secret_file(&format!("{path}.database_file"), file),
+            (Some(_), Some(_)) => {
+                let message = format!("give it or `{path}.database_file`, not both");
+                self.problem(&format!("{path}.database"), &message);
+            }
+            (_, None) => {}
+        }
+        match outbox.database.as_ref().map(|database| tidings_intake::database(database.expose())) {
+            None if outbox.database_file.is_some() => {} // Unreadable: said already.
+            None => self.problem(path, "needs `database` or `database_file`"),
+            Some(Err(error)) => self.problem(&format!("{path}.database"), &error.to_string()),
+            Some(Ok(_)) => {}
+        }
+        if let Some(file) = &outbox.ca_file {
+            self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
+        }
+        if !is_table(&outbox.table) {
+            let message = "must be a name, or two with a dot, of lower-case letters, digits and `_`";
+            self.problem(&format!("{path}.table"), message);
+        }
+        if !is_identifier(&outbox.channel) {
+            let message = "must be a name of at most 63 lower-case letters, digits and `_`";
+            self.problem(&format!("{path}.channel"), message);
+        }
+    }
+
+    fn jetstream(&mut self, path: &str, stream: &JetStream) {
+        if stream.servers.is_empty() {
+            self.problem(&format!("{path}.servers"), "must name a server");
+        }
+        for server in &stream.servers {
+            if let Err(error) = tidings_intake::server(server) {
+                self.problem(&format!("{path}.servers"), &format!("{error}, got {server:?}"));
+            }
+        }
+        if let Some(file) = &stream.credentials_file {
+            let _ = self.file(&format!("{path}.credentials_file"), file); // Only whether it can be read.
+        }
+        if let Some(file) = &stream.ca_file {
+            self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
+        }
+        for (name, value) in [("stream", &stream.stream), ("consumer", &stream.consumer)] {
+            if !is_nats_name(value) {
+                let message = format!("must be 1 to 255 visible ASCII characters but . * > / and \\, got {value:?}");
+                self.problem(&format!("{path}.{name}"), &message);
+            }
         }
     }
 
@@ -444,8 +629,18 @@ impl Check<'_> {
         }
         for (path, name) in config.hook_uses() {
             if !names.contains(&name) {
-                self.problem(&path, &format!("names the hook {name:?}, which is not configured under [hooks]"));
+                self.problem(
+                    &path,
+                    &format!(
+                        "names the hook {name:?}, which is not configured: add it under [hooks], or correct the name"
+                    ),
+                );
             }
+        }
+        let connect = config.client.connect_hook.as_ref().and_then(|name| config.hooks.get(name));
+        if connect.is_some_and(|hook| hook.timeout >= config.client.stale_close_delay) {
+            let message = "has a `timeout` that is not shorter than `client.stale_close_delay`";
+            self.problem("client.connect_hook", message);
         }
     }
 
@@ -459,17 +654,22 @@ impl Check<'_> {
         if let Some(file) = &hook.ca_file {
             self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
         }
-        if let Some(file) = &hook.static_headers_file {
-            let path = format!("{path}.static_headers_file");
-            let text = self.file(&path, file).unwrap_or_default();
-            let lines: Option<Vec<_>> = text.lines().filter(|line| !line.is_empty()).map(StaticHeader::parse).collect();
-            match lines {
-                Some(headers) => hook.static_headers.extend(headers),
-                None => self.problem(&path, &format!("{}: each line {}", file.display(), StaticHeader::EXPECTED)),
-            }
+        if let Some(file) = hook.static_headers_file.clone() {
+            self.header_lines(&format!("{path}.static_headers_file"), &file, &mut hook.static_headers);
         }
+        let previous = format!("{path}.previous_signing_secret");
+        if hook.previous_signing_secret.is_some() && hook.signing_secret.is_none() && hook.signing_secret_file.is_none()
+        {
+            self.problem(&previous, &format!("needs `{path}.signing_secret`"));
+        }
+        let file = hook.signing_secret_file.as_deref();
+        self.signing_secret(&mut hook.signing_secret, file, &format!("{path}.signing_secret"));
+        let file = hook.previous_signing_secret_file.as_deref();
+        self.signing_secret(&mut hook.previous_signing_secret, file, &previous);
         for name in &hook.client_headers {
-            let is_ours = *name == CONTENT_TYPE || StaticHeader::parse(&format!("{name}: x")).is_none();
+            let is_ours = *name == CONTENT_TYPE
+                || name.as_str().starts_with("webhook-")
+                || StaticHeader::parse(&format!("{name}: x")).is_none();
             if is_ours || hook.static_headers.iter().any(|header| header.name == *name) {
                 let message = format!("{name} is set by the server, so clients cannot set it");
                 self.problem(&format!("{path}.client_headers"), &message);
@@ -489,7 +689,7 @@ impl Check<'_> {
     fn influx(&mut self, influx: &Influx) {
         let mut keys = BTreeSet::new();
         if let Some(twice) = influx.tags.iter().find(|tag| !keys.insert(&tag.key)) {
-            self.problem("influx.tags", &format!("{:?} is given twice", twice.key));
+            self.problem("influx.tags", &format!("{:?} is given twice: remove one", twice.key));
         }
         // Every point contains the tags.
         let bytes: usize = influx.tags.iter().map(|tag| tag.key.len() + tag.value.len() + 2).sum();
@@ -513,7 +713,8 @@ impl Check<'_> {
             self.connections(&path, fcm.connection_count, fcm.connection_count_max, fcm.thread_count);
             self.lake(&path, fcm.lake_capacity, fcm.connection_count_max * fcm.stream_count_max);
             match &fcm.service_account_file {
-                None => self.problem(&format!("{path}.service_account_file"), "is missing"),
+                None => self
+                    .problem(&format!("{path}.service_account_file"), "is missing: name the file that Google gave you"),
                 Some(file) => self.service_account(&format!("{path}.service_account_file"), file),
             }
             if let Some(file) = &fcm.ca_file {
@@ -529,7 +730,7 @@ impl Check<'_> {
             self.name("web_push", name);
             self.apps("web_push", name, &web_push.apps, &mut taken);
             match &web_push.vapid_key_file {
-                None => self.problem(&format!("{path}.vapid_key_file"), "is missing"),
+                None => self.problem(&format!("{path}.vapid_key_file"), "is missing: name the file with the VAPID key"),
                 Some(file) => self.vapid_key(&format!("{path}.vapid_key_file"), file, web_push.contact.as_deref()),
             }
             if let Err(error) = web_push.rules() {
@@ -555,7 +756,9 @@ impl Check<'_> {
 
     fn vapid_key(&mut self, path: &str, file: &Path, contact: Option<&str>) {
         let contact_path = path.replace("vapid_key_file", "contact");
-        let Some(contact) = contact else { return self.problem(&contact_path, "is missing: Apple asks for it") };
+        let Some(contact) = contact else {
+            return self.problem(&contact_path, "is missing: give a mailto: or https: address, which Apple asks for");
+        };
         let Some(text) = self.file(path, file) else { return };
         match VapidKey::new(&text, contact) {
             Ok(_) => {}
@@ -578,7 +781,7 @@ impl Check<'_> {
         }
         for app in apps {
             if let Some(other) = taken.insert(app, name) {
-                self.problem(&path, &format!("{app} belongs to `{table}.{other}` already"));
+                self.problem(&path, &format!("{app} belongs to `{table}.{other}` already: remove it from one of them"));
             }
         }
     }
@@ -690,6 +893,40 @@ fn other_environment(host: &str, environment: Environment) -> Option<&'static st
     (own != environment).then_some(name)
 }
 
+/// A mapping: one that comes with the program, else that of the file.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read_mapping(name: &str) -> Result<Mapping, String> {
+    if let Some(text) = Mapping::shipped(name) {
+        return Mapping::parse(text).map_err(|error| format!("{name}: {error}"));
+    }
+    let text = read_file(Path::new(name)).map_err(|error| {
+        let shipped: Vec<&str> = Mapping::shipped_names().collect();
+        format!("cannot read {name}: {error}; the mappings that come with the program are {}", shipped.join(", "))
+    })?;
+    Mapping::parse(&text).map_err(|error| format!("{name}: {error}"))
+}
+
+impl Feed {
+    /// Its mapping.
+    ///
+    /// # Errors
+    /// As [`read_mapping`].
+    pub fn read_mapping(&self) -> Result<Mapping, String> {
+        read_mapping(&self.mapping)
+    }
+
+    /// The folder with its files, and what their names begin and end with.
+    pub fn folder(&self) -> Option<(PathBuf, (String, String))> {
+        let (folder, name) = self.files.as_ref()?.rsplit_once('/')?;
+        let (begin, end) = name.split_once('*').unwrap_or((name, ""));
+        let is_folder = !folder.contains('*') && !name.is_empty() && !end.contains('*');
+        let folder = if folder.is_empty() { "/" } else { folder };
+        is_folder.then(|| (PathBuf::from(folder), (begin.to_owned(), end.to_owned())))
+    }
+}
+
 impl Http {
     /// Whether `listen` speaks only TLS.
     pub fn is_tls_only(&self) -> bool {
@@ -751,6 +988,22 @@ impl Topic {
         self.template(&self.body, self.body_plural.as_deref())
     }
 
+    /// Both texts with what translators should know. `name` is the topic's.
+    ///
+    /// # Errors
+    /// If a text is not a template. A checked configuration has none such.
+    pub fn messages(&self, name: &TopicName) -> Result<[Message; 2], TemplateError> {
+        let message = |template, part: &str, length_max: u32| Message {
+            comment: self.comment.clone(),
+            length_max: (length_max > 0).then_some(length_max as usize),
+            ..Message::new(template, format!("{name}.{part}"))
+        };
+        Ok([
+            message(self.title_template()?, "title", self.title_max),
+            message(self.body_template()?, "body", self.body_max),
+        ])
+    }
+
     fn template(&self, singular: &str, plural: Option<&str>) -> Result<Template, TemplateError> {
         let plural = plural.zip(self.count.as_deref()).map(|(msgid_plural, count)| Plural { msgid_plural, count });
         Template::new(self.context.as_deref(), singular, plural)
@@ -784,6 +1037,7 @@ impl Namespace {
             allow_tags_filter: self.allow_tags_filter,
             allow_deltas: self.allowed_delta_types.contains(&DeltaType::Fossil),
             allow_channel_compaction: self.allow_channel_compaction,
+            event_texts: self.event_texts,
             allow_subscribe_for_client: self.allow_subscribe_for_client,
             allow_subscribe_for_anonymous: self.allow_subscribe_for_anonymous,
             allow_user_limited_channels: self.allow_user_limited_channels,
@@ -800,25 +1054,32 @@ impl Namespace {
             subscribe_hook: self.subscribe_hook.as_deref().map(&hook_id),
             publish_hook: self.publish_hook.as_deref().map(&hook_id),
             sub_refresh_hook: self.sub_refresh_hook.as_deref().map(&hook_id),
+            occupancy_webhook: self.occupancy_webhook,
         }
     }
 }
 
 impl Config {
+    /// The rules of all channels, with the paths of their settings.
+    pub(super) fn all_namespaces(&self) -> impl Iterator<Item = (String, &Namespace)> {
+        let named = self.channel.namespaces.iter();
+        let named = named.map(|(name, it)| (format!("channel.namespaces.{}", bare_or_quoted(name)), it));
+        named.chain([("channel.without_namespace".to_owned(), &self.channel.without_namespace)])
+    }
+
     /// Where hooks are used, and which.
     fn hook_uses(&self) -> Vec<(String, String)> {
         let rpc = self.rpc.hook.iter().map(|name| ("rpc.hook".to_owned(), name.clone()));
-        let named = self.channel.namespaces.iter();
-        let named = named.map(|(name, it)| (format!("channel.namespaces.{}", bare_or_quoted(name)), it));
-        let of_channels = named.chain([("channel.without_namespace".to_owned(), &self.channel.without_namespace)]);
-        let of_channels = of_channels.flat_map(|(path, it)| {
+        let of_channels = self.all_namespaces().flat_map(|(path, it)| {
             let set = it.hooks().into_iter().filter_map(|(setting, name)| Some((setting, name.clone()?)));
             set.map(move |(setting, name)| (format!("{path}.{setting}"), name)).collect::<Vec<_>>()
         });
         let named = self.rpc.namespaces.iter();
         let named = named.map(|(name, it)| (format!("rpc.namespaces.{}.hook", bare_or_quoted(name)), it.hook.clone()));
-        let refresh = self.client.refresh_hook.iter().map(|name| ("client.refresh_hook".to_owned(), name.clone()));
-        refresh.chain(rpc).chain(named).chain(of_channels).collect()
+        let client = [("connect_hook", &self.client.connect_hook), ("refresh_hook", &self.client.refresh_hook)];
+        let client =
+            client.into_iter().filter_map(|(setting, name)| Some((format!("client.{setting}"), name.clone()?)));
+        client.chain(rpc).chain(named).chain(of_channels).collect()
     }
 
     /// The hook of this name, which the check has found.
@@ -833,6 +1094,7 @@ impl Config {
             self.hooks.values().flat_map(|hook| &hook.client_headers).map(HeaderName::as_str).collect();
         let named = self.rpc.namespaces.iter();
         SessionHooks {
+            connect: self.client.connect_hook.as_deref().map(|name| self.hook_id(name)),
             refresh: self.client.refresh_hook.as_deref().map(|name| self.hook_id(name)),
             rpc: self.rpc.hook.as_deref().map(|name| self.hook_id(name)),
             rpc_namespaces: named.map(|(name, it)| (name.clone(), self.hook_id(&it.hook))).collect(),

@@ -14,16 +14,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use axum::http::HeaderName;
+use tidings_api::Scope;
 use tidings_api::SubjectPattern;
 use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
-use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern};
+use tidings_types::{AppId, DeviceId, Environment, EventChannels, Locale, OriginPattern};
 
 use super::tree::{
     Node, Origin, Problem, Table, VARIABLE_PREFIX, VARIABLE_SEPARATOR, Value, parse_value, variable_name,
 };
 use super::value::{
-    AppleId, ByteSize, HostPort, Leaf, LogFormat, Moment, Ramp, Scope, Secret, Sha256, Spelling, StaticHeader, Tag,
-    WebUrl,
+    AppleId, ByteSize, HostPort, Leaf, LogFormat, Moment, Ramp, Secret, Sha256, Spelling, StaticHeader, Tag, WebUrl,
 };
 
 /// The declaration of one setting.
@@ -325,7 +325,19 @@ macro_rules! leaf {
 
 leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
 leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, EventChannels, HeaderName, HostPort, LogFormat, Ramp, Scope);
-leaf!(DataFormat, DeltaType, Moment, OriginPattern, RecoveryMode, Secret, Sha256, StaticHeader, SubjectPattern, Tag);
+leaf!(
+    DataFormat,
+    DeltaType,
+    Locale,
+    Moment,
+    OriginPattern,
+    RecoveryMode,
+    Secret,
+    Sha256,
+    StaticHeader,
+    SubjectPattern,
+    Tag
+);
 leaf!(TextPattern, WebUrl);
 
 impl<T: Field> Field for Option<T> {

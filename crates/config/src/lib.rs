@@ -12,7 +12,9 @@
 mod check;
 mod field;
 mod file;
+mod import;
 mod memory;
+mod messages;
 mod sections;
 mod show;
 mod tree;
@@ -28,16 +30,18 @@ use std::time::Duration;
 
 use tidings_types::{AppId, Environment, Provider};
 
+pub use self::check::read_mapping;
 pub use self::field::{Effective, toml_text};
 use self::field::{Reader, Section, closest, read_table};
 pub use self::file::{FILE_BYTES_MAX, read_file};
+pub use self::import::{Entry, Import, ImportError, ImportFile, Outcome, import};
 pub use self::memory::{Basis, INFLUX_BUFFER_BYTES, LOG_BYTES_MAX, MemorySum, Term, memory_sum};
 pub use self::sections::*;
 pub use self::show::{effective, example, reference};
 pub use self::tree::{Origin, Problem};
 use self::tree::{VARIABLE_PREFIX, VARIABLE_SEPARATOR};
 use self::value::Leaf as _;
-pub use self::value::{AppleId, ByteSize, HostPort, LogFormat, Moment, Ramp, Scope, Secret, Sha256, Tag, WebUrl};
+pub use self::value::{AppleId, ByteSize, HostPort, LogFormat, Moment, Ramp, Secret, Sha256, Tag, WebUrl};
 pub use self::webhook_key::{Key as WebhookKey, KeyError as WebhookKeyError, Keys as WebhookKeys};
 
 /// The file that is read if no other is named, and if it exists.
@@ -176,11 +180,12 @@ pub fn parse(
     }
 }
 
-/// Reads every setting, without checking relations and without reading other files.
+/// Reads every setting, and the topics of the messages folder, without checking relations.
 fn read(file: &str, text: &str, variables: impl IntoIterator<Item = (String, String)>) -> (Option<Config>, Reader) {
     let mut reader = Reader::new(Config::ITEMS);
     let mut table = tree::parse(file, text, &mut reader.problems);
     tree::overlay(&mut table, variables.into_iter().filter(|(name, _)| is_setting(name)));
+    messages::add(&mut table, &mut reader.problems);
     let config = read_table(&table, "", &Origin::Default, &mut reader);
     (config, reader)
 }

@@ -9,7 +9,8 @@ use std::fmt;
 
 use serde::Serialize;
 use tidings_hub::RECEIPT_USER_COUNT_MAX;
-use tidings_protocol::{EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, HOOK_HEADER_BYTES_MAX};
+use tidings_intake::POLL_COUNT_MAX;
+use tidings_protocol::{EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, FRAME_COMMAND_COUNT_MAX, HOOK_HEADER_BYTES_MAX};
 use tidings_sender::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 use tidings_types::EventPriority;
 
@@ -30,6 +31,11 @@ const TLS_RECORD_BYTES: u64 = 2 * (18 << 10);
 const REPLY_COPIES: u64 = 4;
 /// One subscription of a connection: its entries in the session (under 32 bytes plus the name), the loop and the channel.
 const SUBSCRIPTION_BYTES: u64 = 256;
+/// Commands that wait on a connection, without what they say: fewer than two frames can have, 104 bytes each, and 64 KiB of
+/// the last read behind them.
+const WAITING_COMMAND_BYTES: u64 = 2 * FRAME_COMMAND_COUNT_MAX as u64 * 104 + (64 << 10);
+/// A subscription's tags filters, the client's and that of its terms (see [`tidings_protocol::TagsFilter`]).
+const TAGS_FILTER_BYTES: u64 = 2 * (6 << 10);
 /// A channel without publications: name, lock, positions, readers.
 const CHANNEL_BYTES: u64 = 1 << 10;
 /// A publication in a history. A typical size: the only limit is that of a request's body.
@@ -56,8 +62,14 @@ const JOB_BYTES: u64 = 192 << 10;
 const WAITING_JOB_BYTES: u64 = 1 << 10;
 /// A report that the webhook's receiver has not accepted: its due time, twice for the order, and its entry in the table.
 const TELLING_BYTES: u64 = 160;
+/// A change of who is here that is not told yet: a name of about 200 bytes, and its entries in two tables.
+const PRESENCE_CHANGE_BYTES: u64 = 512;
 /// A call of a hook in flight, except question and body of the answer: what is read, and the answer's head.
 const HOOK_CALL_BYTES: u64 = 64 << 10;
+/// A known entry of a feed: a key and a number in a hash table that may be half empty.
+const FEED_ENTRY_BYTES: u64 = 64;
+/// A document that is read: pieces, buffers, what a mapping holds by default (16 MiB), and 256 events of at most 64 KiB.
+const DOCUMENT_BYTES: u64 = 33 << 20;
 /// The counts of a finished job.
 const REPORT_BYTES: u64 = 1 << 10;
 
@@ -157,6 +169,7 @@ pub fn memory_sum(config: &Config, cores: usize) -> MemorySum {
         terms.push(peak("TLS records", connections, TLS_RECORD_BYTES, settings));
     }
     terms.extend(hook_terms(config));
+    terms.extend(feed_terms(config));
     terms.extend(channel_terms(config));
     terms.extend(delivery_terms(config));
     if config.influx.address.is_some() {
@@ -179,6 +192,17 @@ fn peak(name: &'static str, count: usize, bytes_each: u64, settings: &'static st
     Term { basis: Basis::Peak, ..standing(name, count, bytes_each, settings) }
 }
 
+/// The known entries of all feeds, and the documents that are read at once.
+fn feed_terms(config: &Config) -> Vec<Term> {
+    let known = config.feeds.values().map(|feed| feed.known_count_max).sum();
+    let reads = config.feeds.len().min(POLL_COUNT_MAX) + config.feeds.values().filter(|feed| feed.received).count();
+    let all = vec![
+        standing("known entries", known, FEED_ENTRY_BYTES, "feeds.NAME.known_count_max"),
+        peak("documents", reads, DOCUMENT_BYTES, "feeds, limits of their mappings"),
+    ];
+    if config.feeds.is_empty() { Vec::new() } else { all }
+}
+
 fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
     let (http, client, edge) = (&config.http, &config.client, &config.edge);
     let connections = client.connection_count_max;
@@ -196,6 +220,7 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
         ),
         standing("connections", connections, CONNECTION_BYTES, "client.connection_count_max"),
         peak("unfinished frames", connections, client.frame_bytes_max.0, "client.frame_bytes_max"),
+        peak("waiting commands", connections, WAITING_COMMAND_BYTES, "client.connection_count_max"),
         standing("subscriptions", subscriptions, SUBSCRIPTION_BYTES, "client.channel_count_max"),
         peak(
             "waiting replies",
@@ -205,6 +230,14 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
         ),
         peak("turns", loops, edge.turn_bytes_max.0, "edge.loops, edge.turn_bytes_max"),
     ];
+    if config.all_namespaces().any(|(_, namespace)| namespace.allow_tags_filter) {
+        terms.push(standing(
+            "tags filters",
+            subscriptions,
+            TAGS_FILTER_BYTES,
+            "client.channel_count_max, allow_tags_filter",
+        ));
+    }
     if client.sse || client.http_stream {
         let each = EMULATED_FRAME_COUNT_MAX as u64 * client.frame_bytes_max.0;
         terms.push(peak("commands by HTTP", connections, each, "client.frame_bytes_max"));
@@ -279,6 +312,7 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
     let sets = (1 + lanes) * device_set_bytes(config) + (2 + lanes) * live_set_bytes(config);
     let job = JOB_BYTES + sets;
     let tellings = if config.webhook.url.is_some() { 2 * sender.report_count_max } else { 0 };
+    let changes = config.webhook.presence_url.as_ref().map_or(0, |_| config.webhook.presence_count_max);
     let (lakes, in_flight) = provider_counts(config);
     let browser = config.web_push.values().map(browser_connection_count).sum();
     vec![
@@ -295,6 +329,7 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         peak("sets of waiting jobs", 1, WAITING_BYTES_MAX as u64, "no setting"),
         standing("reports", sender.report_count_max, REPORT_BYTES, "sender.report_count_max"),
         peak("webhook backlog", tellings, TELLING_BYTES, "webhook.url, sender.report_count_max"),
+        peak("presence changes", changes, PRESENCE_CHANGE_BYTES, "webhook.presence_url, webhook.presence_count_max"),
         peak("lakes", lakes, NOTIFICATION_BYTES, "*.lake_capacity, a lake for each priority"),
         peak("in flight", in_flight, IN_FLIGHT_BYTES, "*.connection_count_max, *.stream_count_max"),
         peak("repeats", WAITING_FACTOR * in_flight, NOTIFICATION_BYTES, "*.connection_count_max, *.stream_count_max"),

@@ -9,14 +9,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::HeaderName;
+use tidings_api::Scope;
 use tidings_api::SubjectPattern;
 use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
-use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, TopicName};
+use tidings_types::{AppId, DeviceId, Environment, EventChannels, FeedName, Locale, OriginPattern, TopicName};
 
 use super::field::section;
-use super::value::{
-    AppleId, ByteSize, HostPort, LogFormat, Moment, Ramp, Scope, Secret, Sha256, StaticHeader, Tag, WebUrl,
-};
+use super::value::{AppleId, ByteSize, HostPort, LogFormat, Moment, Ramp, Secret, Sha256, StaticHeader, Tag, WebUrl};
 
 section! {
     /// The server.
@@ -46,6 +45,12 @@ section! {
         rpc: Rpc;
         /// Events in live channels.
         events: Events;
+        /// Feeds: documents whose entries become events (docs/feeds.md); the name is yours.
+        feeds: BTreeMap<FeedName, Feed>, like "news";
+        /// Tables of PostgreSQL from which events are taken (docs/sources.md); the name is yours.
+        outbox: BTreeMap<String, Outbox>, like "orders";
+        /// Streams of NATS JetStream from which events are taken (docs/sources.md); the name is yours.
+        jetstream: BTreeMap<String, JetStream>, like "shop";
         /// Texts of notifications, by the event's topic.
         topics: BTreeMap<TopicName, Topic>, like "goal";
         /// Translations of the texts.
@@ -166,8 +171,14 @@ section! {
         insecure: bool = "false";
         /// Clients without a token may connect; they have no user.
         allow_anonymous: bool = "false";
+        /// The hook that says who a client without a token is, and whether it may connect. If its answer has no result,
+        /// `allow_anonymous` decides. Its `timeout` must be shorter than `client.stale_close_delay`.
+        connect_hook: Option<String>, like "backend";
         /// The hook that says whether a connection whose time is over may go on. Without it clients refresh their tokens.
         refresh_hook: Option<String>, like "backend";
+        /// Your back end is told when a user's first connection comes and when its last one is gone, at
+        /// `webhook.presence_url`. Clients without a user are not told of.
+        connection_webhook: bool = "false";
         /// Web sites whose pages may connect: `https://example.com`, `https://*.example.com` for all hosts below
         /// example.com (not for example.com itself), or `*` for all. Scheme and port must be equal. Does not apply to
         /// apps outside browsers.
@@ -178,6 +189,13 @@ section! {
         /// Clients may connect without a WebSocket, by an HTTP response that never ends (/connection/http_stream). Their
         /// commands come to /emulation.
         http_stream: bool = "false";
+        /// Programs that only listen may connect by a WebSocket (/connection/uni_websocket), without an SDK.
+        uni_websocket: bool = "false";
+        /// Programs that only listen may connect by server-sent events (/connection/uni_sse), without an SDK.
+        uni_sse: bool = "false";
+        /// Programs that only listen may connect by an HTTP response that never ends (/connection/uni_http_stream), without
+        /// an SDK.
+        uni_http_stream: bool = "false";
         /// Time between two pings, in whole seconds.
         ping_interval: Duration = "25s", from "1s" to "1h";
         /// How long a pong may take before a WebSocket is closed (3012). Other transports stay open: there a pong that is
@@ -230,8 +248,8 @@ section! {
         hmac_previous_secret_file: Option<PathBuf>, like "/run/secrets/tidings-token-secret-before";
         /// When the previous secret ends. If not set, it holds as long as it is configured.
         hmac_previous_secret_until: Option<Moment>, like "2026-12-31T00:00:00Z";
-        /// Public keys in PEM, one in each file: RSA from 2048 bits (RS256, RS384, RS512), ECDSA (P-256: ES256, P-384:
-        /// ES384), Ed25519 (EdDSA).
+        /// Public keys in PEM, one in each file: RSA from 2048 bits (RS256, RS384, RS512, PS256, PS384, PS512), ECDSA
+        /// (P-256: ES256, P-384: ES384), Ed25519 (EdDSA).
         public_key_files: Vec<PathBuf>, like "[\"/etc/tidings/tokens.pem\"]";
         /// Where the public keys of an identity provider are (JWKS): a JSON document with `keys`, at most 64 and 256
         /// KiB. A token names its key by `kid`. Redirects are not followed.
@@ -341,6 +359,9 @@ section! {
         force_push_join_leave: bool = "false";
         /// Formats in which a subscriber may get a publication as its difference to the one before: "fossil".
         allowed_delta_types: Vec<DeltaType>;
+        /// The publications of events carry the event's title and body in the language of each subscriber, as the tags
+        /// `title`, `body` and `lang`. Needs `durable`.
+        event_texts: bool = "false";
         /// A subscriber that asks for it and speaks JSON gets a number instead of the channel's name in each publication.
         allow_channel_compaction: bool = "false";
         /// A subscriber may choose publications by their tags; the others are not written to it. Where filters are
@@ -383,6 +404,9 @@ section! {
         publish_hook: Option<String>, like "backend";
         /// The hook that says whether a subscription whose time is over may go on. Without it clients refresh their tokens.
         sub_refresh_hook: Option<String>, like "backend";
+        /// Your back end is told when a channel gets its first subscriber and when its last one is gone, at
+        /// `webhook.presence_url`.
+        occupancy_webhook: bool = "false";
     }
 
     /// A hook: an address of your back end that the server asks while it handles a client's command (docs/hooks.md).
@@ -407,6 +431,15 @@ section! {
         static_headers: Vec<StaticHeader>, like "[\"X-Hook-Key: change-me\"]";
         /// A file with more headers that every call has, one a line.
         static_headers_file: Option<PathBuf>, like "/run/secrets/tidings-hook-headers";
+        /// The secret with which calls are signed: whsec_ and base64 of 24 to 64 random bytes. Without it they are not
+        /// signed.
+        signing_secret: Option<Secret>, like "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu";
+        /// A file that contains `signing_secret`.
+        signing_secret_file: Option<PathBuf>, like "/run/secrets/tidings-hook-secret";
+        /// The previous secret. Calls are signed with both secrets, until the back end uses the new one.
+        previous_signing_secret: Option<Secret>, like "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFv";
+        /// A file that contains `previous_signing_secret`.
+        previous_signing_secret_file: Option<PathBuf>, like "/run/secrets/tidings-hook-secret-before";
         /// Whether the hook gets what your back end said about the connection: `meta`, in the connection token or in an
         /// earlier answer.
         include_meta: bool = "false";
@@ -428,6 +461,47 @@ section! {
         text: Option<String>, like "forbidden";
         /// Whether the client should try again later; for errors.
         temporary: bool = "false";
+    }
+
+    /// A feed. Give exactly one of `url`, `received` and `files`.
+    Feed {
+        /// How entries become events: the name of a mapping that comes with the program, or a file with a mapping.
+        mapping: String, like "feeds/news.toml";
+        /// The address that is polled.
+        url: Option<WebUrl>, like "https://www.example.com/news.xml";
+        /// Whether documents are posted to /v1/feeds/NAME.
+        received: bool = "false";
+        /// The files that are read: a folder, and behind the last / a name in which one * stands for any characters.
+        files: Option<String>, like "incoming/*.xml";
+        /// How often the feed is polled, up to a tenth shorter or longer, or its folder is looked at. After failures in a
+        /// row the interval doubles each time.
+        interval: Duration = "60s", from "1s" to "1d";
+        /// The longest pause after failures. A server may ask for up to an hour.
+        backoff_max: Duration = "1h", from "1s" to "7d";
+        /// Whether entries that a polled feed has when it is read for the first time are not sent.
+        skip_backlog: bool = "true";
+        /// Allows an http address: anybody on the network path can change what is sent.
+        allow_http: bool = "false";
+        /// Hosts whose addresses need not be public, such as one in your own network. All other hosts, also those of
+        /// redirects, must have public addresses.
+        allow_private: Vec<String>, like "[\"feeds.internal\"]";
+        /// Headers of each request, such as a key. They are not sent to the hosts of redirects.
+        headers: Vec<StaticHeader>, like "[\"X-Feed-Key: change-me\"]";
+        /// A file with more headers, one a line.
+        headers_file: Option<PathBuf>, like "/run/secrets/tidings-feed-headers";
+        /// How long a connection may take: looking up the name, connecting and TLS.
+        connect_timeout: Duration = "10s", from "100ms" to "5m";
+        /// How long the server may take until its answer begins.
+        answer_timeout: Duration = "30s", from "100ms" to "10m";
+        /// How long a poll may take altogether.
+        timeout: Duration = "5m", from "1s" to "1d";
+        /// The largest document, both as it arrives and inflated. The mapping has more limits.
+        document_bytes_max: ByteSize = "64MiB", from "1KiB" to "64GiB";
+        /// Entries that are remembered, so that they are not sent again: more than one document has. With more, those are
+        /// forgotten that were in the feed the longest time ago.
+        known_count_max: usize = "10000", from "100" to "1000000";
+        /// Certificates (PEM) to trust instead of those of the system.
+        ca_file: Option<PathBuf>, like "feed-ca.pem";
     }
 
     /// RPCs of clients. Without a hook all methods are refused (108), except tidings.visible.
@@ -452,6 +526,39 @@ section! {
         channels: EventChannels = "first_subject";
     }
 
+    /// A table of PostgreSQL into which your back end inserts events, in its own transactions.
+    Outbox {
+        /// How to reach the database: a connection URL or a string of settings, as libpq takes them. Without
+        /// `sslmode=require` the connection may be in plain text; that is refused beyond loopback.
+        database: Option<Secret>, like "postgres://tidings:change-me@db.example.com/shop?sslmode=require";
+        /// A file that contains `database`.
+        database_file: Option<PathBuf>, like "/run/secrets/tidings-outbox";
+        /// Certificates (PEM) to trust instead of those of the system.
+        ca_file: Option<PathBuf>, like "db-ca.pem";
+        /// The table, perhaps with its schema: lower-case letters, digits and `_`.
+        table: String = "tidings_outbox";
+        /// The channel on which the database notifies of new rows.
+        channel: String = "tidings_outbox";
+        /// How often the table is looked into, besides.
+        interval: Duration = "5s", from "10ms" to "1h";
+    }
+
+    /// A stream of NATS JetStream.
+    JetStream {
+        /// The servers of the cluster: `nats://HOST:PORT` or `tls://HOST:PORT`. Plain text is refused beyond loopback.
+        servers: Vec<String>, like "[\"tls://nats.example.com:4222\"]";
+        /// A credentials file of NATS (.creds).
+        credentials_file: Option<PathBuf>, like "tidings.creds";
+        /// Certificates (PEM) to trust instead of those of the system.
+        ca_file: Option<PathBuf>, like "nats-ca.pem";
+        /// The stream.
+        stream: String, like "EVENTS";
+        /// The durable consumer. The server makes it if it is not there.
+        consumer: String = "tidings";
+        /// The subjects that are read, for a consumer that the server makes; without it, all of the stream.
+        filter: Option<String>, like "events.>";
+    }
+
     /// Text of the notifications of one topic, in English or in your source language; `%{name}` is replaced by a
     /// parameter.
     Topic {
@@ -469,12 +576,37 @@ section! {
         count: Option<String>, like "goals";
         /// Gettext context: distinguishes texts that are equal only in the source language.
         context: Option<String>, like "match";
+        /// What translators should know about the texts.
+        comment: Option<String>, like "%{team} is a country";
+        /// The longest title, in characters as people see them, the translated one included; a longer one is a warning of
+        /// `tidings translations check`. 0: any length.
+        title_max: u32 = "0", from "0" to "4096";
+        /// The longest body, likewise.
+        body_max: u32 = "0", from "0" to "4096";
     }
 
     /// Translations of the texts.
     Translations {
         /// Folder with LOCALE/LC_MESSAGES/DOMAIN.po. If not set, all texts are in the source language.
         dir: Option<PathBuf>, like "locales";
+        /// Folder with more topics: in each file `*.toml` tables `[NAME]` with what `[topics.NAME]` has.
+        messages: Option<PathBuf>, like "messages";
+        /// The commands of a translation service, for `tidings translations pull` and `push`.
+        service: TranslationService;
+        /// Languages in which live readers may get texts (`event_texts`), beside those that have translations: those of
+        /// the events' own texts.
+        live_locales: Vec<Locale>;
+    }
+
+    /// Commands that exchange files with a translation service (docs/translations.md has samples). A command is a program and
+    /// its arguments; it runs in the folder of the configuration file, without a shell.
+    TranslationService {
+        /// Fetches the translations into `translations.dir`.
+        pull: Vec<String>, like "[\"tx\", \"pull\", \"--all\", \"--force\"]";
+        /// Sends the POT files from there.
+        push: Vec<String>, like "[\"tx\", \"push\", \"--source\"]";
+        /// How long a command may take.
+        timeout: Duration = "10m", from "1s" to "2h";
     }
 
     /// A credential for Apple's push service, and its apps. The credential is a signing key (`key_file`, `key_id`,
@@ -677,18 +809,25 @@ section! {
         checkpoint_interval: Duration = "100ms", from "10ms" to "10s";
     }
 
-    /// Reports to your back end when an event is done, as signed requests (Standard Webhooks). See docs/webhook.md. On
-    /// SIGHUP the secrets are read again.
+    /// Reports to your back end when an event is done (docs/webhook.md), and who came and went (docs/hooks.md), as signed
+    /// requests (Standard Webhooks). On SIGHUP the secrets are read again.
     Webhook {
         /// Where reports are sent. If not set, no reports are sent.
         url: Option<WebUrl>, like "https://backend.example.com/hooks/tidings";
-        /// Allows an http address: reports are still signed, but anybody on the network path can read them.
+        /// Where your back end is told which users and channels came and went: users with `client.connection_webhook`,
+        /// channels with `occupancy_webhook` of their namespace.
+        presence_url: Option<WebUrl>, like "https://backend.example.com/hooks/presence";
+        /// How long such a change must last before it is told. A user that is back sooner was never gone.
+        presence_delay: Duration = "5s", from "0s" to "1h";
+        /// Such changes that may wait; with more, the oldest are dropped, and the receiver is told how many.
+        presence_count_max: usize = "100000", from "100" to "10000000";
+        /// Allows http addresses: requests are still signed, but anybody on the network path can read them.
         allow_http: bool = "false";
-        /// The secret with which reports are signed: whsec_ and base64 of 24 to 64 random bytes.
+        /// The secret with which requests are signed: whsec_ and base64 of 24 to 64 random bytes.
         secret: Option<Secret>, like "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu";
         /// A file that contains `secret`.
         secret_file: Option<PathBuf>, like "/run/secrets/tidings-webhook-secret";
-        /// The previous secret. Reports are signed with both secrets, until the receiver uses the new one.
+        /// The previous secret. Requests are signed with both secrets, until the receiver uses the new one.
         previous_secret: Option<Secret>, like "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFv";
         /// A file that contains `previous_secret`.
         previous_secret_file: Option<PathBuf>, like "/run/secrets/tidings-webhook-secret-before";

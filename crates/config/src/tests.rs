@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tidings_api::Scope;
 use tidings_protocol::{DataFormat, HookId, NamespaceOptions};
 use tidings_telemetry::unix_now;
 use tidings_types::Timestamp;
 
 use super::field::{Reader, Shape};
-use super::value::{ByteSize, Scope, Sha256};
+use super::value::{ByteSize, Sha256};
 use super::*;
 
 const NO_VARIABLES: [(String, String); 0] = [];
@@ -178,6 +179,12 @@ fn relations_between_settings_are_checked() {
         &["t.toml:2:22: `channel.namespaces.n.auto_cache_recover`: needs `force_recovery_mode = \"cache\"`"],
     );
     check(
+        "[channel.namespaces.n]\nevent_texts = true",
+        &[
+            "t.toml:2:15: `channel.namespaces.n.event_texts`: needs `durable = true`: events go into durable channels only",
+        ],
+    );
+    check(
         "[channel.namespaces.n]\nforce_push_join_leave = true",
         &["t.toml:2:25: `channel.namespaces.n.force_push_join_leave`: needs `join_leave = true`"],
     );
@@ -199,7 +206,7 @@ fn relations_between_settings_are_checked() {
         "[client.subscribe_to_user_personal_channel]\npersonal_channel_namespace = \"mine\"",
         &[
             "t.toml:2:30: `client.subscribe_to_user_personal_channel.personal_channel_namespace`: \"mine\" is not among \
-             `channel.namespaces`",
+             `channel.namespaces`: add it there, or name one of them",
         ],
     );
     check(
@@ -212,7 +219,7 @@ fn relations_between_settings_are_checked() {
     );
     check(
         "[influx]\npacket_bytes = \"512B\"\ntags = [\"a=b\", \"c=d\", \"a=e\"]",
-        &["t.toml:3:8: `influx.tags`: \"a\" is given twice"],
+        &["t.toml:3:8: `influx.tags`: \"a\" is given twice: remove one"],
     );
     let tags = ["k1", "k2", "k3"].map(|key| format!("\"{key}={}\"", "v".repeat(60)));
     check(
@@ -221,7 +228,7 @@ fn relations_between_settings_are_checked() {
     );
     check(
         "[translations]\ndir = \"no-such-folder\"",
-        &["t.toml:2:7: `translations.dir`: no-such-folder is not a folder"],
+        &["t.toml:2:7: `translations.dir`: no-such-folder is not a folder: make it, or name another one"],
     );
 }
 
@@ -253,7 +260,7 @@ fn the_api_beyond_loopback_needs_a_key() {
     check("[http]\nlisten = \"0.0.0.0:80\"\n[[api.keys]]\nname = \"a\"\nkey = \"0123456789abcdef\"", &[]);
     check(
         "[http]\nlisten = \"127.0.0.1:80\"\ninternal_listen = \"127.0.0.1:80\"",
-        &["t.toml:3:19: `http.internal_listen`: is the same address as `http.listen`"],
+        &["t.toml:3:19: `http.internal_listen`: is the same address as `http.listen`: choose another port"],
     );
 }
 
@@ -279,8 +286,8 @@ fn a_key_becomes_its_digest() {
         "[[api.keys]]\nname = \"a\"\n[[api.keys]]\nname = \"a\"\nkey = \"short\"\nscopes = []",
         &[
             "t.toml:2:8: `api.keys[0].name`: give exactly one of `key`, `key_file` and `sha256`, got 0",
-            "t.toml:4:8: `api.keys[1].name`: \"a\" names an earlier key already",
-            "t.toml:5:7: `api.keys[1].key`: a key has at least 16 characters, got 5",
+            "t.toml:4:8: `api.keys[1].name`: \"a\" names an earlier key already: choose another name",
+            "t.toml:5:7: `api.keys[1].key`: a key must have at least 16 characters, got 5",
             "t.toml:6:10: `api.keys[1].scopes`: is empty: name at least one scope",
         ],
     );
@@ -331,7 +338,7 @@ fn keys_of_tokens_are_checked() {
     );
     check(
         "[client.subscription_token]\nissuer = \"us\"",
-        &["t.toml:2:10: `client.subscription_token`: has rules, and needs a key for them"],
+        &["t.toml:2:10: `client.subscription_token`: has rules but no key: give it a key, or remove the rules"],
     );
     let text = "[client.token]\nhmac_secret = \"change-me-change-me-change-me-32\"\nhmac_previous_secret = \
                 \"change-me-change-me-change-me-31\"\nhmac_previous_secret_until = \"2001-09-09T01:46:40Z\"";
@@ -385,7 +392,9 @@ fn apns_credentials_are_checked() {
     assert_eq!(loaded(&format!("{one}{sandbox}")).config.apns["dev"].host(), "api.sandbox.push.apple.com");
     check(
         &format!("{one}{}", apns("second", &credentials.key, "")),
-        &["t.toml:11:8: `apns.second.apps`: a.b in this environment belongs to `apns.main` already"],
+        &[
+            "t.toml:11:8: `apns.second.apps`: a.b in this environment belongs to `apns.main` already: remove it from one of them",
+        ],
     );
     check(
         &apns(
@@ -440,7 +449,7 @@ fn fcm_and_web_push_sections_are_checked() {
     assert_eq!((loaded.fcm["main"].quota_per_minute, loaded.web_push["main"].apps.len()), (600_000, 1));
     check(
         &format!("{fcm}{}", fcm.replace("[fcm.main]", "[fcm.second]")),
-        &["t.toml:6:8: `fcm.second.apps`: a.b belongs to `fcm.main` already"],
+        &["t.toml:6:8: `fcm.second.apps`: a.b belongs to `fcm.main` already: remove it from one of them"],
     );
     let bounds = "connection_count = 3\nconnection_count_max = 2\nthread_count = 4\n";
     check(
@@ -451,7 +460,10 @@ fn fcm_and_web_push_sections_are_checked() {
             "t.toml:6:16: `fcm.main.thread_count`: must not be more than `connection_count`",
         ],
     );
-    check("[fcm.main]\napps = [\"a.b\"]\n", &["t.toml:2:8: `fcm.main.service_account_file`: is missing"]);
+    check(
+        "[fcm.main]\napps = [\"a.b\"]\n",
+        &["t.toml:2:8: `fcm.main.service_account_file`: is missing: name the file that Google gave you"],
+    );
     check(
         &web.replace("mailto:a@b.c", "a@b.c"),
         &[
@@ -637,6 +649,7 @@ fn every_comment_of_the_example_file_is_a_valid_setting() {
         _ => format!("{line}\n"),
     };
     let text: String = example().lines().map(uncomment).collect();
+    let text = text.replace("messages = \"messages\"\n", ""); // The folder would have to be there.
     let (config, reader) = read("example", &text, NO_VARIABLES);
     assert_eq!(reader.problems, [], "{text}");
     let config = config.unwrap();
@@ -721,10 +734,13 @@ fn the_certificate_of_the_server_is_checked() {
         assert!(found.contains(&format!("`http.tls.{setting}`: ")) && found.ends_with(told), "{found}");
     }
     let one = format!("[http.tls]\ncertificate_file = {:?}", path("good.pem"));
-    check(&one, &["t.toml:2:20: `http.tls.certificate_key_file`: is missing"]);
-    check("[http.tls]\nlisten = \"127.0.0.1:1\"", &["t.toml:2:10: `http.tls.certificate_file`: is missing"]);
+    check(&one, &["t.toml:2:20: `http.tls.certificate_key_file`: is missing: name the file with the private key"]);
+    check(
+        "[http.tls]\nlisten = \"127.0.0.1:1\"",
+        &["t.toml:2:10: `http.tls.certificate_file`: is missing: name the file with the certificates"],
+    );
     let own = |address: &str| format!("{}listen = {address:?}\n", section("good.pem", "good.pem"));
-    let same = "t.toml:4:10: `http.tls.listen`: is the same address as `http.listen`";
+    let same = "t.toml:4:10: `http.tls.listen`: is the same address as `http.listen`: choose another port";
     check(&own("127.0.0.1:8000"), &[same]);
     let open = "t.toml:4:10: `http.tls.listen`: 0.0.0.0:8443 is not loopback, so the API needs a key: add one under [[api.keys]]";
     check(&own("0.0.0.0:8443"), &[open]);
@@ -765,7 +781,10 @@ fn a_webhook_is_checked() {
         &webhook(&format!("url = \"http://a/\"\n{secret}")),
         &["t.toml:2:7: `webhook.url`: must be https, or set `webhook.allow_http`"],
     );
-    check(&webhook("url = \"https://a/\""), &["t.toml:2:7: `webhook.secret`: is missing: reports are signed"]);
+    check(
+        &webhook("url = \"https://a/\""),
+        &["t.toml:2:7: `webhook.secret`: is missing: give a secret, because requests are signed"],
+    );
     for url in [
         "ftp://a/",
         "https://",
@@ -802,6 +821,25 @@ fn a_webhook_is_checked() {
 }
 
 #[test]
+fn who_is_told_of_needs_an_address_to_tell_it() {
+    let told = "[client]\nconnection_webhook = true\n[channel.namespaces.chat]\noccupancy_webhook = true\n";
+    let needs = |place: &str, path: &str| format!("t.toml:{place}: `{path}`: needs `webhook.presence_url`");
+    let expected =
+        [needs("2:22", "client.connection_webhook"), needs("4:21", "channel.namespaces.chat.occupancy_webhook")];
+    check(told, &expected.each_ref().map(String::as_str));
+    let secret = "secret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"";
+    let webhook = |lines: &str| format!("{told}[webhook]\n{lines}");
+    check(&webhook(&format!("presence_url = \"https://a/\"\n{secret}")), &[]);
+    check(
+        &webhook("presence_url = \"http://a/\""),
+        &[
+            "t.toml:6:16: `webhook.secret`: is missing: give a secret, because requests are signed",
+            "t.toml:6:16: `webhook.presence_url`: must be https, or set `webhook.allow_http`",
+        ],
+    );
+}
+
+#[test]
 fn hooks_are_checked() {
     let hook = |lines: &str| format!("[hooks.main]\nurl = \"https://a/h?k=hunter2\"\n{lines}");
     let uses = "[rpc]\nhook = \"other\"\n[rpc.namespaces.chat]\nhook = \"main\"\n[channel.namespaces.chat]\n\
@@ -809,9 +847,9 @@ fn hooks_are_checked() {
     check(
         &format!("{}\n{uses}", hook("")),
         &[
-            "t.toml:5:8: `rpc.hook`: names the hook \"other\", which is not configured under [hooks]",
-            "t.toml:10:18: `channel.namespaces.chat.subscribe_hook`: names the hook \"mian\", which is not configured \
-             under [hooks]",
+            "t.toml:5:8: `rpc.hook`: names the hook \"other\", which is not configured: add it under [hooks], or correct the name",
+            "t.toml:10:18: `channel.namespaces.chat.subscribe_hook`: names the hook \"mian\", which is not configured: \
+             add it under [hooks], or correct the name",
         ],
     );
     let ours = |line: usize, column: usize, name: &str| {
@@ -819,10 +857,18 @@ fn hooks_are_checked() {
             "t.toml:{line}:{column}: `hooks.main.client_headers`: {name} is set by the server, so clients cannot set it"
         )
     };
-    for name in ["host", "content-length", "content-type", "connection"] {
+    for name in ["host", "content-length", "content-type", "connection", "webhook-signature"] {
         check(&hook(&format!("client_headers = [\"{name}\"]")), &[&ours(3, 18, name)]);
     }
     check(&hook("client_headers = [\"X-Key\"]\nstatic_headers = [\"x-key: hunter2\"]"), &[&ours(3, 18, "x-key")]);
+    check(
+        &hook("signing_secret = \"hunter2\""),
+        &["t.toml:3:18: `hooks.main.signing_secret`: must be `whsec_` and base64, got something else"],
+    );
+    check(
+        &hook("previous_signing_secret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\""),
+        &["t.toml:3:27: `hooks.main.previous_signing_secret`: needs `hooks.main.signing_secret`"],
+    );
     check(
         "[hooks.main]\nurl = \"http://a/\"\ntimeout = \"8s\"\nstatuses = [{status = 404}]",
         &[
@@ -830,6 +876,10 @@ fn hooks_are_checked() {
             "t.toml:3:11: `hooks.main.timeout`: must be shorter than `client.pong_timeout`",
             "t.toml:4:23: `hooks.main.statuses[0].status`: needs exactly one of `error` and `disconnect`",
         ],
+    );
+    check(
+        &format!("{}\n[client]\nconnect_hook = \"main\"\nstale_close_delay = \"1s\"", hook("timeout = \"1s\"")),
+        &["t.toml:5:16: `client.connect_hook`: has a `timeout` that is not shorter than `client.stale_close_delay`"],
     );
     check(
         &hook("static_headers = [\"hunter2\"]"),
@@ -845,20 +895,24 @@ fn the_hooks_of_a_session_are_numbered_by_name_and_secrets_are_not_shown() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("headers");
     fs::write(&file, "X-More: hunter3\n\nX-Last: hunter4\n").unwrap();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\n").unwrap();
     let text = format!(
         "[hooks.b]\nurl = \"https://b/\"\nclient_headers = [\"Cookie\"]\n[hooks.a]\nurl = \"https://a/?k=hunter1\"\n\
-         static_headers = [\"X-Key: hunter2\"]\nstatic_headers_file = {file:?}\nclient_headers = [\"Cookie\", \
+         static_headers = [\"X-Key: hunter2\"]\nstatic_headers_file = {file:?}\nsigning_secret_file = {secret:?}\nclient_headers = [\"Cookie\", \
          \"Authorization\"]\n[rpc]\nhook = \"b\"\n[rpc.namespaces.x]\nhook = \"a\"\n[channel.without_namespace]\n\
-         publish_hook = \"b\""
+         publish_hook = \"b\"\n[client]\nconnect_hook = \"a\""
     );
     let loaded = loaded(&text);
     let hooks = loaded.config.session_hooks();
     assert_eq!((hooks.rpc, hooks.rpc_namespaces["x"]), (Some(HookId(1)), HookId(0)));
+    assert_eq!((hooks.connect, hooks.refresh), (Some(HookId(0)), None));
     assert_eq!(hooks.headers, ["authorization".into(), "cookie".into()]);
     let options = loaded.config.options_of(&loaded.config.channel.without_namespace);
     assert_eq!((options.publish_hook, options.subscribe_hook), (Some(HookId(1)), None));
     let values: Vec<&str> = loaded.config.hooks["a"].static_headers.iter().map(|header| &*header.value).collect();
     assert_eq!(values, ["hunter2", "hunter3", "hunter4"]);
+    assert!(loaded.config.hooks["a"].signing_secret.is_some());
     for shown in [format!("{loaded:?}"), effective(&loaded.effective)] {
         assert!(!shown.contains("hunter"), "{shown}");
     }
@@ -874,10 +928,11 @@ fn unsafe_settings_cause_warnings() {
     let text = "[client]\ntoken.hmac_secret = \"short\"";
     assert_eq!(
         warnings(text),
-        ["t.toml:2:21: `client.token.hmac_secret`: is shorter than 32 bytes and can be guessed"]
+        ["t.toml:2:21: `client.token.hmac_secret`: is shorter than 32 bytes and can be guessed: choose a longer one"]
     );
     assert!(warnings("")[0].ends_with("no client can connect"));
     assert_eq!(warnings("[client]\nallow_anonymous = true"), [""; 0]);
+    assert_eq!(warnings("[hooks.a]\nurl = \"https://a/\"\n[client]\nconnect_hook = \"a\""), [""; 0]);
 }
 
 #[test]
@@ -889,7 +944,7 @@ fn the_memory_sum_adds_up_its_terms() {
          \"64KiB\"\nreceipt_event_count_max = 20\n[channels]\ncount_max = 5\n[channel.namespaces.n]\nhistory_size = 7\nhistory_ttl = \"1m\"\n[store]\n\
          event_queue_bytes_max = \"8MiB\"\ndevice_queue_bytes_max = \"1MiB\"\nimport_queue_bytes_max = \"1MiB\"\ncache_bytes = \
          \"1MiB\"\ndevice_count_max = 800\n[sender]\njob_count_max = 3\nreport_count_max = 9\n\
-         [webhook]\nurl = \"https://a/b\"\nsecret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"\n{}",
+         [webhook]\nurl = \"https://a/b\"\npresence_url = \"https://a/b\"\npresence_count_max = 100\nsecret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"\n{}",
         apns("main", &credentials.key, "connection_count_max = 2\nstream_count_max = 100\nlake_capacity = 300")
     );
     let sum = memory_sum(&loaded(&text).config, 4);
@@ -898,6 +953,7 @@ fn the_memory_sum_adds_up_its_terms() {
         ("requests", 2 * (2 << 20)),
         ("connections", 10 * 6144),
         ("unfinished frames", 10 * 2048),
+        ("waiting commands", 10 * (2 * 1024 * 104 + 65536)),
         ("subscriptions", 10 * 3 * 256),
         ("waiting replies", 4 * ((1 << 20) + 65536 + 4 * (1 << 20))),
         ("turns", 4 * 4096),
@@ -913,6 +969,7 @@ fn the_memory_sum_adds_up_its_terms() {
         ("sets of waiting jobs", 64 << 20),
         ("reports", 9 * 1024),
         ("webhook backlog", 2 * 9 * 160),
+        ("presence changes", 100 * 512),
         ("lakes", 3 * 2 * 300 * 512), // Three priorities, and the same for the quarantine.
         ("in flight", (2 + 2) * 100 * 6144), // Connections, and those of the quarantine.
         ("repeats", 16 * (2 + 2) * 100 * 512),
@@ -931,9 +988,12 @@ fn the_memory_sum_adds_up_its_terms() {
 }
 
 #[test]
-fn the_sum_includes_metrics_to_send() {
+fn the_sum_includes_what_is_switched_on() {
     let sum = |text: &str| memory_sum(&loaded(text).config, 1).bytes();
     assert_eq!(sum("influx.address = \"[::1]:8089\"") - sum(""), 3 << 20);
+    let clients = |more: &str| sum(&format!("client.connection_count_max = 10\nclient.channel_count_max = 3\n{more}"));
+    let filters = "channel.namespaces.n.allow_tags_filter = true";
+    assert_eq!(clients(filters) - clients("channel.namespaces.n = {}"), 10 * 3 * 12_288);
 }
 
 #[test]
@@ -982,4 +1042,33 @@ fn every_setting_is_listed_once() {
     paths.sort();
     paths.dedup();
     assert_eq!(paths.len(), count);
+}
+
+#[test]
+fn feeds_are_checked_and_their_secrets_are_not_shown() {
+    let feed = |lines: &str| format!("[feeds.news]\nmapping = \"news\"\n{lines}");
+    let text = feed("url = \"https://a.example/n.xml?key=hunter1\"\nheaders = [\"X-Key: hunter2\"]");
+    let read = loaded(&text);
+    assert!(!format!("{read:?}").contains("hunter") && !effective(&read.effective).contains("hunter"));
+    assert_eq!(memory_sum(&read.config, 1).terms.iter().filter(|term| term.settings.contains("feeds")).count(), 2);
+    check(
+        &feed("received = true\nfiles = \"no-such-folder/*.xml\""),
+        &[
+            "t.toml:2:11: `feeds.news.mapping`: give exactly one of `url`, `received = true` and `files`, got 2",
+            "t.toml:4:9: `feeds.news.files`: no-such-folder is not a folder: make it",
+        ],
+    );
+    check(&feed("url = \"http://a/\""), &["t.toml:3:7: `feeds.news.url`: must be https, or set `allow_http`"]);
+    check(
+        &feed("files = \"src/*/*.xml\""),
+        &["t.toml:3:9: `feeds.news.files`: must be a folder, / and a name with at most one *, got \"src/*/*.xml\""],
+    );
+    let many: String =
+        (0..65).map(|index| format!("[feeds.f{index}]\nmapping = \"news\"\nreceived = true\n")).collect();
+    check(&many, &["default: `feeds`: must be at most 64 with `outbox` and `jetstream`, got 65"]);
+    let Err(error) = parse("t.toml", "[feeds.news]\nmapping = \"no-such\"\nreceived = true", []) else { panic!() };
+    assert!(error.to_string().contains("the mappings that come with the program are"), "{error}");
+    let folder =
+        |files: &str| loaded(&feed(&format!("files = {files:?}"))).config.feeds.into_values().next().unwrap().folder();
+    assert_eq!(folder("src/t*.rs"), Some(("src".into(), ("t".to_owned(), ".rs".to_owned()))));
 }

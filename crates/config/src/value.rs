@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+use tidings_api::Scope;
 use tidings_api::{Rfc3339, SubjectPattern};
 use tidings_http1::{Origin, Request};
 use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
-use tidings_types::{AppId, DeviceId, Environment, EventChannels, OriginPattern, Timestamp};
+use tidings_types::{AppId, DeviceId, Environment, EventChannels, Locale, OriginPattern, Timestamp};
 
 /// How a value is spelt in TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -303,6 +304,18 @@ impl Leaf for Moment {
     }
 }
 
+impl Leaf for Locale {
+    const EXPECTED: &'static str = "a language tag such as \"pt-BR\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::new(text).ok()
+    }
+
+    fn show(&self) -> String {
+        self.as_str().to_owned()
+    }
+}
+
 impl Leaf for TextPattern {
     const EXPECTED: &'static str = "a regular expression";
 
@@ -480,28 +493,6 @@ words!(RecoveryMode: "\"stream\" or \"cache\"", "stream" => RecoveryMode::Stream
 words!(EventChannels: "\"first_subject\", \"all_subjects\" or \"none\"", "first_subject" => EventChannels::FirstSubject, "all_subjects" => EventChannels::AllSubjects, "none" => EventChannels::None);
 
 words!(DataFormat: "\"json\" or \"json_object\"", "json" => DataFormat::Json, "json_object" => DataFormat::JsonObject);
-
-/// What the holder of an API key may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
-    /// Hand in events and publications.
-    Publish,
-    /// Read channels: history, presence, counts.
-    Read,
-    /// Register devices and change their subscriptions.
-    Devices,
-    /// Read `/metrics`.
-    Metrics,
-    /// Hold the brakes: pause and resume pushes.
-    Operate,
-    /// Take a backup of everything.
-    Backup,
-}
-
-impl Scope {
-    /// Every one.
-    pub const ALL: [Self; 6] = [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate, Self::Backup];
-}
 
 words!(Scope: "\"publish\", \"read\", \"devices\", \"metrics\", \"operate\" or \"backup\"", "publish" => Scope::Publish, "read" => Scope::Read, "devices" => Scope::Devices, "metrics" => Scope::Metrics, "operate" => Scope::Operate, "backup" => Scope::Backup);
 

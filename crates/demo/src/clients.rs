@@ -26,6 +26,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tidings_client::{PONG, ServerUrl, Socket};
 use tidings_telemetry::{Histogram, HistogramSnapshot, LocalHistogram};
+use tidings_types::Format;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::interval;
@@ -235,7 +236,7 @@ impl Client {
     /// Runs until the connection ends. Returns why it ended.
     async fn run(&mut self, addr: SocketAddr, connecting: &Semaphore) -> Result<Infallible, Box<dyn Error>> {
         let permit = connecting.acquire().await?;
-        let mut socket = Socket::open(&ServerUrl::of_listener(addr)).await?;
+        let mut socket = Socket::open(&ServerUrl::of_listener(addr), Format::Json).await?;
         socket.send(self.commands()).await?;
         let mut permit = Some(permit);
         let mut left = self.follows.len();

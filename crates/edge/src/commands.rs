@@ -6,7 +6,7 @@
 //! task of the connection waits.
 //!
 //! Server-side subscriptions are made after that proof, right before `connect` is answered. If one cannot be made, the
-//! others are left again, and the client is told the error.
+//! others are left again, and the client is told the error. Others learn of joins when all are made.
 //!
 //! Bounds:
 //! - Replies that the peer does not read: `control_bytes_max` and one reply. Above that no command is handled and
@@ -26,7 +26,7 @@ use tidings_protocol::{
 };
 use tidings_stream::{Bounds, HistoryFilter};
 use tidings_telemetry::{chain, panics};
-use tidings_types::{ChannelName, DeviceNumber, Offset, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceNumber, Language, Offset, PushForm, StreamPosition, Timestamp};
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -67,6 +67,8 @@ pub(crate) struct Joined {
     made: hub::Subscribed,
     resume: Option<ResumeFrom>,
     has_history: bool,
+    /// Others may want to know that the client has joined.
+    is_announced: bool,
     /// The channel's slot in the fan-out.
     slot: usize,
 }
@@ -97,8 +99,8 @@ impl Client {
         connection.output.len() > self.edge_loop.shared.config.control_bytes_max
     }
 
-    /// Asks the hook that may extend what has expired. Then handles the commands that have arrived, in order, until one must wait, the peer has to take replies, or the time
-    /// is over.
+    /// Asks the hook that may extend what has expired. Then handles the commands that have arrived, in order, until one
+    /// must wait, the peer has to take replies, or the time is over.
     pub(crate) fn work_off(&self) -> Worked {
         let state = &mut *self.edge_loop.state();
         let (now, began) = (tidings_telemetry::unix_now(), Instant::now());
@@ -191,7 +193,8 @@ impl Client {
                 state.connections[self.key].session.on_unsubscribed(ticket)
             }
             Effect::Publish { ticket, channel, options, data, info, tags, skip_history } => {
-                let publication = Publication { offset: Offset(0), data, info: Some(info), tags, receipt: None };
+                let publication =
+                    Publication { offset: Offset(0), data, info: Some(info), tags, receipt: None, texts: None };
                 let new = NewPublication { publication, skip_history };
                 match self.publish(state, channel, options.durable, new, now) {
                     Ok(Some(future)) => return Some(Awaited::Publish { ticket, future }),
@@ -199,7 +202,8 @@ impl Client {
                 }
             }
             Effect::History { ticket, channel, limit, since, reverse } => {
-                let found = self.history(&channel, limit, since, reverse);
+                let language = state.connections[self.key].language;
+                let found = self.history(&channel, limit, since, reverse, language);
                 let found = found.as_ref().map(|(publications, top)| HistoryFound { top: *top, publications });
                 state.connections[self.key].session.on_history(ticket, found.map_err(|code| *code))
             }
@@ -260,6 +264,7 @@ impl Client {
         limit: u32,
         since: Option<ClientPosition>,
         reverse: bool,
+        language: Language,
     ) -> Result<(Vec<Publication>, StreamPosition), ErrorCode> {
         let Shared { hub, config, .. } = &*self.edge_loop.shared;
         let filter = HistoryFilter {
@@ -269,7 +274,8 @@ impl Client {
             bytes_max: Some(config.reply_bytes_max),
         };
         let epoch = since.map(|since| since.epoch).filter(|epoch| !epoch.is_empty());
-        let (publications, top) = hub.history(channel, filter).map_err(|error| error_code(&error))?;
+        let (mut publications, top) = hub.history(channel, filter).map_err(|error| error_code(&error))?;
+        hub.add_texts(&mut publications, language);
         match epoch {
             Some(epoch) if epoch != top.epoch.as_str() => Err(ErrorCode::UnrecoverablePosition),
             _ => Ok((publications, top)),
@@ -297,6 +303,9 @@ impl Client {
         let ConnectEffect { ticket, introduction, subscriptions } = connect;
         let now = tidings_telemetry::unix_now();
         let visible = introduction.visible.map(|ttl| now.saturating_add(ttl));
+        let language = introduction.locale.and_then(|locale| self.edge_loop.shared.hub.language(&locale));
+        let connection = &mut state.connections[self.key];
+        connection.language = language.unwrap_or(connection.language);
         self.edge_loop.introduce(state, self.key, device, visible);
         if state.connections[self.key].is_closing() {
             return;
@@ -306,23 +315,22 @@ impl Client {
             Ok(joined) => joined,
             Err(code) => {
                 self.edge_loop.leave_in(state, self.key);
-                let connection = &mut state.connections[self.key];
-                let reply = connection.session.on_connected(ticket, Err(code), now);
-                connection.refuse(Instant::now() + REFUSED_TIMEOUT);
-                return connection.reply(reply);
+                let refused = state.connections[self.key].session.on_connect_failed(ticket, code);
+                let _nothing = self.perform(state, refused, now); // A refusal waits for nothing.
+                return;
             }
         };
-        let made = tickets.into_iter().zip(joined.iter().map(Joined::start)).collect();
+        let made: Vec<_> = tickets.into_iter().zip(joined.iter().map(Joined::start)).collect();
         let connection = &mut state.connections[self.key];
-        let reply = connection.session.on_connected(ticket, Ok(made), now);
+        let reply = connection.session.on_connected(ticket, &made, now);
         connection.enter(self.edge_loop.timing, Instant::now()); // The quiet first second begins now.
         self.edge_loop.shared.users.enter(connection.session.user());
         connection.reply(reply);
-        joined.iter().for_each(|joined| self.on_resumed(state, joined, now));
+        joined.iter().for_each(|joined| self.on_joined(state, joined, now));
     }
 
-    /// Closes the other connections of the user if this one is to be the only one. Those that were let in later stay, so that
-    /// of several that come at once the last one stays.
+    /// Closes the other connections of the user if this one is to be the only one. Those that were let in later stay,
+    /// so that of several that come at once the last one stays.
     fn replace_others(&self, state: &mut LoopState) -> Result<(), ErrorCode> {
         let Shared { orders, next_number, .. } = &*self.edge_loop.shared;
         let connection = &mut state.connections[self.key];
@@ -377,7 +385,7 @@ impl Client {
         let outcome = joined.as_ref().map(Joined::start).map_err(|code| *code);
         let reply = connection.session.on_subscribed(ticket, outcome, now);
         connection.reply(reply);
-        joined.iter().for_each(|joined| self.on_resumed(state, joined, now));
+        joined.iter().for_each(|joined| self.on_joined(state, joined, now));
         joined
     }
 
@@ -401,8 +409,10 @@ impl Client {
                 .and_bytes(bytes_max),
             is_required: effect.unrecovered_is_error,
         });
-        let Connection { session, identity, .. } = &state.connections[self.key];
-        let wishes = Wishes { filter, joins: hears_joins };
+        let Connection { session, identity, language, .. } = &state.connections[self.key];
+        let language = *language;
+        let form = PushForm { language: options.event_texts.then_some(language), ..form };
+        let (wishes, is_announced) = (Wishes { filter, joins: hears_joins }, announced.is_some());
         let member = Member {
             presence,
             device: identity.device,
@@ -420,6 +430,7 @@ impl Client {
         };
         if let Some(Recovery::Recovered(publications)) = &mut made.recovery {
             publications.retain(|publication| wishes.wants_publication(&publication.tags));
+            shared.hub.add_texts(publications, language);
         }
         let last = match &made.recovery {
             Some(Recovery::Recovered(publications)) => publications.last().map(|publication| publication.offset),
@@ -430,12 +441,21 @@ impl Client {
         state.fanout.subscribe(&mut state.connections, made.channel.clone(), subscriber);
         let ticket = ticket.with_number(made.channel.number());
         let slot = state.connections[self.key].places.last().expect("it has just subscribed").channel;
-        (ticket, Ok(Joined { made, resume, has_history: options.has_history(), slot }))
+        (ticket, Ok(Joined { made, resume, has_history: options.has_history(), is_announced, slot }))
+    }
+
+    /// The client is told that it has the channel, so others may be told, too.
+    fn on_joined(&self, state: &mut LoopState, joined: &Joined, now: Timestamp) {
+        if joined.is_announced {
+            let _owner = panics::owner();
+            self.edge_loop.shared.hub.announce_join(&joined.made.channel, state.connections[self.key].client());
+        }
+        self.on_resumed(state, joined, now);
     }
 
     /// The position from which a client resumes proves what it has: that is a receipt. For the publications in the
-    /// answer the client gets a ping. In some namespaces the client may have passed over publications before its position,
-    /// which then proves nothing.
+    /// answer the client gets a ping. In some namespaces the client may have passed over publications before its
+    /// position, which then proves nothing.
     fn on_resumed(&self, state: &mut LoopState, joined: &Joined, now: Timestamp) {
         let Joined { made, resume: Some(resume), slot, .. } = joined else { return };
         let metrics = &self.edge_loop.shared.metrics;

@@ -11,9 +11,10 @@
 //! [`commands`](crate::commands) handles the commands, [`serve`](crate::serve) is the connection's task. A peer that
 //! takes no byte for `write_timeout` while bytes wait for it is cut off, whatever it has sent or proven before.
 //!
-//! Bounds: nothing more is read before the commands of the last read are handled. An unfinished message has at most
-//! `message_bytes_max`. Commands in requests of their own are bounded by `take_emulated`. `commands` bounds the bytes that
-//! wait for the peer.
+//! Bounds: nothing more is read before the commands of the last read are handled. A command takes a hundred bytes, but
+//! may come as one byte: so while a frame's worth of commands waits, the rest of a read stays undecoded. An unfinished
+//! message has at most `message_bytes_max`. Commands in requests of their own are bounded by `take_emulated`. `commands`
+//! bounds the bytes that wait for the peer.
 
 use std::collections::VecDeque;
 use std::net::Shutdown;
@@ -24,9 +25,10 @@ use bytes::Bytes;
 use socket2::SockRef;
 use tidings_protocol::websocket::{self, Decoder, Event};
 use tidings_protocol::{
-    ClientId, Command, Disconnect, Expired, FRAME_COMMAND_COUNT_MAX, FrameError, Session, frame, parse_frame, ping,
+    ClientId, Command, Disconnect, Expired, FRAME_COMMAND_COUNT_MAX, FrameError, Session, frame, parse_connect,
+    parse_frame, ping,
 };
-use tidings_types::{Timestamp, Transport, Variant};
+use tidings_types::{Language, Timestamp, Transport, Variant};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -54,7 +56,10 @@ pub(crate) struct Connection {
     /// The state of the client protocol.
     pub(crate) session: Session,
     decoder: Decoder,
+    /// Invariant: fewer than two frames can have.
     commands: VecDeque<Result<Command, FrameError>>,
+    /// What is left of the last read, to be decoded when there are no commands.
+    undecoded: Vec<u8>,
     wake: Rc<Notify>,
     /// Until then `connect` must arrive and succeed.
     connect_deadline: Option<Instant>,
@@ -64,6 +69,8 @@ pub(crate) struct Connection {
     /// Bytes of the commands that came in requests of their own since `commands` was empty.
     emulated_bytes: usize,
     _permit: ConnectionPermit,
+    /// The language in which the client gets the texts of events.
+    pub(crate) language: Language,
     /// Its place in the order in which single connections of users were let in; 0 if it is none.
     pub(crate) number: u64,
     /// The user of this connection is in [`Users`](crate::users::Users).
@@ -120,6 +127,7 @@ impl Connection {
             session: Session::new(shared.session.clone(), ClientId::from_random(rand::random()), variant),
             decoder: Decoder::new(config.message_bytes_max),
             commands: VecDeque::new(),
+            undecoded: Vec::new(),
             wake,
             connect_deadline: Some(Instant::now() + config.stale_timeout),
             closing: None,
@@ -127,6 +135,7 @@ impl Connection {
             stall: None,
             emulated_bytes: 0,
             _permit: permit,
+            language: Language::default(),
             number: 0,
             is_counted: false,
         }
@@ -137,17 +146,22 @@ impl Connection {
     }
 
     pub(crate) fn is_websocket(&self) -> bool {
-        self.session.variant().transport == Transport::WebSocket
+        matches!(self.session.variant().transport, Transport::WebSocket | Transport::UniWebSocket)
     }
 
-    /// Decodes bytes into commands. WebSocket pings are answered at once. If the connection begins to close here, it
-    /// has until `close_deadline`. Without WebSocket the bytes are dropped: they could only be a request that is never
-    /// answered.
+    /// Decodes bytes into commands, until as many wait as a frame can have; the rest is kept. WebSocket pings are
+    /// answered at once. If the connection begins to close here, it has until `close_deadline`. Without WebSocket the
+    /// bytes are dropped: they could only be a request that is never answered.
     pub(crate) fn take(&mut self, mut input: &mut [u8], close_deadline: Instant) -> Taken {
         if !self.is_websocket() {
             return Taken::All;
         }
         while !input.is_empty() {
+            if self.commands.len() >= FRAME_COMMAND_COUNT_MAX {
+                debug_assert!(self.undecoded.is_empty(), "nothing is read while commands wait");
+                self.undecoded = input.to_vec();
+                return Taken::All;
+            }
             let decoded = match self.decoder.decode(input) {
                 Ok(decoded) => decoded,
                 Err(_) if self.is_closing() => return Taken::All,
@@ -177,9 +191,22 @@ impl Connection {
         Taken::All
     }
 
+    /// What is left of the last read, if there are no commands.
+    pub(crate) fn take_undecoded(&mut self) -> Vec<u8> {
+        if self.commands.is_empty() { std::mem::take(&mut self.undecoded) } else { Vec::new() }
+    }
+
     /// Adds the commands of a frame. The connection's format decides how the frame is read, whether it is text or binary.
+    ///
+    /// On a unidirectional transport the first frame is the request to connect, and all further ones are dropped.
     pub(crate) fn take_frame(&mut self, frame: &[u8]) {
-        self.commands.extend(parse_frame(self.session.variant().format, frame));
+        let variant = self.session.variant();
+        if !variant.transport.is_unidirectional() {
+            self.commands.extend(parse_frame(variant.format, frame));
+        } else if self.session.awaits_connect() && self.commands.is_empty() {
+            self.commands.push_back(parse_connect(frame));
+        }
+        debug_assert!(self.commands.len() <= 2 * FRAME_COMMAND_COUNT_MAX);
     }
 
     /// Adds the commands of a request of their own. `false`: too many wait already.
@@ -262,7 +289,7 @@ impl Connection {
     /// because it may not stand inside another frame.
     pub(crate) fn cut_off(&mut self) {
         self.session.close();
-        self.commands = VecDeque::new();
+        (self.commands, self.undecoded) = (VecDeque::new(), Vec::new());
         self.output.forget();
         let socket = SockRef::from(self.socket.tcp());
         // With this option the system drops unsent bytes when the socket is closed. Otherwise it offers them for
@@ -291,10 +318,16 @@ impl Connection {
         self.stall.is_some_and(|stall| now.duration_since(stall.moved_at) >= timeout)
     }
 
-    /// Begins to close: no more commands, and a close frame behind what is already queued.
+    /// Begins to close: no more commands, and the farewell behind what is already queued. That is a close frame; a push on
+    /// a transport that has none; on a unidirectional WebSocket a push and a close frame.
     pub(crate) fn begin_close(&mut self, disconnect: &Disconnect, deadline: Instant) {
         if *disconnect == Disconnect::SLOW {
             self.output.clear_control();
+        }
+        if self.session.variant().transport != Transport::WebSocket {
+            let mut push = Vec::new();
+            disconnect.encode_push(self.session.variant(), &mut push);
+            self.reply(Some(push));
         }
         self.begin_close_with(disconnect.code, &disconnect.reason, deadline);
     }
@@ -302,21 +335,11 @@ impl Connection {
     fn begin_close_with(&mut self, code: u16, reason: &str, deadline: Instant) {
         self.session.close();
         self.commands = VecDeque::new();
-        let farewell = self.farewell(code, reason);
-        self.output.push_control(&farewell);
+        if self.is_websocket() {
+            self.output.push_control(&websocket::close_frame(code, reason));
+        }
         self.closing = Some(Closing { deadline, is_peer_closed: false, is_shut: false });
         self.wake.notify_one();
-    }
-
-    /// The last message: a close frame, or a push on transports that have none.
-    fn farewell(&self, code: u16, reason: &str) -> Bytes {
-        let variant = self.session.variant();
-        if self.is_websocket() {
-            return websocket::close_frame(code, reason);
-        }
-        let mut push = Vec::new();
-        Disconnect { code, reason: reason.to_owned().into() }.encode_push(variant, &mut push);
-        frame(variant, &push)
     }
 
     /// Shuts the socket down for writing after the last byte of a closing connection. Bytes from the peer are still

@@ -10,12 +10,17 @@
 
 use std::rc::Rc;
 
-use tidings_protocol::{Disconnect, ErrorCode, NotSubscribed, Order, Target, encode_publication_push};
+use tidings_protocol::{
+    CONNECTION_LIST_MAX, ClientPosition, Disconnect, ErrorCode, LiveConnection, NotSubscribed, Order,
+    SubscriptionTerms, Target, Unsubscribe, encode_publication_push,
+};
+use tidings_telemetry::panics::lock;
 use tidings_telemetry::unix_now;
+use tidings_types::ChannelName;
 use tokio::sync::mpsc;
 
 use crate::commands::Client;
-use crate::edge_loop::EdgeLoop;
+use crate::edge_loop::{EdgeLoop, LoopState};
 use crate::orders::{Posted, Work};
 use crate::subscribers::Key;
 
@@ -78,9 +83,9 @@ impl Control {
 impl Client {
     /// Carries out an order for this connection if it is meant.
     fn carry_out(&self, target: &Target, work: &Work) -> Result<(), ErrorCode> {
-        let (edge_loop, key, now) = (&self.edge_loop, self.key, unix_now());
+        let (edge_loop, key) = (&self.edge_loop, self.key);
         let state = &mut *edge_loop.state();
-        let connection = &mut state.connections[key];
+        let connection = &state.connections[key];
         if !target.fits(connection.client(), connection.session.id()) {
             return Ok(());
         }
@@ -95,40 +100,68 @@ impl Client {
                 }
             }
             Work::Ordered(Order::Subscribe { channel, terms, since }) if is_connected => {
-                match connection.session.subscribe_by_server(channel, terms.clone(), since.clone()) {
-                    Ok(Some(effect)) => {
-                        let joined = self.subscribe(state, effect, now)?;
-                        // The client gets what it has missed as if it were new, behind the push that it is subscribed.
-                        let connection = &mut state.connections[key];
-                        for publication in joined.recovered().unwrap_or_default() {
-                            let push = encode_publication_push(connection.session.variant(), channel, publication);
-                            connection.reply(Some(push));
-                        }
-                    }
-                    Ok(None) => {}
-                    Err(NotSubscribed::Error(code)) => return Err(code),
-                    Err(NotSubscribed::Disconnect(disconnect)) => edge_loop.close_in(state, key, &disconnect),
-                }
+                self.subscribe_by_order(state, channel, terms, since)?;
             }
             Work::Ordered(Order::Unsubscribe { channel, why }) if is_connected => {
-                let channels = match channel {
-                    Some(channel) => vec![channel.clone()],
-                    None => connection.session.channels().cloned().collect(),
-                };
-                for channel in channels {
-                    state.fanout.unsubscribe(&mut state.connections, key, &channel);
-                    let connection = &mut state.connections[key];
-                    let push = connection.session.end_subscription(&channel, why);
-                    connection.reply(push);
-                }
+                self.unsubscribe_by_order(state, channel.as_ref(), why);
             }
             Work::Ordered(Order::Refresh { expires_at, info }) if is_connected => {
-                let push = connection.session.refresh_by_server(*expires_at, info.clone(), now);
+                let connection = &mut state.connections[key];
+                let push = connection.session.refresh_by_server(*expires_at, info.clone(), unix_now());
                 connection.reply(push);
             }
-            Work::Replace { .. } | Work::Ordered(_) => {}
+            Work::List(found) if is_connected => {
+                let (session, mut found) = (&connection.session, lock(found));
+                // One more than is told, so that the asker sees that there are too many.
+                if found.len() <= CONNECTION_LIST_MAX {
+                    let (client, user) = (connection.client(), session.user().to_owned());
+                    let channels = session.channels().cloned().collect();
+                    found.push(LiveConnection { client, user, variant: session.variant(), channels });
+                }
+                return Ok(()); // There is nothing to write.
+            }
+            Work::Replace { .. } | Work::Ordered(_) | Work::List(_) => {}
         }
         edge_loop.flush_in(state, key);
         Ok(())
+    }
+
+    fn subscribe_by_order(
+        &self,
+        state: &mut LoopState,
+        channel: &ChannelName,
+        terms: &SubscriptionTerms,
+        since: &Option<ClientPosition>,
+    ) -> Result<(), ErrorCode> {
+        let session = &mut state.connections[self.key].session;
+        match session.subscribe_by_server(channel, terms.clone(), since.clone()) {
+            Ok(Some(effect)) => {
+                let joined = self.subscribe(state, effect, unix_now())?;
+                // The client gets what it has missed as if it were new, behind the push that it is subscribed.
+                let connection = &mut state.connections[self.key];
+                for publication in joined.recovered().unwrap_or_default() {
+                    let push = encode_publication_push(connection.session.variant(), channel, publication);
+                    connection.reply(Some(push));
+                }
+            }
+            Ok(None) => {}
+            Err(NotSubscribed::Error(code)) => return Err(code),
+            Err(NotSubscribed::Disconnect(disconnect)) => self.edge_loop.close_in(state, self.key, &disconnect),
+        }
+        Ok(())
+    }
+
+    /// Ends the subscription to `channel`, or all of them.
+    fn unsubscribe_by_order(&self, state: &mut LoopState, channel: Option<&ChannelName>, why: &Unsubscribe) {
+        let channels = match channel {
+            Some(channel) => vec![channel.clone()],
+            None => state.connections[self.key].session.channels().cloned().collect(),
+        };
+        for channel in channels {
+            state.fanout.unsubscribe(&mut state.connections, self.key, &channel);
+            let connection = &mut state.connections[self.key];
+            let push = connection.session.end_subscription(&channel, why);
+            connection.reply(push);
+        }
     }
 }

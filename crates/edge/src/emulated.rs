@@ -1,7 +1,7 @@
-//! The queue of commands that come in HTTP requests of their own, to the loop of their session.
+//! The queue in which commands that come in HTTP requests of their own wait for the loop of their session.
 //!
-//! Bounds: [`EMULATED_COUNT_MAX`] requests, and [`EMULATED_BYTES_MAX`] of commands. When the queue is full, the request is
-//! refused.
+//! Bounds per loop: [`EMULATED_COUNT_MAX`] requests, and [`EMULATED_BYTES_MAX`] bytes of commands. When the queue is
+//! full, the request is refused.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::shared::Emulated;
 /// Requests with commands that may wait for one loop.
 const EMULATED_COUNT_MAX: usize = 1024;
 
-/// The way of commands to a loop.
+/// The sending end of a loop's queue.
 #[derive(Clone)]
 pub(crate) struct EmulatedSender {
     requests: mpsc::Sender<Emulated>,

@@ -13,8 +13,8 @@
 //! a large channel does not delay reading and answering. Between two steps connections may come, go and subscribe, so a
 //! step looks up at that moment what each connection needs. A connection whose socket is full is skipped until the
 //! system reports that it takes bytes again. Meanwhile its subscriptions lag, which costs the others nothing. If the
-//! tail has overtaken a subscription, the connection is closed as slow (3008). A frame that a subscription does not want
-//! ([`Wishes`]) moves its position on like one that was written, but nothing is written and no receipt is asked for.
+//! tail has overtaken a subscription, the connection is closed as slow (3008). A subscription steps over the frames
+//! that it does not want ([`Wishes`]): they are not written, and no receipt is asked for.
 //!
 //! A publication that wants receipts is looked up once per turn. A connection whose receipt is wanted gets a ping
 //! behind the publication, as the last piece of the same `writev`. If there was no room, if another ping is in flight,

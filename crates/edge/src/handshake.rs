@@ -1,5 +1,5 @@
-//! From an HTTP request to a WebSocket (RFC 6455, 4.2), and to the format that it speaks. What every transport needs to
-//! begin: an origin that is admitted, and room on a loop.
+//! Answers WebSocket handshakes (RFC 6455, 4.2) and chooses the format of the connection. Before any transport begins,
+//! two checks are made here: the page's origin must be admitted, and a loop must have room.
 //!
 //! A client speaks Protobuf if it offers the subprotocol `centrifuge-protobuf`, or if the query of its address has
 //! `format=protobuf` or `cf_protocol=protobuf`. All others speak JSON. Of several subprotocols that we know the client's
@@ -7,13 +7,14 @@
 
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use http::header::{
-    CONNECTION, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    ACCEPT_LANGUAGE, CONNECTION, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use tidings_protocol::{HookHeaders, SessionHooks, SessionId, websocket};
-use tidings_types::{Format, Transport, Variant};
+use tidings_types::{Format, Language, Locale, Transport, Variant};
 use tokio::sync::mpsc::OwnedPermit;
 
 use crate::Edge;
@@ -61,21 +62,27 @@ impl HandshakeError {
 }
 
 impl Edge {
-    /// Answers a WebSocket handshake; the connection goes to one of the loops.
+    /// Answers a WebSocket handshake; the connection goes to one of the loops. With [`Transport::UniWebSocket`] the client
+    /// speaks JSON without a subprotocol, and its request to connect may be in the query (`cf_connect`).
     ///
     /// # Errors
     /// [`HandshakeError`]; then nothing has changed.
-    pub fn upgrade<B>(&self, request: &mut Request<B>) -> Result<Response<()>, HandshakeError> {
+    pub fn upgrade<B>(&self, transport: Transport, request: &mut Request<B>) -> Result<Response<()>, HandshakeError> {
         let headers = request.headers();
         check_headers(headers)?;
         self.check_origin(headers)?;
         let key =
             headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).ok_or(HandshakeError::NotWebSocket)?;
         let accept = websocket::accept_key(key);
-        let subprotocol = subprotocol(headers);
-        let format = format(subprotocol, request.uri());
-        let opening = Opening { headers: hook_headers(&self.shared.session.hooks, headers), ..Opening::default() };
-        let entrance = self.enter(Variant::websocket(format))?;
+        let (subprotocol, format, first) = if transport.is_unidirectional() {
+            (None, Format::Json, query_message(request.uri()))
+        } else {
+            let subprotocol = subprotocol(headers);
+            (subprotocol, format(subprotocol, request.uri()), None)
+        };
+        let (language, hook_headers) = (self.language(headers), hook_headers(&self.shared.session.hooks, headers));
+        let opening = Opening { head: Vec::new(), first, headers: hook_headers, language };
+        let entrance = self.enter(Variant { transport, format })?;
         entrance.hand_over(HandedOver::Upgrade(hyper::upgrade::on(request)), opening);
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -95,6 +102,16 @@ impl Edge {
         let origin = String::from_utf8_lossy(origin.as_bytes());
         let is_admitted = self.shared.config.allowed_origins.iter().any(|pattern| pattern.admits(&origin));
         if is_admitted { Ok(()) } else { Err(HandshakeError::Origin) }
+    }
+
+    /// The first language of `Accept-Language` in which there are texts (RFC 9110, 12.5.4). The weights are not read:
+    /// browsers write the languages in their order.
+    pub(crate) fn language(&self, headers: &HeaderMap) -> Language {
+        const TAG_COUNT_MAX: usize = 8;
+        let value = headers.get(ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let tags = value.split(',').take(TAG_COUNT_MAX).map(|tag| tag.split(';').next().unwrap_or_default().trim());
+        let mut locales = tags.filter_map(|tag| Locale::new(tag).ok());
+        locales.find_map(|locale| self.shared.hub.language(&locale)).unwrap_or_default()
     }
 
     /// Makes room for a connection on one of the loops.
@@ -122,12 +139,18 @@ pub(crate) struct Entrance {
 impl Entrance {
     pub(crate) fn hand_over(self, socket: HandedOver, opening: Opening) {
         let Self { variant, permit, loop_index, place } = self;
-        // Only a client whose transport goes in one direction needs a name for its session.
-        let is_emulated = matches!(variant.transport, Transport::Sse | Transport::HttpStream);
         let loop_index = u16::try_from(loop_index).expect("there are at most 1024 loops");
-        let session = is_emulated.then(|| SessionId { loop_index, secret: rand::random() });
+        let has_session = variant.transport != Transport::WebSocket;
+        let session = has_session.then(|| SessionId { loop_index, secret: rand::random() });
         place.send(Handshake { socket, variant, session, opening, permit });
     }
+}
+
+/// The client's first message, if it is in the query.
+pub(crate) fn query_message(uri: &Uri) -> Option<Bytes> {
+    let mut pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+    let (_, message) = pairs.find(|(name, _)| name == "cf_connect")?;
+    Some(message.into_owned().into())
 }
 
 const JSON: &str = "centrifuge-json";

@@ -84,8 +84,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use tidings_hub::Hub;
-use tidings_protocol::{Order, OrderError, SessionConfig, Target};
+use tidings_protocol::{LiveConnection, Order, OrderError, SessionConfig, Target};
 use tidings_telemetry::Registry;
+use tidings_telemetry::panics::lock;
 use tidings_types::DeviceNumber;
 use tokio::sync::{mpsc, watch};
 
@@ -142,6 +143,7 @@ impl Edge {
         registry: &Registry,
     ) -> std::io::Result<Self> {
         let metrics = EdgeMetrics::new(registry);
+        let users = Users::new(hub.changes().cloned());
         let (orders_tx, orders_rx): (Vec<_>, Vec<_>) = hub.loops().map(|_| mpsc::channel(ORDER_COUNT_MAX)).unzip();
         let shared = Arc::new(Shared {
             config,
@@ -152,7 +154,7 @@ impl Edge {
             hooks,
             metrics,
             connection_count: AtomicUsize::new(0),
-            users: Users::default(),
+            users,
             orders: orders_tx,
             next_number: AtomicU64::new(1),
         });
@@ -199,6 +201,27 @@ impl Edge {
     /// If the future is dropped, the order is carried out nevertheless.
     pub fn order(&self, target: Target, order: Order) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
         orders::carried_out(orders::post(&self.shared.orders, target, Work::Ordered(order)))
+    }
+
+    /// Tells of the connections that are open now: of
+    /// [`CONNECTION_LIST_MAX`](tidings_protocol::CONNECTION_LIST_MAX), and of one more if there are more.
+    ///
+    /// # Errors
+    /// See [`OrderError`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing changes.
+    pub fn connections(
+        &self,
+        target: Target,
+    ) -> impl Future<Output = Result<Vec<LiveConnection>, OrderError>> + Send + use<> {
+        let task = Arc::new((target, Work::List(Mutex::default())));
+        let posted = orders::post_shared(&self.shared.orders, &task);
+        async move {
+            orders::carried_out(posted).await?;
+            let Work::List(found) = &task.1 else { unreachable!("made above") };
+            Ok(std::mem::take(&mut *lock(found)))
+        }
     }
 
     /// Closes every connection with 3001 and waits until all are closed or the close timeout is over.

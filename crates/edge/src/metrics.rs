@@ -2,7 +2,7 @@
 
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
 
-/// One set for all loops.
+/// All loops count in one set of metrics.
 #[derive(Debug, Clone)]
 pub(crate) struct EdgeMetrics {
     pub(crate) connections: Gauge,

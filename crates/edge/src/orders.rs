@@ -1,12 +1,17 @@
 //! The queues in which orders about connections wait for the loops.
 //!
-//! Queue: [`ORDER_COUNT_MAX`] orders per loop. Full: the order is refused; loops that have got it carry it out. Closed (the
-//! loop has stopped): refused, and an order that still waits is dropped, of which its giver is told.
+//! An order goes to every loop, because any loop may own connections of its user ([`Target`]). Each loop takes its
+//! orders in the order in which they came ([`control`](crate::control)) and reports when it has carried one out.
+//!
+//! Queue: [`ORDER_COUNT_MAX`] orders per loop.
+//! - Full: the order is refused. The loops that were asked before the full one carry the order out nevertheless.
+//! - Closed (the loop has stopped): the order is refused. Orders that still wait there are dropped, and their callers
+//!   are told that the server is stopping.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidings_protocol::{ErrorCode, Order, OrderError, Target};
+use tidings_protocol::{ErrorCode, LiveConnection, Order, OrderError, Target};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
@@ -21,6 +26,8 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) enum Work {
     /// An order from outside.
     Ordered(Order),
+    /// It is told of here, if there are not more than [`CONNECTION_LIST_MAX`](tidings_protocol::CONNECTION_LIST_MAX) yet.
+    List(Mutex<Vec<LiveConnection>>),
     /// The connection with this number takes the place of its user's connections with lower numbers.
     Replace { number: u64 },
 }
@@ -29,11 +36,11 @@ pub(crate) enum Work {
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) task: Arc<(Target, Work)>,
-    /// Told when the loop has carried it out, with the first refusal.
+    /// Gets the result when the loop has carried the order out: success, or the first refusal.
     pub(crate) done: oneshot::Sender<Result<(), ErrorCode>>,
 }
 
-/// One for each loop that has an order.
+/// The results that are still to come, one for each loop.
 pub(crate) type Answers = Vec<oneshot::Receiver<Result<(), ErrorCode>>>;
 
 /// Puts an order into the queues of all loops.
@@ -41,7 +48,14 @@ pub(crate) type Answers = Vec<oneshot::Receiver<Result<(), ErrorCode>>>;
 /// # Errors
 /// If a queue is full or closed.
 pub(crate) fn post(loops: &[mpsc::Sender<Posted>], target: Target, work: Work) -> Result<Answers, OrderError> {
-    let task = Arc::new((target, work));
+    post_shared(loops, &Arc::new((target, work)))
+}
+
+/// The same; the caller reads afterwards what the loops left in the task.
+///
+/// # Errors
+/// Those of [`post`].
+pub(crate) fn post_shared(loops: &[mpsc::Sender<Posted>], task: &Arc<(Target, Work)>) -> Result<Answers, OrderError> {
     let post = |queue: &mpsc::Sender<Posted>| {
         let (done, answer) = oneshot::channel();
         queue.try_send(Posted { task: task.clone(), done }).map_err(|error| match error {

@@ -2,7 +2,7 @@
 //!
 //! Order on the wire: first the rest of a frame that a full socket cut, then control frames (replies, pings, close),
 //! then publications. One `writev` takes as much of all three as the system accepts in one call. A frame that the
-//! connection does not want is passed over in its turn: nothing of it is written, and it counts as written.
+//! connection does not want is skipped, and then counts as written.
 //!
 //! Bound: the memory of control frames is counted for the whole loop ([`Held`]); `edge_loop` keeps it within the loop's
 //! budget.
@@ -54,8 +54,8 @@ impl<'a> Batch<'a> {
         self.frames[self.passed..].iter().filter_map(move |frame| self.piece(frame, &mut has_base))
     }
 
-    /// The bytes of a frame, if it is for the connection. `has_base`: it has the publication before; afterwards, the one of
-    /// this frame.
+    /// The bytes of a frame, if it is for the connection. `has_base`: it has the publication before; afterwards, the
+    /// one of this frame.
     fn piece(&self, frame: &'a Frame, has_base: &mut bool) -> Option<&'a Bytes> {
         let bytes = self.wishes.wants(frame).then(|| frame.bytes(self.form, *has_base));
         debug_assert!(bytes.is_none_or(|bytes| !bytes.is_empty()), "a reader's frames have its form");

@@ -91,7 +91,7 @@ impl Served {
         let held = edge_loop.held.clone();
         let mut connection = Connection::new(&edge_loop.shared, variant, permit, held, socket.clone(), wake.clone());
         if let Some(id) = session {
-            connection.session.name(edge_loop.shared.config.node.clone(), id);
+            connection.session.name(&edge_loop.shared.config.node, id);
         }
         let key = edge_loop.insert(connection, session);
         Self { client: Client { edge_loop, key }, socket, wake }
@@ -101,12 +101,15 @@ impl Served {
     fn open(&self, opening: Opening) {
         let Client { edge_loop, key } = &self.client;
         let connection = &mut edge_loop.state().connections[*key];
+        connection.language = opening.language;
         if let Some(headers) = opening.headers {
             connection.session.set_headers(headers);
         }
-        if !connection.is_websocket() {
+        if !opening.head.is_empty() {
             connection.output.push_control(&opening.head);
-            connection.take_frame(&opening.first);
+        }
+        if let Some(first) = opening.first {
+            connection.take_frame(&first);
         }
     }
 
@@ -118,6 +121,7 @@ impl Served {
         while !self.of_connection(Connection::is_done) {
             loop {
                 match self.client.work_off() {
+                    Worked::Done if self.take_undecoded() => {}
                     Worked::Done => break,
                     Worked::TurnOver => self.while_writing(Box::pin(tokio::task::yield_now())).await,
                     Worked::Awaits(awaited) => self.wait_for(awaited).await,
@@ -225,6 +229,13 @@ impl Served {
         };
         edge_loop.state().scratch = scratch;
         open
+    }
+
+    /// Decodes what is left of the last read, if its commands so far are handled.
+    fn take_undecoded(&self) -> bool {
+        let mut undecoded = self.client.edge_loop.state().connections[self.client.key].take_undecoded();
+        self.take(&mut undecoded);
+        !undecoded.is_empty()
     }
 
     /// Decodes bytes into commands.

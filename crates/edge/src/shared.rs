@@ -13,7 +13,7 @@ use tidings_hub::Hub;
 use tidings_protocol::{
     DeviceClaim, ErrorCode, HookAnswer, HookCall, HookHeaders, Publication, SessionConfig, SessionId,
 };
-use tidings_types::{ChannelName, DeviceNumber, Variant};
+use tidings_types::{ChannelName, DeviceNumber, Language, Variant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::config::EdgeConfig;
@@ -68,7 +68,7 @@ pub type HookFuture = Pin<Box<dyn Future<Output = HookAnswer> + Send>>;
 pub(crate) struct Handshake {
     pub(crate) socket: HandedOver,
     pub(crate) variant: Variant,
-    /// The name of the session, if the client's commands come in requests of their own.
+    /// The name of the session, unless the transport goes in both directions.
     pub(crate) session: Option<SessionId>,
     pub(crate) opening: Opening,
     pub(crate) permit: ConnectionPermit,
@@ -82,15 +82,17 @@ pub(crate) enum HandedOver {
     Socket(Socket),
 }
 
-/// How a connection begins. Head and message are empty for a WebSocket.
+/// How a connection begins, apart from what comes on a WebSocket.
 #[derive(Default)]
 pub(crate) struct Opening {
-    /// The head of the response, to be written first.
+    /// The head of the response, to be written first; empty for a WebSocket.
     pub(crate) head: Vec<u8>,
-    /// The client's first message.
-    pub(crate) first: Bytes,
+    /// The client's first message, if its request has it.
+    pub(crate) first: Option<Bytes>,
     /// What the client sent of the headers that hooks may get.
     pub(crate) headers: Option<HookHeaders>,
+    /// The language that its `Accept-Language` header asks for.
+    pub(crate) language: Language,
 }
 
 /// One of the connections that may be open at a time.

@@ -1,13 +1,15 @@
 //! The socket of a client, plain or with TLS: one set of calls that never wait.
 //!
-//! With TLS a write first becomes a record that the session holds, and then goes to the socket. Nothing more is taken
-//! while a record waits, so that a full socket stops the writer as it does without TLS. The bytes of the session count
-//! as written by the client when the system has taken the record ([`Stream::sent`]).
+//! With TLS, a write first becomes a record in the TLS session. Then the record goes to the socket. While a record
+//! waits for the socket, no further bytes are taken, so a full socket stops the writer as it does without TLS. A client
+//! is seen to take bytes when the system takes bytes of a record ([`Stream::sent`]).
 //!
-//! Bounds of a connection with TLS: records that wait for the socket, and bytes that are read and not decrypted,
-//! [`RECORD_BYTES`] each and what TLS adds to them (less than 2.5 KiB). What was decrypted is taken by the same read.
+//! Bounds of a connection with TLS: the records that wait for the socket, and the bytes that are read but not
+//! decrypted. Each is at most [`RECORD_BYTES`] and what TLS adds (less than 2.5 KiB). Decrypted bytes leave the session
+//! in the read that decrypted them.
 //!
-//! A peer that ends its connection without `close_notify` is a peer that has ended: a WebSocket has a close frame.
+//! A peer may end its connection without `close_notify`. That counts as an ordinary end, because a WebSocket has a
+//! close frame of its own.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};

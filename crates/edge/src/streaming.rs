@@ -1,12 +1,12 @@
-//! From an HTTP request to a connection whose messages are the endless body of the response: server-sent events and HTTP
-//! streams. And the requests that carry the commands of such a client ([`Edge::emulate`]).
+//! Server-sent events and HTTP streams: an HTTP request becomes a connection, whose messages are the endless body of
+//! the response. Also takes the requests with which such a client sends its commands ([`Edge::emulate`]).
 //!
 //! The client's first commands come with its request: in the query (`cf_connect`) or in the body. Then the socket is
-//! taken out of the HTTP server ([`Taker`]), and a loop writes the head and everything behind it. The body ends with the
-//! connection, so it needs no framing of its own, also over HTTP/1.0 (decision 0020).
+//! taken out of the HTTP server ([`Taker`]), and a loop writes the head and everything behind it. The body ends with
+//! the connection, so it needs no framing of its own, also over HTTP/1.0 (decision 0020).
 //!
-//! A page of another origin must be in `client.allowed_origins`, as for a WebSocket; then its requests are answered with
-//! the headers of CORS.
+//! A page of another origin must be in `client.allowed_origins`, as for a WebSocket; then its requests are answered
+//! with the headers of CORS.
 //!
 //! | Status of a request with commands | When |
 //! |---|---|
@@ -39,7 +39,7 @@ use tidings_protocol::{EmulationRequest, SessionId};
 use tidings_types::{Format, Transport, Variant};
 
 use crate::Edge;
-use crate::handshake::{HandshakeError, hook_headers};
+use crate::handshake::{HandshakeError, hook_headers, query_message};
 use crate::shared::{HandedOver, Opening};
 use crate::takeover::Taker;
 
@@ -83,13 +83,14 @@ impl Edge {
     async fn open(&self, transport: Transport, request: &Request<Bytes>) -> Result<(), HandshakeError> {
         let is_binary = transport == Transport::HttpStream && is_octets(request.headers());
         let variant = Variant { transport, format: if is_binary { Format::Protobuf } else { Format::Json } };
-        let first = first_message(request).ok_or(HandshakeError::NoConnect)?;
+        let first = first_message(transport, request).ok_or(HandshakeError::NoConnect)?;
         let taker = request.extensions().get::<Taker>().ok_or(HandshakeError::NotStreamable)?.clone();
+        let language = self.language(request.headers());
         let headers = hook_headers(&self.shared.session.hooks, request.headers());
         let entrance = self.enter(variant)?;
         let head = head_bytes(&self.with_cors(request.headers(), stream_head(variant)));
         let socket = taker.take().await.ok_or(HandshakeError::NotStreamable)?;
-        entrance.hand_over(HandedOver::Socket(socket), Opening { head, first, headers });
+        entrance.hand_over(HandedOver::Socket(socket), Opening { head, first: Some(first), headers, language });
         Ok(())
     }
 
@@ -158,14 +159,13 @@ fn is_octets(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(OCTETS.as_bytes()))
 }
 
-/// The client's first message: the body of a POST, or `cf_connect` of the query.
-fn first_message(request: &Request<Bytes>) -> Option<Bytes> {
-    if request.method() == Method::POST {
-        return Some(request.body().clone());
+/// The client's first message: the body of a POST, or `cf_connect` of the query. A client on a unidirectional transport
+/// may have nothing to say.
+fn first_message(transport: Transport, request: &Request<Bytes>) -> Option<Bytes> {
+    match *request.method() {
+        Method::POST => Some(request.body().clone()),
+        _ => query_message(request.uri()).or_else(|| transport.is_unidirectional().then(Bytes::new)),
     }
-    let mut pairs = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
-    let (_, message) = pairs.find(|(name, _)| name == "cf_connect")?;
-    Some(message.into_owned().into())
 }
 
 /// The head of the response, and what the body begins with.

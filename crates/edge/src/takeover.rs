@@ -1,13 +1,13 @@
 //! The socket of an HTTP connection, which a handler can take away from the HTTP server.
 //!
-//! hyper gives a socket away only after a 101. A response that never ends is written by an edge loop as well, so the
-//! loop needs the socket without a 101. The listener therefore gives hyper a [`LentSocket`], and each request gets the
-//! [`Taker`] of its connection. A handler that has read its request takes the socket. hyper then finds a connection that
-//! takes no byte of the handler's response, and ends.
+//! hyper gives a socket away only after a 101. But an edge loop also writes endless responses, and needs the socket for
+//! them without a 101. So the listener gives hyper a [`LentSocket`], and each request gets the [`Taker`] of its
+//! connection. A handler that has read its request takes the socket. From then on the lent socket takes no bytes from
+//! hyper, and hyper ends its connection.
 //!
-//! The socket is given when hyper flushes it, which hyper does in each pass over a connection once all it has to write is
-//! written. So an earlier response on this connection is never cut. What a client sends behind such a request is lost,
-//! since no response can follow an endless one.
+//! The socket changes hands when hyper flushes it. hyper flushes in each pass over a connection, after it has written
+//! everything that it had to write. So an earlier response on this connection is never cut. What a client sends behind
+//! such a request is lost, since no response can follow an endless one.
 //!
 //! # Limits
 //! Nothing here grows. A handler waits only for bytes of earlier responses; a client that does not take them is closed

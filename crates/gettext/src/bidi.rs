@@ -3,15 +3,13 @@
 //! A name in Arabic letters inside an English sentence, or an English name inside an Arabic sentence, reorders its
 //! neighbours on screen. The rule:
 //!
-//! - A *text* is put between U+2068 (first strong isolate) and U+2069 (pop isolate) if the sentence's locale is written
+//! - A *text*, and a typed value such as a date, is put between U+2068 (first strong isolate) and U+2069 (pop isolate) if the sentence's locale is written
 //!   right to left, or if the text has a right-to-left character or a bidi control.
 //! - A *number* is isolated only if it is negative and the locale is written right to left. Otherwise its minus would
 //!   change sides.
 //! - Everything else is filled in as it is.
 //!
 //! Isolates inside a text are balanced, so that the text cannot end the isolate around it.
-
-use tidings_types::ParamValue;
 
 const ISOLATE: char = '\u{2068}';
 const POP: char = '\u{2069}';
@@ -50,14 +48,21 @@ pub(crate) fn is_right_to_left(locale: &str) -> bool {
     }
 }
 
-/// Appends the value, with isolates where the rule above requires them.
-pub(crate) fn fill(out: &mut String, value: &ParamValue, right_to_left: bool) {
-    match value {
-        ParamValue::Text(text) if right_to_left || text.chars().any(disturbs) => isolate(out, text),
-        ParamValue::Text(text) => out.push_str(text),
-        ParamValue::Integer(number) if right_to_left && *number < 0 => isolate(out, &number.to_string()),
-        ParamValue::Decimal(number) if right_to_left && *number < 0.0 => isolate(out, &number.to_string()),
-        number => out.push_str(&number.to_string()),
+/// Appends a text, with isolates where the rule above requires them.
+pub(crate) fn fill_text(out: &mut String, text: &str, right_to_left: bool) {
+    if right_to_left || text.chars().any(disturbs) {
+        isolate(out, text);
+    } else {
+        out.push_str(text);
+    }
+}
+
+/// Appends a number in the digits of JSON, with isolates where the rule above requires them.
+pub(crate) fn fill_number(out: &mut String, number: &str, right_to_left: bool) {
+    if right_to_left && number.starts_with('-') {
+        isolate(out, number);
+    } else {
+        out.push_str(number);
     }
 }
 
@@ -90,23 +95,19 @@ fn disturbs(character: char) -> bool {
 mod tests {
     use super::*;
 
-    fn filled(value: ParamValue, locale: &str) -> String {
+    fn filled(text: &str, locale: &str) -> String {
         let mut out = String::new();
-        fill(&mut out, &value, is_right_to_left(locale));
+        fill_text(&mut out, text, is_right_to_left(locale));
         out
-    }
-
-    fn text(text: &str) -> ParamValue {
-        ParamValue::Text(text.into())
     }
 
     #[test]
     fn text_is_isolated_if_the_text_or_the_locale_is_right_to_left() {
-        assert_eq!(filled(text("Vega"), "en"), "Vega");
-        assert_eq!(filled(text("Vega"), "ar-EG"), "\u{2068}Vega\u{2069}");
-        assert_eq!(filled(text("الأهلي"), "en"), "\u{2068}الأهلي\u{2069}");
-        assert_eq!(filled(text("מכבי"), "ja"), "\u{2068}מכבי\u{2069}");
-        assert_eq!(filled(text("\u{202E}x"), "en"), "\u{2068}\u{202E}x\u{2069}", "an override ends with the isolate");
+        assert_eq!(filled("Vega", "en"), "Vega");
+        assert_eq!(filled("Vega", "ar-EG"), "\u{2068}Vega\u{2069}");
+        assert_eq!(filled("الأهلي", "en"), "\u{2068}الأهلي\u{2069}");
+        assert_eq!(filled("מכבי", "ja"), "\u{2068}מכבי\u{2069}");
+        assert_eq!(filled("\u{202E}x", "en"), "\u{2068}\u{202E}x\u{2069}", "an override ends with the isolate");
     }
 
     #[test]
@@ -117,17 +118,22 @@ mod tests {
 
     #[test]
     fn a_number_is_isolated_only_if_its_minus_would_move() {
-        assert_eq!(filled(ParamValue::Integer(3), "ar"), "3");
-        assert_eq!(filled(ParamValue::Integer(-3), "en"), "-3");
-        assert_eq!(filled(ParamValue::Integer(-3), "ar"), "\u{2068}-3\u{2069}");
-        assert_eq!(filled(ParamValue::Decimal(-0.5), "fa"), "\u{2068}-0.5\u{2069}");
-        assert_eq!(filled(ParamValue::Decimal(2.5), "fa"), "2.5");
+        let filled = |number: &str, locale: &str| {
+            let mut out = String::new();
+            fill_number(&mut out, number, is_right_to_left(locale));
+            out
+        };
+        assert_eq!(filled("3", "ar"), "3");
+        assert_eq!(filled("-3", "en"), "-3");
+        assert_eq!(filled("-3", "ar"), "\u{2068}-3\u{2069}");
+        assert_eq!(filled("-0.5", "fa"), "\u{2068}-0.5\u{2069}");
+        assert_eq!(filled("2.5", "fa"), "2.5");
     }
 
     #[test]
     fn a_text_cannot_end_its_isolate_or_leave_one_open() {
         for hostile in ["a\u{2069}b", "\u{2066}a", "\u{2069}\u{2069}", "\u{2067}\u{2069}\u{2069}\u{2068}", ""] {
-            let filled = filled(text(hostile), "ar");
+            let filled = filled(hostile, "ar");
             let mut depth = 0i32;
             for (index, character) in filled.char_indices() {
                 match character {

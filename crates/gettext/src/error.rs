@@ -2,7 +2,7 @@
 //!
 //! Errors show texts of catalogues and names of parameters, but never values of parameters.
 
-use tidings_types::event_limits;
+use tidings_types::{TimeZone, event_limits};
 
 use crate::limits;
 
@@ -216,6 +216,27 @@ pub enum RenderError {
     CountNotInteger {
         /// The parameter.
         name: String,
+    },
+    /// A typed value cannot be shown.
+    #[error("the parameter {name:?} cannot be shown: {problem}")]
+    Value {
+        /// The parameter.
+        name: String,
+        /// Why.
+        problem: ValueProblem,
+    },
+}
+
+/// Why a typed value cannot be shown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ValueProblem {
+    /// No such time zone.
+    #[error("{field}: the time zone {zone} is not in the IANA database")]
+    UnknownZone {
+        /// The field of the value.
+        field: &'static str,
+        /// The zone.
+        zone: TimeZone,
     },
 }
 

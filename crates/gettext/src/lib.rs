@@ -3,7 +3,12 @@
 //! A [`Template`] is the source text of one message, with placeholders such as `%{team}`. A [`Catalogue`] is one PO
 //! file: the translations into one language. [`Translations`] holds the catalogues of one domain. It checks them against
 //! the templates, and renders a template for a locale: with the translation, else with that of the more general locale
-//! (`pt-BR`, then `pt`), else with the source text. [`pot`] writes the file from which translators start.
+//! (`pt-BR`, then `pt`), else with the source text.
+//!
+//! The way of a text to its translators and back: a [`Message`] is a template with its place and the remarks for
+//! translators. [`pot()`] makes the file of all messages, [`merge()`] brings a language's catalogue up to date with it,
+//! [`normalise()`] removes from a returned file what changes without a translator. [`check()`] tells translators what is
+//! wrong and where, [`stats()`] how much is done. A [`Pseudo`] language needs no translator.
 //!
 //! Rendering ignores a translation in which [`Translations::check`] finds a mistake. So rendering cannot fail once
 //! [`Template::check_params`] accepts the parameters.
@@ -15,20 +20,39 @@
 //! Sources: the GNU gettext manual (PO files, plural forms, ruby-format); UAX #9 for the isolates.
 
 mod bidi;
+mod check;
 mod error;
+mod format;
+mod languages;
+mod merge;
+mod message;
+mod normalise;
+mod pieces;
 mod plural;
 mod po;
 mod pot;
+mod pseudo;
+mod stats;
 mod template;
 mod text;
 mod translations;
 
-pub use error::{Flaw, PlaceholderError, PluralRuleError, PoError, PoProblem, RenderError, TemplateError};
+pub use check::{Finding, FindingKind, Severity, check};
+pub use error::{
+    Flaw, PlaceholderError, PluralRuleError, PoError, PoProblem, RenderError, TemplateError, ValueProblem,
+};
+pub use format::{check_value, offset};
+pub use languages::plural_forms;
+pub use merge::{Changes, Merged, merge};
+pub use message::{Message, PLACEHOLDER_LENGTH, text_length};
+pub use normalise::normalise;
 pub use plural::PluralRule;
 pub use po::{Catalogue, Entry, Previous};
 pub use pot::{TemplateConflict, pot};
+pub use pseudo::Pseudo;
+pub use stats::{Count, Stats, stats};
 pub use template::{Plural, Template};
-pub use translations::{Problem, Translations};
+pub use translations::{Problem, Reader, Translations};
 
 /// The limits of files, texts and plural rules.
 pub mod limits {

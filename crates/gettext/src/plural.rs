@@ -126,6 +126,16 @@ impl PluralRule {
         self.only.get(form).copied().flatten()
     }
 
+    /// The first numbers that take this form, up to 1000.
+    pub(crate) fn numbers(&self, form: usize) -> impl Iterator<Item = u64> {
+        (0..=TRIAL_MAX).filter(move |n| self.index(*n) == form)
+    }
+
+    /// Whether both rules have the same forms, and choose the same form for every number up to 1000.
+    pub(crate) fn chooses_like(&self, other: &Self) -> bool {
+        self.form_count() == other.form_count() && (0..=TRIAL_MAX).all(|n| self.index(n) == other.index(n))
+    }
+
     fn checked_index(&self, n: u64) -> Option<usize> {
         let value = self.value(self.nodes.len() - 1, n)?;
         usize::try_from(value).ok().filter(|form| *form < self.form_count())

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidings_types::ParamValue;
 use tidings_types::event_limits::PARAM_COUNT_MAX;
+use tidings_types::{Number, ParamValue, TypedValue};
 
 use crate::error::{RenderError, TemplateError};
+use crate::format::check_value;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::text::{Text, is_name};
 
@@ -110,10 +111,16 @@ impl Template {
     /// allowed.
     ///
     /// # Errors
-    /// When a parameter is missing, or the count is not a whole number.
+    /// When a parameter is missing, the count is not a whole number, or a typed value names a time zone that does not
+    /// exist.
     pub fn check_params(&self, params: &BTreeMap<String, ParamValue>) -> Result<(), RenderError> {
         if let Some(name) = self.missing(params).next() {
             return Err(RenderError::MissingParam { name: name.to_owned() });
+        }
+        for name in self.placeholders() {
+            if let Some(ParamValue::Typed(value)) = params.get(name) {
+                check_value(value).map_err(|problem| RenderError::Value { name: name.to_owned(), problem })?;
+            }
         }
         self.counted(params).map(|_| ())
     }
@@ -123,6 +130,9 @@ impl Template {
         let Some(name) = self.count() else { return Ok(1) };
         match params.get(name) {
             Some(ParamValue::Integer(number)) => Ok(number.unsigned_abs()),
+            Some(ParamValue::Typed(TypedValue::Number { number: Number::Integer(number), .. })) => {
+                Ok(number.unsigned_abs())
+            }
             Some(_) => Err(RenderError::CountNotInteger { name: name.to_owned() }),
             None => Err(RenderError::MissingParam { name: name.to_owned() }),
         }

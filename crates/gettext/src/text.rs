@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidings_types::ParamValue;
 use tidings_types::event_limits::PARAM_NAME_BYTES_MAX;
 
-use crate::bidi;
 use crate::error::{PlaceholderError, RenderError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,10 +61,19 @@ impl Text {
             .collect()
     }
 
+    /// The text itself, if it has no placeholder.
+    pub(crate) fn literal(&self) -> Option<&str> {
+        match self.segments.as_slice() {
+            [Segment::Literal(literal)] => Some(literal),
+            _ => None,
+        }
+    }
+
+    /// Fills in the parameters; `put` appends a value.
     pub(crate) fn fill(
         &self,
         params: &BTreeMap<String, ParamValue>,
-        right_to_left: bool,
+        put: impl Fn(&mut String, &ParamValue),
     ) -> Result<String, RenderError> {
         let mut out = String::new();
         for segment in &self.segments {
@@ -73,7 +81,7 @@ impl Text {
                 Segment::Literal(literal) => out.push_str(literal),
                 Segment::Placeholder(name) => {
                     let value = params.get(name).ok_or_else(|| RenderError::MissingParam { name: name.clone() })?;
-                    bidi::fill(&mut out, value, right_to_left);
+                    put(&mut out, value);
                 }
             }
         }
@@ -94,9 +102,16 @@ mod tests {
     #[test]
     fn placeholders_are_filled_and_a_doubled_percent_sign_becomes_one() {
         let text = Text::parse("%{a}%{b}: 100%% %%{a} %{a}").unwrap();
-        let params = [("a", ParamValue::Text("x%{b}%%".into())), ("b", ParamValue::Integer(7))];
-        let params = params.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        assert_eq!(text.fill(&params, false).unwrap(), "x%{b}%%7: 100% %{a} x%{b}%%", "a value is not a template");
+        let params = ["a", "b"].map(|name| (name.to_owned(), ParamValue::Text(format!("x%{{b}}%%{name}"))));
+        let put = |out: &mut String, value: &ParamValue| match value {
+            ParamValue::Text(text) => out.push_str(text),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            text.fill(&params.into(), put).unwrap(),
+            "x%{b}%%ax%{b}%%b: 100% %{a} x%{b}%%a",
+            "a value is not a template"
+        );
         assert_eq!(text.placeholders().into_iter().collect::<Vec<_>>(), ["a", "b"]);
     }
 

@@ -10,11 +10,13 @@
 //! 1.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::LazyLock;
 
-use tidings_types::{Locale, ParamValue};
+use tidings_types::{Locale, ParamValue, TimeZone, TypedValue};
 
 use crate::bidi;
 use crate::error::{Flaw, RenderError, TemplateError};
+use crate::format::{self, UNDETERMINED, conventions};
 use crate::limits::{PROBLEM_COUNT_MAX, TEXT_BYTES_MAX};
 use crate::plural::PluralRule;
 use crate::po::{Catalogue, Entry};
@@ -42,6 +44,60 @@ pub struct Problem {
     /// The mistake.
     pub flaw: Flaw,
 }
+
+/// For whom a text is rendered: what decides how typed values look, besides the language of the text.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader<'a> {
+    /// The locale of the device.
+    pub locale: &'a Locale,
+    /// The time zone that the device has stored.
+    pub zone: Option<&'a TimeZone>,
+    /// Where names are looked up, in this order.
+    pub names: &'a [&'a Translations],
+    /// Adds spaces behind each typed value, so that the text is at least as long as that of any reader of its language.
+    pub with_room: bool,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of this locale without a time zone. Names are not translated.
+    pub fn new(locale: &'a Locale) -> Self {
+        Self { locale, zone: None, names: &[], with_room: false }
+    }
+
+    /// Appends a value in the conventions of `locale`.
+    fn put(&self, out: &mut String, value: &ParamValue, locale: &Locale, right_to_left: bool) {
+        let typed = match value {
+            ParamValue::Integer(number) => return bidi::fill_number(out, &number.to_string(), right_to_left),
+            ParamValue::Decimal(number) => return bidi::fill_number(out, &number.to_string(), right_to_left),
+            ParamValue::Text(text) => return bidi::fill_text(out, text, right_to_left),
+            ParamValue::Typed(typed) => typed,
+        };
+        let room = match typed {
+            TypedValue::Name { name, context } => {
+                let translated = self.names.iter().find_map(|names| names.name(context.as_deref(), name, locale));
+                bidi::fill_text(out, translated.unwrap_or(name), right_to_left);
+                let all = self.names.iter().flat_map(|names| names.names(context.as_deref(), name, locale));
+                if self.with_room { all.map(str::len).max().unwrap_or_default() } else { 0 }
+            }
+            typed => {
+                bidi::fill_text(out, &format::show(typed, locale, self.zone), right_to_left);
+                if locale.as_str() == UNDETERMINED { ROOM_BYTES_OF_ALL } else { ROOM_BYTES }
+            }
+        };
+        if self.with_room {
+            out.extend(std::iter::repeat_n(' ', room));
+        }
+    }
+}
+
+/// With [`Reader::with_room`], a number or date gets this many spaces. In no language of CLDR do regions and zones add more;
+/// tests compare them.
+const ROOM_BYTES: usize = 64;
+/// The same for a text without language, where the device's language decides.
+const ROOM_BYTES_OF_ALL: usize = 192;
+
+/// The language of the source texts.
+static SOURCE_LANGUAGE: LazyLock<Locale> = LazyLock::new(|| Locale::new("en").expect("en is a language tag"));
 
 #[derive(Debug, Clone)]
 struct Language {
@@ -115,7 +171,8 @@ impl Translations {
     /// Renders the text for a locale. It takes the translation of the most specific catalogue among the locale's fallbacks
     /// that has one without mistakes, else the source text. A negative count takes the plural form of its absolute value.
     /// A filled-in text gets Unicode isolates if the translation's locale is written right to left or the text has
-    /// right-to-left characters. A negative number gets them only in the first case.
+    /// right-to-left characters. A negative number gets them only in the first case. Typed values are shown as
+    /// [`Reader::new`] says.
     ///
     /// # Errors
     /// Only when the parameters do not fit the template ([`Template::check_params`]).
@@ -125,15 +182,48 @@ impl Translations {
         locale: &Locale,
         params: &BTreeMap<String, ParamValue>,
     ) -> Result<String, RenderError> {
+        self.render_for(template, locale, params, &Reader::new(locale))
+    }
+
+    /// As [`Translations::render`], with typed values as this reader expects them: in the language of the text, with the
+    /// conventions of the reader's region and the time of the reader's zone.
+    ///
+    /// # Errors
+    /// Only when the parameters do not fit the template ([`Template::check_params`]).
+    pub fn render_for(
+        &self,
+        template: &Template,
+        locale: &Locale,
+        params: &BTreeMap<String, ParamValue>,
+        reader: &Reader<'_>,
+    ) -> Result<String, RenderError> {
         template.check_params(params)?;
         let n = template.counted(params)?;
+        let put = |language: &Locale, right_to_left| {
+            let locale = conventions(language, reader.locale).clone();
+            move |out: &mut String, value: &ParamValue| reader.put(out, value, &locale, right_to_left)
+        };
         for tag in locale.fallbacks() {
             let Some(language) = self.languages.get(tag) else { continue };
             if let Some(text) = language.text(template, n) {
-                return text.fill(params, language.right_to_left);
+                return text.fill(params, put(&language.locale, language.right_to_left));
             }
         }
-        template.source(n).fill(params, false)
+        template.source(n).fill(params, put(&SOURCE_LANGUAGE, false))
+    }
+
+    /// The translation of a name for a locale: that of the most specific catalogue among the locale's fallbacks that has
+    /// one without mistakes.
+    fn name(&self, context: Option<&str>, name: &str, locale: &Locale) -> Option<&str> {
+        let key = Key { msgctxt: context.map(str::to_owned), msgid: name.to_owned() };
+        locale.fallbacks().find_map(|tag| self.languages.get(tag)?.messages.get(&key)?.name())
+    }
+
+    /// The translations of a name that a text in this language may show.
+    fn names(&self, context: Option<&str>, name: &str, text: &Locale) -> impl Iterator<Item = &str> {
+        let key = Key { msgctxt: context.map(str::to_owned), msgid: name.to_owned() };
+        let shown = self.languages.values().filter(|language| *conventions(text, &language.locale) == language.locale);
+        shown.filter_map(move |language| language.messages.get(&key)?.name())
     }
 
     /// Whether a device of this locale gets a translation: a catalogue among the locale's fallbacks has one without
@@ -191,6 +281,14 @@ impl Message {
             message.translate(entry);
         }
         message
+    }
+
+    /// The translation, if it is without mistakes and has neither placeholder nor plural.
+    fn name(&self) -> Option<&str> {
+        match self.forms.as_slice() {
+            [text] if self.flaws.is_empty() && self.msgid_plural.is_none() => text.literal(),
+            _ => None,
+        }
     }
 
     /// Prepares the forms, or adds the mistakes that prevent it.
@@ -267,6 +365,15 @@ fn sources(entry: &Entry) -> Result<BTreeSet<String>, TemplateError> {
         names.extend(plural.placeholders().map(str::to_owned));
     }
     Ok(names)
+}
+
+/// The mistakes of one entry as the translation of `template`, or of its own source text.
+pub(crate) fn entry_flaws(entry: &Entry, rule: &PluralRule, template: Option<&Template>) -> Vec<Flaw> {
+    let message = Message::new(entry, rule);
+    match template {
+        Some(template) => message.flaws_for(template, rule).collect(),
+        None => message.flaws.iter().filter(|flaw| !message.lacks_count(flaw, rule)).cloned().collect(),
+    }
 }
 
 fn header_flaws(locale: &Locale, catalogue: &Catalogue) -> Vec<Flaw> {

@@ -4,18 +4,19 @@
 //! the slowest one. An entry is *dirty* while the channel waits in the loop's mailbox. Publishing wakes a loop only
 //! when its entry becomes dirty.
 //!
-//! The channel counts its subscribers by form: transport, format, with deltas or without, and whether they know the
-//! channel by its number. A publication is encoded once for each form that has a subscriber, in the publisher's thread
-//! and under the lock. So every frame that a subscriber reads has its form: the subscriber was counted, under this lock,
-//! before the frame was made. A delta is made once, against the publication of the last frame.
+//! The channel counts its subscribers by form: transport, format, with deltas or without, whether they know the channel
+//! by its number, and the language of the texts of events. A publication is encoded once for each form that has a subscriber, in the publisher's thread
+//! and under the lock. So every frame that a subscriber reads has its form: the subscriber was counted, under this
+//! lock, before the frame was made. A delta is made once, against the publication of the last frame.
 //!
 //! The channel also knows which proven devices read it, so an event that is published here knows from the start which
 //! devices may answer. And it knows which of its publications still collect receipts, so a reader that resumes can give
 //! one.
 //!
-//! A member may be told who else joins and leaves, or be told of to others ([`JoinLeave`]).
+//! Members that ask for it are told when others join and leave. What the others are told about a member is fixed when
+//! the member joins ([`JoinLeave`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,12 +31,15 @@ use tidings_stream::{
 };
 use tidings_telemetry::panics::lock;
 use tidings_types::{
-    ChannelName, DeviceNumber, JournalPosition, Json, Offset, PushForm, ReceiptRequest, StreamPosition, Timestamp,
+    ChannelName, DeviceNumber, JournalPosition, Json, Language, Offset, PushForm, ReceiptRequest, StreamPosition,
+    Timestamp,
 };
 
+use crate::changes::Changes;
 use crate::clock::process_micros;
 use crate::presence::Presence;
 use crate::receipts::{EventReceipts, Receipts};
+use crate::texts::{LiveText, Localizer, with_text};
 use crate::wishes::Wishes;
 
 /// The index of an edge loop.
@@ -61,7 +65,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Whether a publication of this version is not newer than one of the version `top`.
+    /// Whether `top` is this version or a newer one, in one life of the numbers.
     fn is_behind(&self, top: &Self) -> bool {
         self.epoch == top.epoch && self.number <= top.number
     }
@@ -95,7 +99,7 @@ impl Member {
 
     fn join_leave(&self) -> Option<JoinLeave> {
         let (is_told, announced) = (self.wishes.joins, self.announced.clone());
-        (is_told || announced.is_some()).then_some(JoinLeave { is_told, announced })
+        (is_told || announced.is_some()).then_some(JoinLeave { is_told, announced, has_joined: false })
     }
 }
 
@@ -204,15 +208,23 @@ impl FormCounts {
     fn have_deltas(&self) -> bool {
         self.0.iter().any(|(form, _)| form.has_deltas)
     }
+
+    /// The languages of the subscribers, each once.
+    fn languages(&self) -> Vec<Language> {
+        let languages: BTreeSet<Language> = self.0.iter().filter_map(|(form, _)| form.language).collect();
+        languages.into_iter().collect()
+    }
 }
 
-/// What a member has to do with joins and leaves.
+/// What a member is told about joins and leaves, and what others are told about the member.
 #[derive(Debug)]
 struct JoinLeave {
-    /// It is told who else joins and leaves.
+    /// The member is told when others join and leave.
     is_told: bool,
-    /// What the others are told when it leaves.
+    /// What others are told when the member joins and leaves; `None`: nothing.
     announced: Option<ClientInfo>,
+    /// Others have been told that it has joined.
+    has_joined: bool,
 }
 
 /// Proven devices, each with the number of its connections here.
@@ -254,6 +266,10 @@ pub struct Channel {
     /// Its number in the pushes of subscribers that know it by number.
     number: u64,
     options: NamespaceOptions,
+    /// Who is told when the first reader comes and the last one leaves, if anybody.
+    changes: Option<Arc<Changes>>,
+    /// Writes the texts of events, if the channel has them.
+    localizer: Option<Arc<dyn Localizer>>,
     state: Mutex<State>,
 }
 
@@ -264,6 +280,8 @@ impl Channel {
         options: NamespaceOptions,
         start: StreamPosition,
         tail: TailBounds,
+        changes: Option<Arc<Changes>>,
+        localizer: Option<Arc<dyn Localizer>>,
     ) -> Self {
         let retention = Retention { size: options.history_size as usize, ttl: options.history_ttl };
         let state = State {
@@ -283,7 +301,7 @@ impl Channel {
             idle_since: None,
             swept: false,
         };
-        Self { name, number, options, state: Mutex::new(state) }
+        Self { name, number, options, changes, localizer, state: Mutex::new(state) }
     }
 
     /// Its name.
@@ -376,7 +394,7 @@ impl Channel {
     }
 
     /// The store has forgotten the channel. Its readers stay, and its next publication has a later offset.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn on_forgotten(&self) {
         lock(&self.state).is_new = true;
     }
 
@@ -394,16 +412,51 @@ impl Channel {
         let delta = state.previous.as_ref().filter(|_| have_deltas);
         let delta = delta.and_then(|(_, old)| fossil::delta(old.as_str(), publication.data.as_str()));
         state.previous = have_deltas.then(|| (publication.offset, publication.data.clone()));
-        let bytes = publication.data.bytes().len();
-        let encode = |form, data| self.encode(form, &Push::PublicationAs(publication, data), bytes);
-        let forms = state.forms.0.iter().map(|&(form, _)| Encoded {
-            form,
-            whole: encode(form, if form.has_deltas { DataForm::Whole } else { DataForm::Plain }),
-            delta: delta.as_deref().filter(|_| form.has_deltas).map(|delta| encode(form, DataForm::Delta(delta))),
-        });
+        let encode = |form| self.encode_publication(form, publication, delta.as_deref());
+        let forms: Vec<Encoded> = match (&self.localizer, &publication.texts) {
+            (Some(localizer), Some(event)) => {
+                let languages = state.forms.languages();
+                let texts = localizer.texts(event, &languages);
+                let texts = languages.into_iter().zip(texts).collect();
+                self.encode_texts(&state.forms, publication, delta.as_deref(), &texts)
+            }
+            _ => state.forms.0.iter().map(|&(form, _)| encode(form)).collect(),
+        };
         let kind = FrameKind::Publication(publication.tags.clone());
         let frame = Frame::new(kind, forms, process_micros(), receipt);
         self.push(state, frame, wake);
+    }
+
+    /// Encodes the publication for each form, once for all languages that have the same text.
+    fn encode_texts(
+        &self,
+        forms: &FormCounts,
+        publication: &Publication,
+        delta: Option<&str>,
+        texts: &HashMap<Language, Option<Arc<LiveText>>>,
+    ) -> Vec<Encoded> {
+        let mut known: HashMap<(PushForm, Option<*const LiveText>), Encoded> = HashMap::new();
+        let encoded = |&(form, _): &(PushForm, usize)| {
+            let text = form.language.and_then(|language| texts.get(&language)?.as_ref());
+            let key = (PushForm { language: None, ..form }, text.map(Arc::as_ptr));
+            let encode = || {
+                let publication = with_text(publication, text.map(Arc::as_ref));
+                self.encode_publication(form, &publication, delta)
+            };
+            Encoded { form, ..known.entry(key).or_insert_with(encode).clone() }
+        };
+        forms.0.iter().map(encoded).collect()
+    }
+
+    /// `delta`: the difference of the data to the publication before, if it saves something.
+    fn encode_publication(&self, form: PushForm, publication: &Publication, delta: Option<&str>) -> Encoded {
+        let bytes = publication.data.bytes().len();
+        let encode = |data| self.encode(form, &Push::PublicationAs(publication, data), bytes);
+        Encoded {
+            form,
+            whole: encode(if form.has_deltas { DataForm::Whole } else { DataForm::Plain }),
+            delta: delta.filter(|_| form.has_deltas).map(|delta| encode(DataForm::Delta(delta))),
+        }
     }
 
     /// `bytes`: those of the data.
@@ -439,7 +492,6 @@ impl Channel {
         member: &Member,
         resume: Option<&ResumeFrom>,
         receipts: &Receipts,
-        wake: impl Fn(LoopId, Arc<Self>),
     ) -> Acted<Result<Subscribed, Gap>> {
         let mut state = lock(&self.state);
         if state.swept {
@@ -450,6 +502,9 @@ impl Channel {
             return Acted::Done(Err(*gap));
         }
         let next = state.tail.end();
+        if state.readers.is_empty() {
+            self.tell_change(true);
+        }
         match state.readers.iter_mut().find(|reader| reader.loop_id == member.loop_id) {
             Some(reader) => reader.subscriber_count += 1,
             None => state.readers.push(Reader { loop_id: member.loop_id, subscriber_count: 1, next, dirty: false }),
@@ -469,14 +524,28 @@ impl Channel {
             }
             state.join_leaves.insert(member.client, join_leave);
         }
-        if let Some(info) = &member.announced {
-            self.announce(&mut state, &Push::Join(info), wake);
-        }
         let is_asked = resume.is_some() && !state.open.is_empty();
         let receipts = if is_asked { receipts.resolve(state.open.iter()) } else { Vec::new() };
         let (channel, top) = (self.clone(), state.history.top());
         let delta_base = state.previous.as_ref().map(|(offset, _)| *offset).filter(|offset| *offset > Offset(0));
         Acted::Done(Ok(Subscribed { channel, next, top, recovery, delta_base, receipts }))
+    }
+
+    /// The first reader has come, or the last one has left. Called under the lock, so that changes stay in order.
+    fn tell_change(&self, is_here: bool) {
+        if let Some(changes) = &self.changes {
+            changes.channel(&self.name, is_here);
+        }
+    }
+
+    /// Tells those who want to know it that the member has joined. Until then nobody is told that it leaves either.
+    pub(crate) fn announce_join(self: &Arc<Self>, client: ClientId, wake: impl Fn(LoopId, Arc<Self>)) {
+        let mut state = lock(&self.state);
+        let Some(join_leave) = state.join_leaves.get_mut(&client) else { return };
+        join_leave.has_joined = true;
+        if let Some(info) = join_leave.announced.clone() {
+            self.announce(&mut state, &Push::Join(&info), wake);
+        }
     }
 
     /// The client has lost the proof that it is the device. It will unsubscribe without a device.
@@ -514,7 +583,11 @@ impl Channel {
         if state.readers[index].subscriber_count == 0 {
             state.readers.swap_remove(index);
         }
-        if let Some(info) = join_leave.and_then(|join_leave| join_leave.announced) {
+        if state.readers.is_empty() {
+            self.tell_change(false);
+        }
+        let has_joined = join_leave.filter(|join_leave| join_leave.has_joined);
+        if let Some(info) = has_joined.and_then(|join_leave| join_leave.announced) {
             self.announce(&mut state, &Push::Leave(&info), wake);
         }
         state.trim();
@@ -595,6 +668,7 @@ impl Channel {
             state.idle_since = None;
             return false;
         }
+        state.tail.clear(); // A channel may be idle for long.
         let idle = now.saturating_since(*state.idle_since.get_or_insert(now));
         // Without a history there are no positions. A durable channel keeps its position until the store forgets it.
         state.swept = state.is_new || !self.options.durable && (idle >= POSITION_TTL || !has_room);

@@ -26,14 +26,18 @@
 //! - Who joins and leaves is told through the tail too, so it is in order with the publications, and bounded like them.
 //!   A joiner is told of itself, because it reads from before its join. A leaver is not.
 //!
-//! Locks, in this order: a shard of the channel table, then a channel, then one of the counts, a mailbox or the
+//! - Channels of a namespace with `occupancy_webhook` tell [`Changes`] when the first reader comes and the last one leaves.
+//!
+//! Locks, in this order: a shard of the channel table, then a channel, then one of the counts, a mailbox, the changes or the
 //! receipts. Within the receipts: the events, then one event. The lock of visibility is held without these two.
 
+mod changes;
 mod channel;
 mod clock;
 mod mailbox;
 mod presence;
 mod receipts;
+mod texts;
 mod wishes;
 
 use std::collections::HashMap;
@@ -43,13 +47,15 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication};
 use tidings_stream::{Gap, HistoryFilter, TailBounds};
 use tidings_telemetry::panics::lock;
-use tidings_types::{ChannelName, DeviceNumber, Epoch, Offset, PushForm, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, DeviceNumber, Epoch, Language, Locale, Offset, PushForm, StreamPosition, Timestamp};
 
+pub use changes::{Batch, Change, Changes, ChangesConfig, Key};
 use channel::Acted;
 pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed, Version};
 pub use clock::process_micros;
 pub use mailbox::Mailbox;
 pub use receipts::{EventReceipts, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, ReceiptSummary, Receipts};
+pub use texts::{LiveText, Localizer, TAG_BODY, TAG_LANG, TAG_TITLE};
 pub use wishes::Wishes;
 
 /// The hub's settings.
@@ -62,7 +68,7 @@ pub struct HubConfig {
     /// The bounds of each channel's tail.
     pub tail: TailBounds,
     /// The position at which a durable channel begins. The epoch is one life of the store; the offset rises with
-    /// [`Hub::give_back`].
+    /// [`Hub::on_channel_forgotten`].
     pub durable_start: StreamPosition,
     /// Events whose receipts are collected at one time.
     pub receipt_event_count_max: usize,
@@ -162,10 +168,12 @@ pub struct Hub {
     next_number: AtomicU64,
     /// The bits of the epoch of the next memory channel; see [`Hub::sweep`].
     memory_epoch: AtomicU64,
-    /// The offset at which the next durable channel begins; see [`Hub::give_back`].
+    /// The offset at which the next durable channel begins; see [`Hub::on_channel_forgotten`].
     durable_floor: AtomicU64,
     mailboxes: Box<[Arc<Mailbox>]>,
     receipts: Arc<Receipts>,
+    changes: Option<Arc<Changes>>,
+    localizer: Option<Arc<dyn Localizer>>,
 }
 
 impl Hub {
@@ -181,7 +189,42 @@ impl Hub {
             memory_epoch: AtomicU64::new(rand::random()),
             durable_floor: AtomicU64::new(durable_floor),
             mailboxes: (0..loop_count).map(|_| Arc::new(Mailbox::default())).collect(),
+            changes: None,
+            localizer: None,
         }
+    }
+
+    /// Tells `changes` who comes and goes. Call it before there are channels.
+    #[must_use]
+    pub fn with_changes(self, changes: Option<Arc<Changes>>) -> Self {
+        Self { changes, ..self }
+    }
+
+    /// Writes the texts of events by `localizer`, in the channels that have them. Call it before there are channels.
+    #[must_use]
+    pub fn with_localizer(self, localizer: Arc<dyn Localizer>) -> Self {
+        Self { localizer: Some(localizer), ..self }
+    }
+
+    /// The language of readers with this locale, if there are texts in it.
+    pub fn language(&self, locale: &Locale) -> Option<Language> {
+        self.localizer.as_ref()?.language(locale)
+    }
+
+    /// Adds the texts to these publications of a channel, for a reader of this language.
+    pub fn add_texts(&self, publications: &mut [Publication], language: Language) {
+        let Some(localizer) = &self.localizer else { return };
+        for publication in publications {
+            if let Some(event) = &publication.texts {
+                let text = localizer.texts(event, &[language]).pop().flatten();
+                *publication = texts::with_text(publication, text.as_deref());
+            }
+        }
+    }
+
+    /// Who is told who comes and goes, if anybody.
+    pub fn changes(&self) -> Option<&Arc<Changes>> {
+        self.changes.as_ref()
     }
 
     /// The loops' ids and mailboxes, in order.
@@ -207,8 +250,8 @@ impl Hub {
         self.config.namespaces.options(channel).ok_or_else(|| HubError::UnknownNamespace(channel.clone()))
     }
 
-    /// Publishes into a memory channel, or into any channel without keeping the publication. The position is `None` if nothing was written to the history. A publication
-    /// that is neither kept nor read creates no channel.
+    /// Publishes into a memory channel, or into any channel without keeping the publication. The position is `None` if
+    /// nothing was written to the history. A publication that is neither kept nor read creates no channel.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
@@ -224,8 +267,8 @@ impl Hub {
         self.publish_newer(name, new, None, now)
     }
 
-    /// Like [`Hub::publish`], but a publication that the channel keeps is swallowed if its version is not newer than that
-    /// of an earlier one with the same version epoch. Then the channel's position is returned.
+    /// Like [`Hub::publish`], but a publication that the channel keeps is swallowed if its version is not newer than
+    /// that of an earlier one with the same version epoch. Then the channel's position is returned.
     ///
     /// # Errors
     /// Like those of [`Hub::publish`].
@@ -314,16 +357,17 @@ impl Hub {
 
     /// The store has forgotten a durable channel. Channels that are created from now on begin at `floor`, which is
     /// behind every offset of a forgotten channel. Until this returns, nothing may be published in the channel.
-    pub fn give_back(&self, name: &ChannelName, floor: Offset) {
+    pub fn on_channel_forgotten(&self, name: &ChannelName, floor: Offset) {
         self.durable_floor.fetch_max(floor.0, Ordering::Relaxed); // The shard's lock makes it visible.
         // If the namespace is no longer durable, the store may still have a channel of this name. That is not the
         // memory channel of this name.
         if let Some(channel) = self.existing(name).filter(|channel| channel.options().durable) {
-            channel.give_back();
+            channel.on_forgotten();
         }
     }
 
-    /// Adds a reader on an edge loop and, with `resume`, reads what it has missed, in one step.
+    /// Adds a reader on an edge loop and, with `resume`, reads what it has missed, in one step. Nobody is told that the
+    /// reader has joined before [`Hub::announce_join`].
     ///
     /// # Errors
     /// When the namespace is unknown, there is no room for a new channel, or the reader cannot resume and must.
@@ -333,15 +377,19 @@ impl Hub {
         member: &Member,
         resume: Option<&ResumeFrom>,
     ) -> Result<Subscribed, HubError> {
-        let subscribed = self.with_channel(name, Creation::Asked, |channel| {
-            channel.subscribe(member, resume, &self.receipts, |loop_id, channel| self.wake(loop_id, channel))
-        })?;
+        let subscribed =
+            self.with_channel(name, Creation::Asked, |channel| channel.subscribe(member, resume, &self.receipts))?;
         if subscribed.is_err()
             && let Some(channel) = self.existing(name)
         {
             self.remove_if_unused(&channel); // It may have been created for this reader.
         }
         Ok(subscribed?)
+    }
+
+    /// Tells those who want to know it that the subscriber has joined, and that it leaves when it does.
+    pub fn announce_join(&self, channel: &Arc<Channel>, client: ClientId) {
+        channel.announce_join(client, |loop_id, channel| self.wake(loop_id, channel));
     }
 
     /// Removes a subscriber; `device` is that of its subscription, unless it was disowned. A channel without readers
@@ -503,7 +551,10 @@ impl Hub {
         *counts.by_namespace.entry(Namespaces::namespace_of(name).into()).or_default() += 1;
         drop(counts);
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let channel = Channel::new(name.clone(), number, *options, self.start(options), self.config.tail);
+        let changes = self.changes.clone().filter(|_| options.occupancy_webhook);
+        let localizer = self.localizer.clone().filter(|_| options.event_texts);
+        let (start, tail) = (self.start(options), self.config.tail);
+        let channel = Channel::new(name.clone(), number, *options, start, tail, changes, localizer);
         let channel = Arc::new(channel);
         shard.insert(name.clone(), channel.clone());
         Ok(channel)

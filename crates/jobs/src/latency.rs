@@ -6,21 +6,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// When a job's answers came, counted from the event's acceptance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TimeTo {
-    /// The first answer.
-    pub first: Duration,
-    /// Half of them.
-    pub p50: Duration,
-    /// Nine in ten.
-    pub p90: Duration,
-    /// 99 in a hundred.
-    pub p99: Duration,
-    /// The last one.
-    pub p100: Duration,
-}
+use tidings_types::TimeTo;
 
 /// The distribution while the job runs.
 #[derive(Debug, Clone)]

@@ -16,9 +16,8 @@ mod slots;
 mod tally;
 
 pub use books::{Answer, Books, Effects, Finding, Landing, LaneLimits, Outgoing, Step, WalkWindow, Window};
-pub use latency::TimeTo;
 pub use outcome::{Counts, DeviceOutcome, OUTCOME_COUNT, Suppression};
-pub use report::{JobReport, JobState, Telling};
+pub use report::{JobReport, Telling};
 pub use row::{JobRow, Progress, RowError};
 pub use slots::{Claim, RUNNING_PER_SLOT, Ready, ReadyQueue, Slots, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 pub use tally::{JobPart, Tally};

@@ -1,24 +1,10 @@
 //! A job as it is shown to callers. Plain values, true at the moment of the call.
 
 use serde::{Deserialize, Serialize};
-use tidings_types::{BrakeScope, EventId, EventPriority, JournalPosition, Timestamp, TopicName};
+use tidings_types::{BrakeScope, EventId, EventPriority, JobState, JournalPosition, TimeTo, Timestamp, TopicName};
 
-use crate::latency::TimeTo;
 use crate::outcome::Counts;
 use crate::tally::JobPart;
-
-/// The state of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JobState {
-    /// Devices are still without an outcome.
-    Running,
-    /// As running, and a brake pauses all devices that are not handed out yet.
-    Paused,
-    /// It was cancelled. Once `done_at` is set, every notification in flight has its outcome too.
-    Cancelled,
-    /// Every selected device has its outcome.
-    Finished,
-}
 
 /// The outcomes of one event.
 #[derive(Debug, Clone, PartialEq)]

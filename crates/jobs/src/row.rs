@@ -14,11 +14,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
-use tidings_types::{DeviceNumber, EventId, EventPriority, JournalPosition, Timestamp, TopicName};
+use tidings_types::{DeviceNumber, EventId, EventPriority, JobState, JournalPosition, TimeTo, Timestamp, TopicName};
 
-use crate::latency::{Latency, LatencyRow, TimeTo};
+use crate::latency::{Latency, LatencyRow};
 use crate::outcome::Counts;
-use crate::report::{JobReport, JobState, Telling};
+use crate::report::{JobReport, Telling};
 use crate::tally::{JobPart, Tally};
 
 /// The version this one writes; it reads all from 1 on.

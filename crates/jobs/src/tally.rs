@@ -3,9 +3,9 @@
 //! Bound: [`PART_COUNT_MAX`] parts per job, and at most texts × lanes. Beyond that, devices are in the totals only.
 
 use serde::{Deserialize, Serialize};
-use tidings_types::{AppId, Locale, Provider};
+use tidings_types::{AppId, Locale, Provider, TimeTo};
 
-use crate::latency::{Latency, TimeTo};
+use crate::latency::Latency;
 use crate::outcome::{Counts, DeviceOutcome};
 
 /// Parts that a job tells apart.

@@ -2,7 +2,7 @@
 //!
 //! [`SubscriptionTerms`] are the terms of one subscription. A subscription token states them, and so does everything that
 //! subscribes a client from the server's side. Their JSON is the same everywhere: `expire_at` (seconds, 0 for never),
-//! `info` or `b64info`, `data` or `b64data`, and `override`.
+//! `info` or `b64info`, `data` or `b64data`, `tags_filter`, and `override`.
 //!
 //! Bounds: what states an admission (a token, an answer) is bounded before it is read. The session bounds the
 //! subscriptions.
@@ -46,6 +46,8 @@ pub struct SubscriptionTerms {
     pub info: Option<Json>,
     /// Data for the client.
     pub data: Option<Json>,
+    /// The only publications that the client may get: a [`TagsFilter`](crate::TagsFilter) that is not read yet.
+    pub tags_filter: Option<Json>,
     /// Overrides `presence` of the channel.
     pub presence: Option<bool>,
     /// Overrides `force_recovery` of the channel.
@@ -70,6 +72,8 @@ struct WireTerms {
     data: Option<Json>,
     #[serde(skip_serializing)]
     b64data: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tags_filter: Option<Json>,
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     overrides: Option<Overrides>,
 }
@@ -83,6 +87,7 @@ impl From<SubscriptionTerms> for WireTerms {
             b64info: None,
             data: terms.data,
             b64data: None,
+            tags_filter: terms.tags_filter,
             overrides: Some(Overrides {
                 presence: flag(terms.presence),
                 force_positioning: flag(terms.force_positioning),
@@ -102,6 +107,7 @@ impl TryFrom<WireTerms> for SubscriptionTerms {
             expires_at: wire.expire_at.filter(|at| at.0 != 0.0).map(NumericDate::timestamp),
             info: json(wire.info, wire.b64info)?,
             data: json(wire.data, wire.b64data)?,
+            tags_filter: wire.tags_filter,
             ..Self::default()
         };
         Ok(terms.overridden(wire.overrides))

@@ -87,18 +87,12 @@ impl Disconnect {
     pub const SUBSCRIPTION_EXPIRED: Self = Self::standard(3006, "subscription expired");
     /// The client reads more slowly than its channels publish.
     pub const SLOW: Self = Self::standard(3008, "slow");
-    /// Writing to the client failed or took too long.
-    pub const WRITE_ERROR: Self = Self::standard(3009, "write error");
     /// The client's position and the channel disagree.
     pub const INSUFFICIENT_STATE: Self = Self::standard(3010, "insufficient state");
-    /// The operator wants the client to reconnect.
-    pub const FORCE_RECONNECT: Self = Self::standard(3011, "force reconnect");
     /// A ping was not answered in time.
     pub const NO_PONG: Self = Self::standard(3012, "no pong");
     /// The client asks too often.
     pub const TOO_MANY_REQUESTS: Self = Self::standard(3013, "too many requests");
-    /// The client must forget its token and positions.
-    pub const STATE_INVALIDATED: Self = Self::standard(3014, "state invalidated");
     /// A token is forged, malformed, or belongs to somebody else.
     pub const INVALID_TOKEN: Self = Self::standard(3500, "invalid token");
     /// The client does not follow the protocol.
@@ -111,17 +105,23 @@ impl Disconnect {
     pub const CONNECTION_LIMIT: Self = Self::standard(3504, "connection limit");
     /// Too many server-side channels.
     pub const CHANNEL_LIMIT: Self = Self::standard(3505, "channel limit");
-    /// A payload cannot be carried by the client's format.
-    pub const INAPPROPRIATE_PROTOCOL: Self = Self::standard(3506, "inappropriate protocol");
     /// The client is not allowed to connect.
     pub const PERMISSION_DENIED: Self = Self::standard(3507, "permission denied");
     /// The client needs something that is not available in this server.
     pub const NOT_AVAILABLE: Self = Self::standard(3508, "not available");
-    /// Too many commands failed.
-    pub const TOO_MANY_ERRORS: Self = Self::standard(3509, "too many errors");
 
     const fn standard(code: u16, reason: &'static str) -> Self {
         Self { code, reason: Cow::Borrowed(reason) }
+    }
+
+    /// What a client gets instead of an error as the answer to `connect`, if its transport has no answers.
+    pub const fn instead_of(error_code: u32) -> Self {
+        match error_code {
+            103 => Self::PERMISSION_DENIED,
+            109 | 110 => Self::EXPIRED,
+            111 => Self::TOO_MANY_REQUESTS,
+            _ => Self::INTERNAL,
+        }
     }
 
     /// Whether clients reconnect by themselves; they decide this by the code alone.
@@ -146,8 +146,6 @@ impl Unsubscribe {
     pub const INSUFFICIENT_STATE: Self = Self::standard(2500, "insufficient state");
     /// The subscription token has expired and was not refreshed.
     pub const EXPIRED: Self = Self::standard(2501, "subscription expired");
-    /// The client must forget its position.
-    pub const STATE_INVALIDATED: Self = Self::standard(2502, "state invalidated");
 
     const fn standard(code: u16, reason: &'static str) -> Self {
         Self { code, reason: Cow::Borrowed(reason) }

@@ -1,7 +1,7 @@
 //! What clients command: connect, subscribe, publish and the rest, in either format.
 //!
 //! The types of this file are also the JSON form. Unknown fields are skipped. `null` means absent, except as the data of a
-//! publication. Tokens and payloads never show in `Debug`.
+//! publication. Tokens, headers and payloads never show in `Debug`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::token::Token;
 /// One command; its answer carries the same id.
 #[derive(Debug)]
 pub struct Command {
-    /// Chosen by the client; above 0 except for [`Request::Send`] and [`Request::Pong`].
+    /// Chosen by the client; above 0 except for [`Request::Send`] and [`Request::Pong`], and on unidirectional transports.
     pub id: u32,
     /// What is asked.
     pub request: Request,
@@ -44,7 +44,7 @@ pub enum Request {
 }
 
 /// Asks to connect.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 pub struct ConnectRequest {
     /// Proves the user; empty for an anonymous client.
     #[serde(default, deserialize_with = "or_default")]
@@ -52,6 +52,12 @@ pub struct ConnectRequest {
     /// What the client says about itself; see [`Introduction`](crate::Introduction).
     #[serde(default)]
     pub data: Option<Json>,
+    /// What the client's app is called, for hooks.
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
+    /// The version of the client's app, for hooks.
+    #[serde(default, deserialize_with = "or_default")]
+    pub version: String,
     /// Headers that the client could not send with its HTTP request, for hooks.
     #[serde(default, deserialize_with = "or_default")]
     pub headers: BTreeMap<String, String>,
@@ -59,6 +65,13 @@ pub struct ConnectRequest {
     /// [`CONNECT_SUBSCRIPTION_COUNT_MAX`]. Only the position of each request counts.
     #[serde(default, rename = "subs", deserialize_with = "by_channel")]
     pub subscriptions: Vec<SubscribeRequest>,
+}
+
+// Headers contain secrets of the client.
+impl fmt::Debug for ConnectRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConnectRequest({:?}, {} headers, {:?})", self.token, self.headers.len(), self.subscriptions)
+    }
 }
 
 /// Calls a method of the application, or one that the protocol has no command for.

@@ -9,12 +9,12 @@
 //! | `neq`, `nin` | is not; also if the publication has no such tag |
 //! | `ex`, `nex` | is there, is not there |
 //! | `sw`, `ew`, `ct` | begins with, ends with, contains the value |
-//! | `lt`, `lte`, `gt`, `gte` | is a decimal number, and so far from the value |
+//! | `lt`, `lte`, `gt`, `gte` | is a decimal number: less than the value, at most, more than, at least the value |
 //!
-//! A filter is read only where the channel allows one. Bounds: [`FILTER_BYTES_MAX`] as it is sent,
-//! [`FILTER_DEPTH_MAX`] levels, and [`FILTER_COUNT_MAX`] nodes and values of lists together. So a filter takes at most
-//! about 6 KiB, and to apply it to a publication takes at most about as long as the write to one connection. To apply it
-//! allocates nothing.
+//! A filter is read only where the channel allows one. Bounds: [`FILTER_BYTES_MAX`] as it is sent, [`FILTER_DEPTH_MAX`]
+//! levels, and [`FILTER_COUNT_MAX`] nodes and values of lists together. So a filter takes at most about 6 KiB. A
+//! subscription may have two: the client's and that of its terms. Applying
+//! a filter to a publication allocates nothing and takes at most about as long as the write to one connection.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -136,6 +136,12 @@ impl TagsFilter {
         };
         let mut left = FILTER_COUNT_MAX;
         unchecked.check(FILTER_DEPTH_MAX, &mut left).map(Self)
+    }
+
+    /// The publications that both want.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(Node::All([self.0, other.0].into()))
     }
 
     /// Whether a publication with these tags is wanted.

@@ -4,10 +4,11 @@
 //! frame has at most [`FRAME_COMMAND_COUNT_MAX`] commands; the WebSocket decoder bounds its bytes. What one command keeps
 //! in memory is at most as large as its bytes in the frame, beside the command itself.
 
+use serde::de::DeserializeOwned;
 use tidings_types::{Format, JsonDepthError, check_json_depth};
 
 use crate::Disconnect;
-use crate::command::{Command, WireCommand};
+use crate::command::{Command, ConnectRequest, Request, WireCommand};
 use crate::protobuf::{ProtobufError, take_message};
 
 mod message;
@@ -58,6 +59,19 @@ pub fn parse_frame(format: Format, frame: &[u8]) -> Commands<'_> {
     Commands { format, rest: Some(rest), count: 0 }
 }
 
+/// The first and only message of a client on a unidirectional transport: the request to connect itself, in JSON. Empty
+/// bytes are a request without anything in it.
+///
+/// # Errors
+/// If it is not such a request.
+pub fn parse_connect(message: &[u8]) -> Result<Command, FrameError> {
+    let request = match message.trim_ascii() {
+        b"" => ConnectRequest::default(),
+        line => object(line)?,
+    };
+    Ok(Command { id: 0, request: Request::Connect(request) })
+}
+
 /// See [`parse_frame`]. Without `Debug`: it holds tokens.
 pub struct Commands<'a> {
     format: Format,
@@ -97,13 +111,16 @@ fn next_line(rest: &[u8]) -> Result<Next<'_>, FrameError> {
     if line.is_empty() {
         return Err(FrameError::Empty);
     }
-    if line.trim_ascii_start().first() != Some(&b'{') {
+    let command: WireCommand = object(line)?;
+    Ok((command.into_command().ok_or(FrameError::NoRequest)?, lines.next()))
+}
+
+fn object<T: DeserializeOwned>(json: &[u8]) -> Result<T, FrameError> {
+    if json.trim_ascii_start().first() != Some(&b'{') {
         return Err(FrameError::Malformed { column: 1 }); // Serde would accept an array as an object.
     }
-    check_json_depth(line)?;
-    let command: WireCommand =
-        serde_json::from_slice(line).map_err(|error| FrameError::Malformed { column: error.column() })?;
-    Ok((command.into_command().ok_or(FrameError::NoRequest)?, lines.next()))
+    check_json_depth(json)?;
+    serde_json::from_slice(json).map_err(|error| FrameError::Malformed { column: error.column() })
 }
 
 fn next_message(mut rest: &[u8]) -> Result<Next<'_>, FrameError> {

@@ -21,10 +21,10 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
-use tidings_types::{ChannelName, Format, Json, Timestamp, Transport, Variant, check_json_depth};
+use tidings_types::{ChannelName, Format, Json, Timestamp, Variant, check_json_depth};
 
 use crate::absent::or_default;
-use crate::admission::{Overrides, SubscriptionTerms};
+use crate::admission::{Admission, Overrides, SubscriptionTerms};
 use crate::fields::{Fields, message};
 use crate::token::Token;
 use crate::{ClientId, Disconnect, ErrorCode, Tags};
@@ -39,6 +39,8 @@ pub struct HookId(pub u16);
 /// Which hook is asked for commands that no channel decides.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionHooks {
+    /// For clients that connect without a token.
+    pub connect: Option<HookId>,
     /// For connections whose time is over; `None`: their clients refresh them.
     pub refresh: Option<HookId>,
     /// For RPC methods without `:` in their name.
@@ -83,6 +85,17 @@ pub struct HookCall {
 
 /// What a hook is asked.
 pub enum Question {
+    /// Who the client is, and whether it may connect.
+    Connect {
+        /// What the client's app is called.
+        name: String,
+        /// The version of the client's app.
+        version: String,
+        /// What the client says with its command.
+        data: Option<Json>,
+        /// The server-side subscriptions that the client resumes.
+        channels: Vec<String>,
+    },
     /// To perform an RPC.
     Rpc {
         /// The method's name.
@@ -119,6 +132,7 @@ impl Question {
     /// Its name, as in Centrifugo.
     pub fn kind(&self) -> &'static str {
         match self {
+            Self::Connect { .. } => "connect",
             Self::Rpc { .. } => "rpc",
             Self::Publish { .. } => "publish",
             Self::Subscribe { .. } => "subscribe",
@@ -132,12 +146,19 @@ impl Question {
     pub fn may_repeat(&self) -> bool {
         match self {
             Self::Rpc { .. } | Self::Publish { .. } => false,
-            Self::Subscribe { .. } | Self::Refresh | Self::SubRefresh { .. } => true,
+            Self::Connect { .. } | Self::Subscribe { .. } | Self::Refresh | Self::SubRefresh { .. } => true,
         }
     }
 
     fn write(&self, fields: &mut Fields<'_>) {
         match self {
+            Self::Connect { name, version, data, channels } => {
+                fields.json(("data", 0), data.as_ref());
+                fields.text(("name", 0), name);
+                fields.text(("version", 0), version);
+                let channels = (!channels.is_empty()).then(|| Json::of(channels));
+                fields.json(("channels", 0), channels.as_ref());
+            }
             Self::Rpc { method, data } => {
                 fields.text(("method", 0), method);
                 fields.json(("data", 0), data.as_ref());
@@ -167,7 +188,7 @@ impl HookCall {
                 Format::Protobuf => "protobuf",
             };
             fields.text(("client", 0), &self.client.to_string());
-            fields.text(("transport", 0), transport(self.variant.transport));
+            fields.text(("transport", 0), self.variant.transport.name());
             fields.text(("protocol", 0), protocol);
             fields.text(("encoding", 0), "json");
             fields.text(("user", 0), &self.user);
@@ -175,18 +196,6 @@ impl HookCall {
             fields.json(("meta", 0), self.meta.as_ref().filter(|_| with_meta));
         });
         body
-    }
-}
-
-/// What Centrifugo calls a transport.
-fn transport(transport: Transport) -> &'static str {
-    match transport {
-        Transport::WebSocket => "websocket",
-        Transport::Sse => "sse",
-        Transport::HttpStream => "http_stream",
-        Transport::UniWebSocket => "uni_websocket",
-        Transport::UniSse => "uni_sse",
-        Transport::UniHttpStream => "uni_http_stream",
     }
 }
 
@@ -234,8 +243,15 @@ pub enum HookAnswer {
 /// The result in an answer: the fields of all questions.
 #[derive(Default, Deserialize)]
 pub struct HookResult {
+    #[serde(default, deserialize_with = "or_default")]
+    user: String,
+    #[serde(default, deserialize_with = "or_default")]
+    channels: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    subs: BTreeMap<String, SubscriptionTerms>,
     data: Option<Json>,
     b64data: Option<String>,
+    tags_filter: Option<Json>,
     info: Option<Json>,
     b64info: Option<String>,
     pub(crate) meta: Option<Json>,
@@ -287,12 +303,28 @@ impl HookResult {
         (!self.expired && until.is_none_or(|until| until > now)).then_some(until)
     }
 
+    /// Who the client is and what it is given, as if a token had said so. No device: a hook names none.
+    pub(crate) fn admission(&self) -> Admission {
+        let plain = self.channels.iter().map(|channel| (channel.clone(), SubscriptionTerms::default()));
+        let subs = self.subs.iter().map(|(channel, terms)| (channel.clone(), terms.clone()));
+        Admission {
+            user: self.user.clone(),
+            device: None,
+            expires_at: self.expires_at(),
+            info: self.info.clone(),
+            meta: self.meta.clone(),
+            data: self.data.clone(),
+            subscriptions: plain.chain(subs).collect(),
+        }
+    }
+
     /// The permission to subscribe, as if a token had given it.
     pub(crate) fn terms(&self) -> SubscriptionTerms {
         let terms = SubscriptionTerms {
             expires_at: self.expires_at(),
             info: self.info.clone(),
             data: self.data.clone(),
+            tags_filter: self.tags_filter.clone(),
             ..SubscriptionTerms::default()
         };
         terms.overridden(self.overrides)

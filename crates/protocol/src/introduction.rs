@@ -1,7 +1,8 @@
-//! What a client says about itself besides its user: on which device it runs, and whether its app is on the screen.
+//! What a client says about itself besides its user: on which device it runs, whether its app is on the screen, and its
+//! language.
 //!
 //! It says so in the data of its connect command,
-//! `{"tidings": {"device": …, "credential": …, "visible": …, "ttl": …}}`, and while connected by the RPC
+//! `{"tidings": {"device": …, "credential": …, "visible": …, "ttl": …, "locale": …}}`, and while connected by the RPC
 //! [`RPC_VISIBLE`] with the data `{"visible": true, "ttl": 30}`. In the connect data every key is optional; in the RPC
 //! `visible` is required. Unknown keys are skipped, and `null` means absent.
 //!
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tidings_types::{DeviceId, Json};
+use tidings_types::{DeviceId, Json, Locale};
 
 /// The RPC by which a client says whether its app is on the screen.
 pub const RPC_VISIBLE: &str = "tidings.visible";
@@ -34,6 +35,8 @@ pub struct Introduction {
     pub device: Option<DeviceClaim>,
     /// For how long its app counts as on the screen; `None`: hidden or not said.
     pub visible: Option<Duration>,
+    /// The language in which it wants the texts of events.
+    pub locale: Option<Locale>,
 }
 
 /// A device, and what proves it.
@@ -89,6 +92,7 @@ impl Introduction {
         let said: WireIntroduction = said.unwrap_or_default();
         Self {
             visible: said.visible.and_then(|visible| read_visibility(visible, said.ttl)).flatten(),
+            locale: said.locale.as_deref().and_then(|tag| Locale::new(tag).ok()),
             device: signed.map(DeviceClaim::Signed).or_else(|| said.claim()),
         }
     }
@@ -120,6 +124,7 @@ struct WireIntroduction {
     credential: Option<String>,
     visible: Option<bool>,
     ttl: Option<u64>,
+    locale: Option<String>,
 }
 
 #[derive(Deserialize)]

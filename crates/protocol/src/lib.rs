@@ -52,7 +52,7 @@ pub use emulation::{
     EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, EmulationError, EmulationRequest, NoSessionIdError, SessionId,
 };
 pub use filter::{FILTER_BYTES_MAX, FILTER_COUNT_MAX, FILTER_DEPTH_MAX, FilterError, TagsFilter, UnreadFilter};
-pub use frame::{Commands, FRAME_COMMAND_COUNT_MAX, FrameError, parse_frame};
+pub use frame::{Commands, FRAME_COMMAND_COUNT_MAX, FrameError, parse_connect, parse_frame};
 pub use framing::frame;
 pub use hook::{
     AppError, HOOK_HEADER_BYTES_MAX, HookAnswer, HookCall, HookHeaders, HookId, HookResult, Question, SessionHooks,
@@ -61,10 +61,10 @@ pub use introduction::{
     CREDENTIAL_BYTES_MAX, DeviceClaim, DeviceCredential, Introduction, RPC_VISIBLE, VISIBLE_TTL_MAX,
 };
 pub use namespace::{DataFormat, DeltaType, NamespaceOptions, Namespaces, RecoveryMode};
-pub use order::{Order, OrderError, Target};
+pub use order::{CONNECTION_LIST_MAX, LiveConnection, Order, OrderError, Target};
 pub use pattern::{PatternError, TextPattern};
 pub use protobuf::ProtobufError;
-pub use publication::{DataForm, Publication};
+pub use publication::{DataForm, Publication, TEXTS_BYTES_MAX};
 pub use reply::{
     ChannelRef, ConnectResult, ExpiryResult, Push, Reply, SubscribeResult, VisibleResult, encode_publication_push,
     encode_push, encode_reply, ping,

@@ -25,7 +25,7 @@ impl DataFormat {
 
 use crate::HookId;
 
-/// What a client gets that comes back to a channel.
+/// What a client gets when it comes back to a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecoveryMode {
     /// All that it missed.
@@ -59,7 +59,7 @@ pub struct NamespaceOptions {
     pub force_recovery: bool,
     /// A subscription is recoverable when the client asks for it.
     pub allow_recovery: bool,
-    /// What a client gets that comes back.
+    /// What a client gets when it comes back.
     pub recovery_mode: RecoveryMode,
     /// In the mode `Cache`: a recoverable subscription gets the latest publication even if the client does not ask for
     /// recovery.
@@ -76,9 +76,11 @@ pub struct NamespaceOptions {
     pub allow_deltas: bool,
     /// Whether clients may get numbers instead of channel names.
     pub allow_channel_compaction: bool,
+    /// Whether the publications of events carry the event's title and body, for each reader in its language.
+    pub event_texts: bool,
     /// Clients with a user may subscribe without a token.
     pub allow_subscribe_for_client: bool,
-    /// Clients without a user may, too.
+    /// Clients without a user may subscribe without a token, too.
     pub allow_subscribe_for_anonymous: bool,
     /// The users behind `#` in a channel's name may subscribe without a token, also where other clients may not.
     pub allow_user_limited_channels: bool,
@@ -88,19 +90,19 @@ pub struct NamespaceOptions {
     pub allow_publish_for_client: bool,
     /// Subscribed clients may publish.
     pub allow_publish_for_subscriber: bool,
-    /// Clients without a user may, too.
+    /// Both rules for publishing also apply to clients without a user.
     pub allow_publish_for_anonymous: bool,
     /// Clients with a user may read the history.
     pub allow_history_for_client: bool,
     /// Subscribed clients may read the history.
     pub allow_history_for_subscriber: bool,
-    /// Clients without a user may, too.
+    /// Both rules for the history also apply to clients without a user.
     pub allow_history_for_anonymous: bool,
     /// Clients with a user may see presence.
     pub allow_presence_for_client: bool,
     /// Subscribed clients may see presence.
     pub allow_presence_for_subscriber: bool,
-    /// Clients without a user may, too.
+    /// Both rules for presence also apply to clients without a user.
     pub allow_presence_for_anonymous: bool,
     /// The hook that decides who may subscribe without a token, instead of the rules above.
     pub subscribe_hook: Option<HookId>,
@@ -108,6 +110,8 @@ pub struct NamespaceOptions {
     pub publish_hook: Option<HookId>,
     /// The hook that says whether a subscription whose time is over may go on; `None`: clients refresh them.
     pub sub_refresh_hook: Option<HookId>,
+    /// Whether the back end is told when a channel gets its first subscriber and loses its last one.
+    pub occupancy_webhook: bool,
 }
 
 impl NamespaceOptions {
@@ -128,6 +132,7 @@ impl NamespaceOptions {
             allow_tags_filter: false,
             allow_deltas: false,
             allow_channel_compaction: false,
+            event_texts: false,
             allow_subscribe_for_client: false,
             allow_subscribe_for_anonymous: false,
             allow_user_limited_channels: false,
@@ -144,11 +149,12 @@ impl NamespaceOptions {
             subscribe_hook: None,
             publish_hook: None,
             sub_refresh_hook: None,
+            occupancy_webhook: false,
         }
     }
 
-    /// Whether a client that is at a position has got every publication before it. It may lack some if it has passed them
-    /// over, by its filter or because it wanted only the latest.
+    /// Whether a client that is at a position has got every publication before it. It may lack some if it has passed
+    /// them over, by its filter or because it wanted only the latest.
     pub fn positions_prove_all(&self) -> bool {
         !self.allow_tags_filter && self.recovery_mode == RecoveryMode::Stream
     }

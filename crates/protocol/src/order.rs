@@ -1,11 +1,11 @@
-//! Orders from outside about live connections: which connections, and what becomes of them.
+//! Orders from outside about live connections: which connections, and what becomes of them; and what is told of them.
 //!
 //! Back ends give orders through the server API. The edge finds the connections and carries the orders out; the session
 //! says what their clients are told.
 
 use std::collections::BTreeSet;
 
-use tidings_types::{ChannelName, Json, Timestamp};
+use tidings_types::{ChannelName, Json, Timestamp, Variant};
 
 use crate::{ClientId, ClientPosition, Disconnect, ErrorCode, SessionId, SubscriptionTerms, Unsubscribe};
 
@@ -27,6 +27,22 @@ impl Target {
         self.session.as_ref().is_none_or(is_session)
             && self.client.as_ref().is_none_or(|wanted| *wanted == client.to_string())
     }
+}
+
+/// The most connections that are told of at once.
+pub const CONNECTION_LIST_MAX: usize = 1000;
+
+/// What is told of a live connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveConnection {
+    /// Its id.
+    pub client: ClientId,
+    /// The user; empty for a client without a user.
+    pub user: String,
+    /// What carries its messages, and how they are written.
+    pub variant: Variant,
+    /// Its channels.
+    pub channels: Vec<ChannelName>,
 }
 
 /// What becomes of each connection.

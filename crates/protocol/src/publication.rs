@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use tidings_types::{Json, Offset, ReceiptRequest, Tags};
+use tidings_types::{Event, Json, Offset, ReceiptRequest, Tags};
 
 use crate::ClientInfo;
 use crate::fields::Fields;
 
 /// What was published in a channel. A clone shares everything.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Publication {
     /// Its position in the channel; 0 if the channel has no positions.
     pub offset: Offset,
@@ -23,6 +23,8 @@ pub struct Publication {
     pub tags: Tags,
     /// The receipts that are wanted from the connections to which it is written; never on the wire.
     pub receipt: Option<ReceiptRequest>,
+    /// The event whose texts readers get, each in its language; never on the wire. Only in channels with texts.
+    pub texts: Option<Arc<Event>>,
 }
 
 /// How the data of a publication is written.
@@ -39,12 +41,16 @@ pub enum DataForm<'a> {
 /// Bytes of an encoded publication besides its texts: names, punctuation, numbers, the client's id.
 const FIXED_BYTES: usize = 160;
 
+/// The most bytes of title and body together that a publication carries. No notification has more.
+pub const TEXTS_BYTES_MAX: usize = 4096;
+
 impl Publication {
     /// About how many bytes it takes in an answer; rather too many than too few.
     pub fn weight(&self) -> usize {
         let info = self.info.as_ref().map_or(0, |info| info.weight());
         let tags: usize = self.tags.iter().map(|(name, value)| name.len() + value.len() + 6).sum();
-        FIXED_BYTES + self.data.bytes().len() + info + tags
+        let texts = self.texts.as_ref().map_or(0, |_| TEXTS_BYTES_MAX);
+        FIXED_BYTES + self.data.bytes().len() + info + tags + texts
     }
 
     pub(crate) fn encode(&self, fields: &mut Fields<'_>) {

@@ -55,7 +55,9 @@ pub struct ConnectResult<'a> {
     pub subscriptions: &'a [(&'a ChannelName, SubscribeResult<'a>)],
     /// The interval of the server's pings, in whole seconds; zero: there are none.
     pub ping_interval: Duration,
-    /// The node and the id of the session, for a client whose commands come in requests of their own.
+    /// Whether the client is to answer pings.
+    pub pong: bool,
+    /// The node and the id of the session, if the session has a name; a client that needs no node gets "" for it.
     pub name: Option<(&'a str, SessionId)>,
 }
 
@@ -275,7 +277,7 @@ fn encode_connect(result: &ConnectResult<'_>, fields: &mut Fields<'_>) {
         });
     }
     fields.number(("ping", 7), ping_s);
-    fields.flag(("pong", 8), ping_s > 0);
+    fields.flag(("pong", 8), result.pong);
     if let Some((node, session)) = result.name {
         fields.text(("session", 9), &session.to_string());
         fields.text(("node", 10), node);

@@ -1,22 +1,27 @@
 //! One connection's state in the protocol: which command is allowed when, what has to be done for it, and its answer.
 //!
 //! ```text
-//!                     connect                  disconnect, expired, close()
-//! AwaitingConnect ─────────────────► Connected ────────────────────────────► Closed
-//!    │    │                                                                   ▲  ▲
-//!    │    └─ connect answered with an error ─► Refused ─ any command, close()─┘  │
-//!    └─ any other command, connect with an invalid token or none, close() ───────┘
+//!                  connect with a token             disconnect, expired, close()
+//! AwaitingConnect ──────────────────────► Connected ────────────────────────────► Closed
+//!   │    │  │                               ▲                                      ▲ ▲ ▲
+//!   │    │  └─ connect ─► Asking ── yes ────┘                                      │ │ │
+//!   │    │                │    └─ disconnect, nothing known, any command, close() ─┘ │ │
+//!   │    │                ▼ error, no answer                                         │ │
+//!   │    └─ error ──► Refused ── any command, close() ───────────────────────────────┘ │
+//!   └─ any other command, connect with an invalid token or none, close() ──────────────┘
 //! ```
+//!
+//! `Asking` is passed only if a hook decides on clients without a token; otherwise the settings decide at once.
 //!
 //! [`Session::handle`] decides on one command and returns exactly one [`Effect`]. Some effects contain the reply. The
 //! others contain a ticket: the driver performs the effect and passes the ticket and the result to the `on_*` method of
 //! the same name, which returns the reply. A ticket cannot be copied, so no command is answered twice. The result of a
-//! connect, subscribe or unsubscribe must be passed before the next command is handled; the other results may come in any
-//! order. In the state `Closed` every call returns nothing.
+//! connect, subscribe or unsubscribe must be passed before the next command is handled; the other results may come in
+//! any order. In the state `Closed` every call returns nothing.
 //!
 //! A client has subscriptions of its own and *server-side* ones, which the server makes without being asked: those that
-//! its [`Admission`](crate::Admission) grants, its personal channel, and those that it names in `connect` and might subscribe to anyway.
-//! They are made before `connect` is answered, and if one fails, `connect` fails.
+//! its [`Admission`](crate::Admission) grants, its personal channel, and those that it names in `connect` and might
+//! subscribe to anyway. They are made before `connect` is answered, and if one fails, `connect` fails.
 //!
 //! The session does not see publications to the client, measures no time and sends no pings. The driver reports each
 //! ping that it has sent, and asks [`Session::deadline`] when to call [`Session::poll_expired`]. The driver also checks
@@ -30,6 +35,7 @@ use std::time::Duration;
 use tidings_types::{ChannelName, DeviceId, Json, Offset, Timestamp, Variant};
 
 use crate::command::{Command, PublishRequest, Request, RpcRequest};
+use crate::hook::Question;
 use crate::introduction::{RPC_VISIBLE, read_visible};
 use crate::reply::{ExpiryResult, Reply, VisibleResult, encode_reply};
 use crate::token::{Token, TokenError, TokenVerifier};
@@ -49,7 +55,7 @@ mod subscription;
 mod ticket;
 
 pub use asked::Asked;
-use asked::Background;
+use asked::{Background, Waiting};
 pub use effect::{
     ConnectEffect, ConnectTicket, Effect, Expired, HistoryFound, SubscribeEffect, SubscribeTicket, Subscribed,
 };
@@ -113,15 +119,18 @@ pub struct Session {
     /// Invariant: at most `channel_count_max`, no channel twice.
     subscriptions: Vec<Subscription>,
     state: State,
-    has_token: bool,
+    /// A token or a hook has said who the client is.
+    is_proven: bool,
     pongs_awaited: u8,
-    /// What few connections have.
+    /// State that only few connections need.
     background: Option<Box<Background>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     AwaitingConnect,
+    /// A hook is asked who the client is.
+    Asking,
     Connected,
     Refused,
     Closed,
@@ -137,6 +146,19 @@ enum Refusal {
 impl From<ErrorCode> for Refusal {
     fn from(code: ErrorCode) -> Self {
         Self::Error(code)
+    }
+}
+
+impl Refusal {
+    /// The refusal for a client that gets no answers.
+    fn without_answer(self) -> Self {
+        match self {
+            Self::Error(code) => Self::Disconnect(Disconnect::instead_of(code.code().into()), code.message()),
+            Self::App(error) => {
+                Self::Disconnect(Disconnect::instead_of(error.code), "the back end answered with an error")
+            }
+            Self::Disconnect(..) => self,
+        }
     }
 }
 
@@ -157,16 +179,17 @@ impl Session {
             expires_at: None,
             subscriptions: Vec::new(),
             state: State::AwaitingConnect,
-            has_token: false,
+            is_proven: false,
             pongs_awaited: 0,
             background: None,
         }
     }
 
     /// Gives the session a name: the client learns it from the answer to `connect`, and uses it in each
-    /// [`EmulationRequest`](crate::EmulationRequest).
-    pub fn name(&mut self, node: Box<str>, id: SessionId) {
-        self.background.get_or_insert_default().name = Some((node, id));
+    /// [`EmulationRequest`](crate::EmulationRequest). A unidirectional client, which sends none, does not learn the node.
+    pub fn name(&mut self, node: &str, id: SessionId) {
+        let node = if self.variant.transport.is_unidirectional() { "" } else { node };
+        self.background.get_or_insert_default().name = Some((node.into(), id));
     }
 
     /// The id in its name, if it has one.
@@ -197,6 +220,11 @@ impl Session {
     /// The device that the client named in `connect`, proven or not.
     pub fn device(&self) -> Option<&DeviceId> {
         self.device.as_ref()
+    }
+
+    /// Whether the client has not asked to connect yet.
+    pub fn awaits_connect(&self) -> bool {
+        self.state == State::AwaitingConnect
     }
 
     /// Whether the client is connected and has not been disconnected.
@@ -236,6 +264,10 @@ impl Session {
 
     /// The effect of a decision on command `id`.
     fn conclude(&mut self, id: u32, decided: Result<Effect, Refusal>) -> Effect {
+        let decided = match decided {
+            Err(refusal) if self.variant.transport.is_unidirectional() => Err(refusal.without_answer()),
+            other => other,
+        };
         let reply = match decided {
             Ok(effect) => return effect,
             Err(Refusal::Error(code)) => self.reply(id, &Reply::Error(code)),
@@ -245,7 +277,7 @@ impl Session {
                 return Effect::Disconnect { disconnect, cause };
             }
         };
-        if self.state == State::AwaitingConnect {
+        if matches!(self.state, State::AwaitingConnect | State::Asking) {
             self.state = State::Refused;
             return Effect::Refused(reply);
         }
@@ -278,6 +310,7 @@ impl Session {
         match (self.state, command.request) {
             (State::AwaitingConnect, Request::Connect(request)) => self.connect(ticket, request, now),
             (State::AwaitingConnect, _) => Err(bad_request("first command is not connect")),
+            (State::Asking, _) => Err(bad_request("command before the answer to connect")),
             (State::Refused | State::Closed, _) => Err(bad_request("command after a refused connect")),
             (State::Connected, request) => self.serve(ticket, request, now),
         }
@@ -316,8 +349,8 @@ impl Session {
         if self.config.hooks.refresh.is_some() {
             return Err(bad_request("refresh of a connection that a hook refreshes"));
         }
-        let verifier = self.config.token_verifier.as_ref().filter(|_| self.has_token);
-        let verifier = verifier.ok_or(bad_request("refresh of a connection without a token"))?;
+        let verifier = self.config.token_verifier.as_ref().filter(|_| self.is_proven);
+        let verifier = verifier.ok_or(bad_request("refresh of an anonymous connection"))?;
         let claims = verifier.verify_connection(token, now).map_err(|error| match error {
             TokenError::Invalid(cause) => Refusal::Disconnect(Disconnect::INVALID_TOKEN, cause),
             TokenError::Expired => Refusal::Disconnect(Disconnect::EXPIRED, "refresh with an expired token"),
@@ -366,14 +399,19 @@ impl Session {
         if request.kind != 0 {
             return Err(ErrorCode::PermissionDenied.into());
         }
-        if let Some(hook) = options.publish_hook {
-            return self.ask_publish(hook, ticket, channel, data);
-        }
-        if !self.allows(&Allowed::publish(&options), &channel) {
+        let is_allowed = match options.publish_hook {
+            Some(_) => self.may_ask_publish(&channel),
+            None => self.allows(&Allowed::publish(&options), &channel),
+        };
+        if !is_allowed {
             return Err(ErrorCode::PermissionDenied.into());
         }
         if !options.data_format.admits(&data) {
             return Err(ErrorCode::BadRequest.into());
+        }
+        if let Some(hook) = options.publish_hook {
+            let question = Question::Publish { channel: channel.clone(), data: data.clone() };
+            return Ok(self.ask(hook, question, Waiting::Publish { ticket, channel, data }));
         }
         let info = Arc::new(self.info(&channel));
         Ok(Effect::Publish { ticket, channel, options, data, info, tags: Tags::default(), skip_history: false })
@@ -401,7 +439,9 @@ impl Session {
         if !options.has_history() {
             return Err(ErrorCode::NotAvailable.into());
         }
-        if !self.allows(&Allowed::history(&options), &channel) {
+        // The history has publications that a filtered subscription must not give.
+        let is_filtered = self.subscription(channel.as_str()).is_some_and(|subscription| subscription.is_filtered);
+        if is_filtered || !self.allows(&Allowed::history(&options), &channel) {
             return Err(ErrorCode::PermissionDenied.into());
         }
         if request.reverse && request.since.as_ref().is_some_and(|since| since.offset == Offset(0)) {

@@ -2,8 +2,8 @@
 //!
 //! [`TokenVerifier`] checks the signature with the configured keys (`key` says which algorithms) and with those of JWKS
 //! endpoints (`remote`), then the times against `now`, the audience and the issuer. A key that the header of a token
-//! names or contains (`jku`, `jwk`, `x5u`, `x5c`) is never used, and nothing in a token ever becomes part of an address.
-//! Tokens with critical extensions are refused, because this server knows none (RFC 7515, 4.1.11).
+//! names or contains (`jku`, `jwk`, `x5u`, `x5c`) is never used, and nothing in a token ever becomes part of an
+//! address. Tokens with critical extensions are refused, because this server knows none (RFC 7515, 4.1.11).
 //!
 //! The claim `device` in a connection token is our own. It proves on which device the client runs.
 //!
@@ -105,7 +105,7 @@ impl TokenVerifier {
         Self(Arc::new(RwLock::new(Arc::new(BothChecks { connection, subscription }))))
     }
 
-    /// Takes other keys and rules, in all clones. Connections that were let in stay.
+    /// Replaces the keys and rules, in all clones. Clients that are connected stay connected.
     pub fn replace(&self, connection: TokenChecks, subscription: Option<TokenChecks>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(BothChecks { connection, subscription });
     }
@@ -148,6 +148,7 @@ impl TokenVerifier {
             expires_at,
             info: json(claims.info, claims.b64info).map_err(TokenError::Invalid)?,
             data: json(claims.data, claims.b64data).map_err(TokenError::Invalid)?,
+            tags_filter: claims.tags_filter,
             ..SubscriptionTerms::default()
         };
         Ok(SubscriptionClaims {
@@ -162,7 +163,7 @@ impl TokenVerifier {
     }
 }
 
-/// A token that is good now.
+/// A token that is valid now.
 struct Checked {
     user: String,
     claims: WireClaims,
@@ -284,6 +285,7 @@ struct WireClaims {
     client: Option<String>,
     data: Option<Json>,
     b64data: Option<String>,
+    tags_filter: Option<Json>,
     #[serde(rename = "override")]
     overrides: Option<Overrides>,
 }
@@ -310,17 +312,76 @@ fn device(claim: &Json) -> Result<DeviceId, TokenError> {
         .map_err(|_| TokenError::Invalid("claim device is not a device id, 1 to 128 visible ASCII characters"))
 }
 
-/// Signs a connection token (HS256) for what `admission` says, except its data, which tokens do not have, and its `meta`.
-pub fn sign_connection_token(secret: &TokenSecret, admission: &Admission, now: Timestamp) -> String {
+/// A key that signs tokens, and the algorithm. Never shows in `Debug`.
+pub struct TokenSigner {
+    key: EncodingKey,
+    algorithm: Algorithm,
+}
+
+/// Why tokens cannot be signed with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SigningKeyError {
+    /// Not PEM, or not a key of a kind that we know.
+    #[error("not an RSA, ECDSA (P-256, P-384) or Ed25519 private key in PEM (BEGIN PRIVATE KEY)")]
+    Key,
+    /// The algorithm is unknown, or for another kind of key.
+    #[error("the algorithm is not one of this key")]
+    Algorithm,
+}
+
+impl TokenSigner {
+    /// Signs with the secret: HS256 if no algorithm is named.
+    ///
+    /// # Errors
+    /// If the algorithm is not for secrets.
+    pub fn secret(secret: &TokenSecret, algorithm: Option<&str>) -> Result<Self, SigningKeyError> {
+        Self::new(EncodingKey::from_secret(&secret.0), algorithm)
+    }
+
+    /// Signs with a private key: RS256, ES256, ES384 or EdDSA, as the key is, if no algorithm is named.
+    ///
+    /// # Errors
+    /// If the text has no private key, or the algorithm is for another kind of key.
+    pub fn private_pem(pem: &str, algorithm: Option<&str>) -> Result<Self, SigningKeyError> {
+        let pem = pem.as_bytes();
+        let key = EncodingKey::from_rsa_pem(pem)
+            .or_else(|_| EncodingKey::from_ec_pem(pem))
+            .or_else(|_| EncodingKey::from_ed_pem(pem));
+        Self::new(key.map_err(|_| SigningKeyError::Key)?, algorithm)
+    }
+
+    fn new(key: EncodingKey, algorithm: Option<&str>) -> Result<Self, SigningKeyError> {
+        const FIRST: [Algorithm; 5] =
+            [Algorithm::HS256, Algorithm::RS256, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];
+        let named = algorithm.map(|name| name.parse::<Algorithm>().map(|one| vec![one])).transpose();
+        let candidates = named.map_err(|_| SigningKeyError::Algorithm)?.unwrap_or_else(|| FIRST.to_vec());
+        // The library tells of which curve a key is only by signing.
+        let signs = |algorithm: &Algorithm| {
+            key.family() == algorithm.family() && jsonwebtoken::encode(&Header::new(*algorithm), &(), &key).is_ok()
+        };
+        let algorithm = candidates.into_iter().find(signs).ok_or(SigningKeyError::Algorithm)?;
+        Ok(Self { key, algorithm })
+    }
+}
+
+impl From<&TokenSecret> for TokenSigner {
+    fn from(secret: &TokenSecret) -> Self {
+        Self { key: EncodingKey::from_secret(&secret.0), algorithm: Algorithm::HS256 }
+    }
+}
+
+/// Signs a connection token for what `admission` says, except its data, which tokens do not have, and its
+/// `meta`.
+pub fn sign_connection_token(signer: impl Into<TokenSigner>, admission: &Admission, now: Timestamp) -> String {
     let Admission { user, device, expires_at, info, meta: _, data: _, subscriptions } = admission;
     let device = device.as_ref().map(DeviceId::as_str);
     let subs = (!subscriptions.is_empty()).then_some(subscriptions);
-    sign(secret, &NewClaims { device, subs, ..NewClaims::new(user, *expires_at, info.as_ref(), now) })
+    sign(&signer.into(), &NewClaims { device, subs, ..NewClaims::new(user, *expires_at, info.as_ref(), now) })
 }
 
-/// Signs a subscription token (HS256) for `user` and `channel`, valid until `expires_at` or for ever.
+/// Signs a subscription token for `user` and `channel`, valid until `expires_at` or for ever.
 pub fn sign_subscription_token(
-    secret: &TokenSecret,
+    signer: impl Into<TokenSigner>,
     user: &str,
     channel: &ChannelName,
     expires_at: Option<Timestamp>,
@@ -328,7 +389,7 @@ pub fn sign_subscription_token(
     now: Timestamp,
 ) -> String {
     let channel = Some(channel.as_str());
-    sign(secret, &NewClaims { channel, ..NewClaims::new(user, expires_at, info, now) })
+    sign(&signer.into(), &NewClaims { channel, ..NewClaims::new(user, expires_at, info, now) })
 }
 
 #[derive(Serialize)]
@@ -354,10 +415,9 @@ impl<'a> NewClaims<'a> {
     }
 }
 
-fn sign<T: Serialize>(secret: &TokenSecret, claims: &T) -> String {
-    let key = EncodingKey::from_secret(&secret.0);
-    jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key)
-        .expect("claims of our own are JSON, and HMAC takes any key")
+fn sign<T: Serialize>(signer: &TokenSigner, claims: &T) -> String {
+    jsonwebtoken::encode(&Header::new(signer.algorithm), claims, &signer.key)
+        .expect("claims of our own are JSON, and the key has signed before")
 }
 
 #[cfg(test)]

@@ -11,13 +11,14 @@ use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
 use tidings_store::{Recipient, Store};
 use tidings_telemetry::chain;
 use tidings_telemetry::panics::{self, Work, lock};
-use tidings_types::{DeviceNumber, DeviceToken, Event, NotificationId, Provider, PushPermission, TokenRef};
+use tidings_types::{DeviceNumber, DeviceToken, Event, NotificationId, ParamValue, Provider, PushPermission, TokenRef};
 
 use crate::brakes::Braking;
 use crate::config::Shadow;
-use crate::job::Job;
+use crate::job::{Job, Renderings};
 use crate::metrics::Metrics;
 use crate::permits::Permits;
+use crate::places::{EVERYWHERE, Place};
 use crate::routes::Routes;
 use crate::topic::{TextIndex, Topics};
 
@@ -53,6 +54,8 @@ struct Picked {
     id_end: usize,
     token: DeviceToken,
     text: TextIndex,
+    /// Only if the event has typed values.
+    place: Option<Place>,
     is_proven: bool,
 }
 
@@ -75,6 +78,7 @@ impl Context {
     pub(crate) fn prepare(&self, job: &Job, window: &Window) -> Prepared {
         let event = &job.accepted.event;
         let texts = self.topics.texts(event);
+        let is_typed = event.params.values().any(ParamValue::is_typed);
         let (lane, devices) = (window.lane(), window.devices());
         let mut prepared = Prepared { findings: Vec::with_capacity(devices.len()), ..Prepared::default() };
         let mut picked = Vec::with_capacity(devices.len());
@@ -86,7 +90,10 @@ impl Context {
                     if found == lane {
                         ids.push_str(recipient.id);
                         let (token, text) = (token.to_token(), texts.index(recipient.locale));
-                        picked.push(Picked { index, id_end: ids.len(), token, text, is_proven: recipient.proven });
+                        let (id_end, is_proven) = (ids.len(), recipient.proven);
+                        let place = is_typed
+                            .then(|| Place { locale: recipient.locale.clone(), zone: recipient.time_zone.cloned() });
+                        picked.push(Picked { index, id_end, token, text, place, is_proven });
                     }
                     Finding::Lane(found)
                 }
@@ -96,10 +103,10 @@ impl Context {
         });
         prepared.batch.reserve(picked.len());
         let mut id_start = 0;
-        for Picked { index, id_end, token, text, is_proven } in picked {
+        for Picked { index, id_end, token, text, place, is_proven } in picked {
             let id = &ids[mem::replace(&mut id_start, id_end)..id_end];
             let device = devices[index];
-            let (rendering, cell) = match self.rendering(job, lane, text) {
+            let (rendering, cell) = match self.rendering(job, lane, text, place.as_ref()) {
                 Ok(found) => found,
                 Err(why) => {
                     prepared.findings[index] = Finding::Suppressed(why);
@@ -154,16 +161,23 @@ impl Context {
         Ok((token, lane))
     }
 
-    /// The rendering that all devices of one lane and text share, and their cell in the counts. Made for the first
+    /// The rendering that all devices of one lane, text and place share, and their cell in the counts. Made for the first
     /// device.
-    fn rendering(&self, job: &Job, lane: usize, text: TextIndex) -> Result<(Arc<Rendering>, u16), Suppression> {
+    fn rendering(
+        &self,
+        job: &Job,
+        lane: usize,
+        text: TextIndex,
+        place: Option<&Place>,
+    ) -> Result<(Arc<Rendering>, u16), Suppression> {
         let route = &self.routes.lanes()[lane];
-        let mut renderings = lock(&job.renderings);
+        let Renderings { places, made } = &mut *lock(&job.renderings);
+        let index = place.map_or(EVERYWHERE, |place| places.index(&job.accepted.event, place));
         let make = || {
             let accepted = &job.accepted;
             let stream = accepted.published.first().map(|(channel, position)| (channel, *position));
             let texts = self.topics.texts(&accepted.event);
-            let encode = || texts.encode(text, route.provider, stream, &job.collapse_id);
+            let encode = || texts.encode(text, places.get(index), route.provider, stream, &job.collapse_id);
             let encoded = panics::catch(Work::Notification, encode).map_err(|_| Suppression::Panicked)?;
             let encoded = encoded.map_err(|error| {
                 tracing::error!(job = job.position.0, error = chain(&error), "an accepted event has no text any more");
@@ -178,7 +192,7 @@ impl Context {
             let cell = job.cell(route.provider, &route.app, texts.locale(text));
             Ok((Arc::new(Rendering::new(parts, encoded)), cell))
         };
-        renderings.entry((route.main, text)).or_insert_with(make).clone()
+        made.entry((route.main, text, index)).or_insert_with(make).clone()
     }
 
     /// Shows each of `numbers` in order, with its record if there is one.

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
-use tidings_jobs::{Claim, Counts, DeviceOutcome, JobReport, JobState, Progress, Ready, Slots, Suppression};
+use tidings_jobs::{Claim, Counts, DeviceOutcome, JobReport, Progress, Ready, Slots, Suppression};
 use tidings_store::{AcceptedEvent, ReadError};
 use tidings_telemetry::{chain, unix_now};
-use tidings_types::{DeviceNumber, EventPriority, ExpectAudience, JournalPosition, PushPolicy};
+use tidings_types::{DeviceNumber, EventPriority, ExpectAudience, JobState, JournalPosition, PushPolicy};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};

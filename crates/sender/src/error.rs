@@ -1,7 +1,7 @@
 //! Why the sender cannot start, and why an event cannot be rendered. After the start the sender returns no errors: it
 //! retries what it cannot do now, and logs it.
 
-use tidings_gettext::{RenderError, TemplateError};
+use tidings_gettext::{RenderError, TemplateError, ValueProblem};
 use tidings_jobs::RowError;
 use tidings_push::payload::PatchError;
 use tidings_store::ReadError;
@@ -96,6 +96,14 @@ pub enum TopicError {
         /// Its name.
         name: String,
     },
+    /// A typed parameter cannot be shown.
+    #[error("params: {name}: {problem}")]
+    Value {
+        /// Its name.
+        name: String,
+        /// Why.
+        problem: ValueProblem,
+    },
     /// The provider takes no notification of this size.
     #[error("{field}: the {provider} notification {} would have {bytes} bytes, limit {limit}", language(.locale))]
     TooLarge {
@@ -126,7 +134,7 @@ impl TopicError {
         match self {
             Self::UnknownTopic { .. } => "topic",
             Self::OthersUntold { .. } | Self::OwnText { .. } => "text",
-            Self::MissingParam { .. } | Self::CountNotInteger { .. } => "params",
+            Self::MissingParam { .. } | Self::CountNotInteger { .. } | Self::Value { .. } => "params",
             Self::TooLarge { field, .. } => field,
             Self::Patch { provider, problem } => patched_field(*provider, problem),
         }
@@ -138,6 +146,7 @@ impl From<RenderError> for TopicError {
         match error {
             RenderError::MissingParam { name } => Self::MissingParam { name },
             RenderError::CountNotInteger { name } => Self::CountNotInteger { name },
+            RenderError::Value { name, problem } => Self::Value { name, problem },
         }
     }
 }

@@ -17,7 +17,8 @@
 //! **Suspended**: the job cannot go on, or makes room for a more urgent one ([`tidings_jobs::Slots`]). Later a new
 //! `Job` continues it and ignores receipts: pending devices are pushed.
 //!
-//! Memory: the books, and one rendering per lane and catalogue.
+//! Memory: the books, and one rendering per lane and text; for an event with typed values one per lane, text and place
+//! (`places.rs`).
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -30,13 +31,15 @@ use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
 use tidings_hub::EventReceipts;
 use tidings_jobs::{
-    Answer, Books, DeviceOutcome, Effects, Finding, JobReport, JobRow, JobState, Landing, LaneLimits, Outgoing,
-    Progress, Step, Suppression, WalkWindow, Window,
+    Answer, Books, DeviceOutcome, Effects, Finding, JobReport, JobRow, Landing, LaneLimits, Outgoing, Progress, Step,
+    Suppression, WalkWindow, Window,
 };
 use tidings_push::{JobStanding, Outcome, Rendering, Settled, Standing};
 use tidings_store::AcceptedEvent;
 use tidings_telemetry::panics::{self, Locked};
-use tidings_types::{AppId, BrakeScope, CollapseKey, DeviceNumber, JournalPosition, Locale, Provider, Timestamp};
+use tidings_types::{
+    AppId, BrakeScope, CollapseKey, DeviceNumber, JobState, JournalPosition, Locale, Provider, Timestamp,
+};
 use tokio::sync::Notify;
 
 use crate::brakes::Braking;
@@ -44,6 +47,7 @@ use crate::collapse::collapse_id;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
 use crate::parts::PartIndex;
+use crate::places::{PlaceIndex, Places};
 use crate::topic::TextIndex;
 use crate::wave::{Answers, is_doubtful};
 
@@ -68,8 +72,15 @@ pub(crate) struct Job {
     pub(crate) renderings: Mutex<Renderings>,
 }
 
-/// Renderings by lane and text, with the cell where their outcomes are counted, or why none can be made.
-type Renderings = HashMap<(usize, TextIndex), Result<(Arc<Rendering>, u16), Suppression>>;
+/// What is shared by devices with the same text.
+#[derive(Default)]
+pub(crate) struct Renderings {
+    pub(crate) places: Places,
+    /// By lane, text and place, with the cell where their outcomes are counted, or why none can be made.
+    pub(crate) made: HashMap<(usize, TextIndex, PlaceIndex), Made>,
+}
+
+type Made = Result<(Arc<Rendering>, u16), Suppression>;
 
 /// What is under the job's lock.
 struct Ledger {

@@ -67,7 +67,7 @@
 //! | jobs, running and waiting | multiples of `job_count_max` (1024), see `tidings_jobs::Slots` | events wait in the journal, which the store bounds |
 //! | tasks | one per running job, one per lane with devices of its audience | |
 //! | devices in flight, per job and lane | `window_device_count` × `window_open_count_max` (1024 × 32); in practice lakes and gateways bound them first | the lane waits |
-//! | renderings per job | (catalogues + 1) × lanes | |
+//! | renderings per job | (own texts + catalogues + 1) × lanes; 512 × lanes more if it has typed values (`places.rs`) | values in the conventions of the text, not of the device |
 //! | sets per job | three bits per device number, two more per lane with devices | |
 //! | parts of a job's counts | 512 | counted without a part |
 //! | jobs that only hold devices back | half a second after acceptance while others wait for their slots, looked up every 100 ms: some 1500 events a second begin | the oldest let go; an event that begins late holds shorter, in the end not at all |
@@ -96,6 +96,7 @@ mod metrics;
 mod parts;
 mod permits;
 mod phase;
+mod places;
 mod registry;
 mod report;
 mod round_robin;
@@ -113,7 +114,7 @@ pub use error::{StartError, TopicError};
 pub use report::{Backlog, Drained, Estimate};
 pub use service::Sender;
 pub use tidings_jobs::{
-    Counts, DeviceOutcome, JobPart, JobReport, JobState, RUNNING_PER_SLOT, Suppression, Telling, TimeTo,
-    WAITING_BYTES_MAX, WAITING_PER_SLOT,
+    Counts, DeviceOutcome, JobPart, JobReport, RUNNING_PER_SLOT, Suppression, Telling, WAITING_BYTES_MAX,
+    WAITING_PER_SLOT,
 };
-pub use topic::{TopicTemplates, Topics};
+pub use topic::{NAMES, TextIndex, TopicTemplates, Topics};

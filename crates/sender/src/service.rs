@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use tidings_hub::Receipts;
-use tidings_jobs::{Counts, DeviceOutcome, JobReport, JobRow, JobState, LaneLimits, Progress, Telling};
+use tidings_jobs::{Counts, DeviceOutcome, JobReport, JobRow, LaneLimits, Progress, Telling};
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_store::Store;
 use tidings_telemetry::{Registry, chain, unix_now};
-use tidings_types::{Environment, Event, EventId, EventPriority, JournalPosition, Provider, Timestamp};
+use tidings_types::{Environment, Event, EventId, EventPriority, JobState, JournalPosition, Provider, Timestamp};
 use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;

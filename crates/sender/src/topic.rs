@@ -11,26 +11,33 @@
 //! language must have a text: an event with own texts has one for `und`, or its topic is configured.
 //!
 //! Devices with the same text share one rendering, so a job makes at most (own texts, 64, + catalogues + 1) × apps of
-//! them, whatever locales devices invent.
+//! them, whatever locales devices invent. If the event has typed values, such as a date, the device's region and time
+//! zone decide, too (`places.rs`). [`Topics::check`] then leaves room for what regions and zones add.
+//!
+//! Names with translations of their own are looked up in the topic's domain, then in the domain [`NAMES`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
-use tidings_gettext::{Catalogue, Template, Translations};
+use tidings_gettext::{Catalogue, Reader, Template, Translations, check_value};
 use tidings_push::payload::{Content, Encoded, Part, PayloadError};
 use tidings_types::{
-    ChannelName, CollapseKey, Epoch, Event, EventChannels, Json, Locale, Offset, ParamValue, Platform, Provider,
-    PushPolicy, StreamPosition, Subject, Text, TopicName,
+    ChannelName, CollapseKey, DateTime, Epoch, Event, EventChannels, Json, Locale, Offset, ParamValue, Platform,
+    Provider, PushPolicy, StreamPosition, Subject, Text, TimeZone, TopicName,
 };
 
 use crate::collapse::collapse_id;
 use crate::error::{TopicError, payload_field};
+use crate::places::Place;
 
 /// The tag of an undetermined language (BCP 47). An event's own text with this tag is for all other languages.
 const UNDETERMINED: &str = "und";
 
 /// The epoch of a preview, which no channel has.
 const PREVIEW_EPOCH: &str = "PREVIEWS";
+
+/// The domain of names that several domains share.
+pub const NAMES: &str = "names";
 
 /// The texts of one topic in the source language.
 #[derive(Debug, Clone)]
@@ -69,7 +76,7 @@ struct Domain {
 
 /// One of an event's texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum TextIndex {
+pub enum TextIndex {
     /// The event's own at this index in the order of locales.
     Own(usize),
     /// The topic's, by the catalogue at this index.
@@ -145,13 +152,35 @@ impl Topics {
         self.untranslated(&event.topic).iter().filter(|locale| texts.own_index(locale).is_none()).cloned().collect()
     }
 
+    /// The parameters that a text of the event shows although they are moments as programs write them: texts like
+    /// `2026-11-24T20:45:00Z`.
+    pub fn plain_moments<'a>(&'a self, event: &'a Event) -> impl Iterator<Item = &'a str> {
+        let topic = self.topics.get(&event.topic).filter(|_| event.push != PushPolicy::Never);
+        let placeholder = |name: &str| format!("%{{{name}}}");
+        let is_shown = move |name: &str| {
+            let own = event.text.values().flat_map(|text| [&text.title, &text.body]);
+            topic.is_some_and(|topic| {
+                [&topic.title, &topic.body].iter().any(|text| text.placeholders().any(|it| it == name))
+            }) || own.into_iter().any(|text| text.contains(&placeholder(name)))
+        };
+        let is_moment =
+            |value: &ParamValue| matches!(value, ParamValue::Text(text) if text.parse::<DateTime>().is_ok());
+        let moments = event.params.iter().filter(move |(_, value)| is_moment(value));
+        moments.map(|(name, _)| name.as_str()).filter(move |name| is_shown(name))
+    }
+
     /// Checks that the event can be rendered for every device in every language, whichever provider reaches it.
-    /// Providers that its filter excludes are not checked.
+    /// Providers that its filter excludes are not checked. Time zones that it names must exist, even if no text shows them.
     ///
     /// # Errors
     /// If there is no text for some language, a parameter is missing or of the wrong type, an own text is not a valid
     /// template, the patch of a payload is wrong, or a payload would be over its provider's limit in some language.
     pub fn check(&self, event: &Event) -> Result<(), TopicError> {
+        for (name, value) in &event.params {
+            if let ParamValue::Typed(value) = value {
+                check_value(value).map_err(|problem| TopicError::Value { name: name.clone(), problem })?;
+            }
+        }
         if event.push == PushPolicy::Never {
             return Ok(());
         }
@@ -161,7 +190,7 @@ impl Topics {
         let collapse_id = collapse_id(event);
         let reached = |provider: &&Provider| is_reached(event, **provider);
         texts.indices().try_for_each(|index| {
-            let text = texts.render(index)?;
+            let text = texts.render(index, None, true)?;
             self.providers
                 .iter()
                 .filter(reached)
@@ -169,21 +198,46 @@ impl Topics {
         })
     }
 
-    /// The notification that a device of this platform and locale would get: the exact body for APNs, the message
+    /// The notification that a device of this platform, locale and time zone would get: the exact body for APNs, the message
     /// without its recipient for FCM, the plaintext for browsers. The position of the event's publication is not known
     /// yet: the preview has offset 1 of the epoch `PREVIEWS` in the first channel.
     ///
     /// # Errors
     /// As [`Topics::check`], for this platform and locale only. A body may fit here and yet be refused by the check,
     /// because the check uses the longest possible channel and offset.
-    pub fn preview(&self, event: &Event, platform: Platform, locale: &Locale) -> Result<Bytes, TopicError> {
+    pub fn preview(
+        &self,
+        event: &Event,
+        platform: Platform,
+        locale: &Locale,
+        zone: Option<&TimeZone>,
+    ) -> Result<Bytes, TopicError> {
         let texts = self.texts(event);
         let channel = self.channels_of(event).next();
         let epoch = Epoch::try_from(PREVIEW_EPOCH.to_owned()).expect("eight letters");
         let position = StreamPosition { offset: Offset(1), epoch };
         let stream = channel.as_ref().map(|channel| (channel, position));
         let index = texts.index(locale);
-        Ok(texts.encode(index, platform.provider(), stream, &collapse_id(event))?.bytes().clone())
+        let place = Place { locale: locale.clone(), zone: zone.cloned() };
+        let encoded = texts.encode(index, Some(&place), platform.provider(), stream, &collapse_id(event))?;
+        Ok(encoded.bytes().clone())
+    }
+
+    /// For each of these locales, which of the event's texts it gets. Locales with an equal result have the same text.
+    pub fn text_indexes(&self, event: &Event, locales: &[Locale]) -> Vec<TextIndex> {
+        let texts = self.texts(event);
+        locales.iter().map(|locale| texts.index(locale)).collect()
+    }
+
+    /// Title and body of one of the event's texts, and its language; `None` is the topic's source language. Typed values are
+    /// in the conventions of that language, for readers without a time zone.
+    ///
+    /// # Errors
+    /// If there is no such text, or a parameter is missing or of the wrong type. An event that [`Topics::check`] accepts has
+    /// all its texts.
+    pub fn render(&self, event: &Event, index: TextIndex) -> Result<((String, String), Option<Locale>), TopicError> {
+        let texts = self.texts(event);
+        Ok((texts.render(index, None, false)?, texts.locale(index).cloned()))
     }
 
     /// One locale for each text of the event that devices may get: the locales of its own texts, those of the
@@ -193,9 +247,9 @@ impl Topics {
         texts.indices().map(|index| texts.locale(index).cloned().unwrap_or_else(undetermined)).collect()
     }
 
-    /// The languages that have catalogues; some more than once.
+    /// The languages that have catalogues of texts; some more than once.
     pub fn languages(&self) -> impl Iterator<Item = &Locale> {
-        self.domains.values().flat_map(|domain| &domain.locales)
+        self.domains.iter().filter(|(name, _)| *name != NAMES).flat_map(|(_, domain)| &domain.locales)
     }
 
     /// The texts of an event.
@@ -282,34 +336,46 @@ impl<'a> Texts<'a> {
         }
     }
 
-    fn render(&self, index: TextIndex) -> Result<(String, String), TopicError> {
+    /// Title and body for the readers of a place; `None`: everywhere.
+    fn render(&self, index: TextIndex, place: Option<&Place>, with_room: bool) -> Result<(String, String), TopicError> {
         let params = &self.event.params;
+        let shared = self.topics.domains.get(NAMES);
+        let names: Vec<&Translations> =
+            self.topic.map(|(_, domain)| domain).into_iter().chain(shared).map(|domain| &domain.translations).collect();
+        let language = self.locale(index).cloned().unwrap_or_else(undetermined);
+        let locale = place.map_or(&language, |place| &place.locale);
+        let zone = place.and_then(|place| place.zone.as_ref());
+        let reader = Reader { locale, zone, names: &names, with_room };
         if let TextIndex::Own(index) = index {
             let (locale, Text { title, body }) = self.own[index];
-            return Ok((fill(title, "title", locale, params)?, fill(body, "body", locale, params)?));
+            let fill = |text: &str, part| fill(text, part, locale, params, &reader);
+            return Ok((fill(title, "title")?, fill(body, "body")?));
         }
         let (TopicTemplates { title, body, .. }, domain) = self.topic.ok_or_else(|| self.topics.untold(self.event))?;
         Ok(match self.locale(index) {
             Some(locale) => {
                 let translations = &domain.translations;
-                (translations.render(title, locale, params)?, translations.render(body, locale, params)?)
+                let render = |template| translations.render_for(template, locale, params, &reader);
+                (render(title)?, render(body)?)
             }
             None => {
                 let source = Translations::default(); // Without catalogues every locale gets the source text.
-                (source.render(title, &undetermined(), params)?, source.render(body, &undetermined(), params)?)
+                let render = |template| source.render_for(template, &language, params, &reader);
+                (render(title)?, render(body)?)
             }
         })
     }
 
-    /// The payload for a provider.
+    /// The payload for a provider and the readers of a place.
     pub(crate) fn encode(
         &self,
         index: TextIndex,
+        place: Option<&Place>,
         provider: Provider,
         stream: Option<(&ChannelName, StreamPosition)>,
         collapse_id: &CollapseKey,
     ) -> Result<Encoded, TopicError> {
-        self.encode_text(&self.render(index)?, index, provider, stream, collapse_id)
+        self.encode_text(&self.render(index, place, false)?, index, provider, stream, collapse_id)
     }
 
     fn encode_text(
@@ -368,6 +434,7 @@ fn fill(
     part: &'static str,
     locale: &Locale,
     params: &BTreeMap<String, ParamValue>,
+    reader: &Reader<'_>,
 ) -> Result<String, TopicError> {
     let wrong = |problem| TopicError::OwnText { locale: locale.clone(), part, problem };
     let template = Template::new(None, text, None).map_err(wrong)?;
@@ -379,7 +446,7 @@ fn fill(
     );
     let catalogue = Catalogue::parse(po.as_bytes()).map(|catalogue| (locale.clone(), catalogue));
     let translations = Translations::new(catalogue.into_iter().collect());
-    Ok(translations.render(&template, locale, params)?)
+    Ok(translations.render_for(&template, locale, params, reader)?)
 }
 
 fn undetermined() -> Locale {

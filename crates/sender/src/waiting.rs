@@ -17,9 +17,9 @@ use std::ops::RangeBounds;
 
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
-use tidings_jobs::{DeviceOutcome, JobReport, JobState, Progress, Ready, ReadyQueue, Suppression};
+use tidings_jobs::{DeviceOutcome, JobReport, Progress, Ready, ReadyQueue, Suppression};
 use tidings_store::AcceptedEvent;
-use tidings_types::{CollapseKey, EventId, EventPriority, JournalPosition, Timestamp, TopicName};
+use tidings_types::{CollapseKey, EventId, EventPriority, JobState, JournalPosition, Timestamp, TopicName};
 
 use crate::brakes::Braking;
 use crate::flow::Flow;

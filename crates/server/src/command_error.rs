@@ -61,9 +61,10 @@ impl CommandError {
     /// 1 failed, 2 wrong usage or configuration.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Config(_) | Self::Text(_) | Self::Usage(_) | Self::Http(HttpError::Url(_) | HttpError::Key) => {
-                ExitCode::from(2)
-            }
+            Self::Config(_)
+            | Self::Text(_)
+            | Self::Usage(_)
+            | Self::Http(HttpError::Url(_) | HttpError::Key | HttpError::Roots(_)) => ExitCode::from(2),
             _ => ExitCode::from(1),
         }
     }

@@ -1,7 +1,7 @@
 //! Where clients connect: the routes of each transport, and of the commands that come in requests of their own.
 //!
-//! Only a WebSocket is always there; `client.sse` and `client.http_stream` add the others. The edge answers. Here the
-//! bodies are read, which are small.
+//! Only a WebSocket is always there; settings of `[client]` with the names of the routes add the others. The edge answers.
+//! Here the bodies are read, which are small.
 //!
 //! | What | Limit | Then |
 //! |---|---|---|
@@ -26,10 +26,16 @@ use tokio::time::timeout;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn router(edge: Arc<Edge>, client: &tidings_config::Client) -> Router {
-    let mut router = Router::new().route("/connection/websocket", get(upgrade));
+    let websocket = |transport| get(move |edge, request| upgrade(transport, edge, request));
+    let mut router = Router::new().route("/connection/websocket", websocket(Transport::WebSocket));
+    if client.uni_websocket {
+        router = router.route("/connection/uni_websocket", websocket(Transport::UniWebSocket));
+    }
     let streams = [
         (client.sse, "/connection/sse", Transport::Sse),
         (client.http_stream, "/connection/http_stream", Transport::HttpStream),
+        (client.uni_sse, "/connection/uni_sse", Transport::UniSse),
+        (client.uni_http_stream, "/connection/uni_http_stream", Transport::UniHttpStream),
     ];
     for (_, path, transport) in streams.into_iter().filter(|(is_on, ..)| *is_on) {
         router = router.route(path, any(move |edge, request| stream(transport, edge, request)));
@@ -40,8 +46,8 @@ pub(super) fn router(edge: Arc<Edge>, client: &tidings_config::Client) -> Router
     router.with_state(edge)
 }
 
-async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
-    match edge.upgrade(&mut request) {
+async fn upgrade(transport: Transport, State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
+    match edge.upgrade(transport, &mut request) {
         Ok(response) => response.map(|()| Body::empty()),
         Err(error) => (error.status(), error.to_string()).into_response(),
     }

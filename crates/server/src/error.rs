@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use tidings_types::Provider;
 
 use crate::data_folder::DataFolderError;
+use crate::feeds::FeedsError;
 use crate::keys::KeyError;
 use crate::outgoing::OutgoingError;
 use crate::providers::{CredentialError, ProviderError};
@@ -76,6 +77,9 @@ pub enum ServeError {
         /// Why.
         source: std::io::Error,
     },
+    /// A feed cannot be started.
+    #[error("cannot start the feeds")]
+    Feeds(#[from] FeedsError),
     /// The system cannot start a thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),

@@ -15,6 +15,9 @@
 //! the hook's breaker. Then calls fail at once, except one probe after each pause of 0.5 to 5 s. The first answer closes
 //! the breaker.
 //!
+//! **Signed.** If the hook has a signing secret, each call is signed as the Standard Webhooks specification says. These
+//! secrets and the static headers are replaced by [`Hooks::reload`].
+//!
 //! **Twice.** If a connection breaks before the answer, questions whether something is allowed are asked again on
 //! another connection. An RPC and a publication are not repeated, because they may have been performed.
 //!
@@ -28,7 +31,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode};
-use tidings_config::{self as config, Config};
+use tidings_config::{self as config, Config, WebhookKeys};
 use tidings_edge::HookFuture;
 use tidings_http1::{Client, ClientConfig, Limits, Request, Response, SendError};
 use tidings_pool::Reconnect;
@@ -38,7 +41,7 @@ use tidings_telemetry::panics::lock;
 use tidings_telemetry::{Registry, chain, unix_now};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use self::metrics::{Metrics, Outcome};
 use super::error::ServeError;
@@ -66,6 +69,21 @@ impl Hooks {
         };
         config.hooks.iter().map(start).collect::<Result<_, _>>().map(Self)
     }
+
+    /// Takes over the static headers and the signing secrets of this configuration. Nothing else of it is taken.
+    pub(super) fn reload(&self, config: &Config) {
+        for hook in &self.0 {
+            match config.hooks.get(&hook.name) {
+                Some(new) if new.url == hook.url => {
+                    *lock(&hook.credentials) = Arc::new(Credentials::new(new));
+                    info!(hook = hook.name, "Hook credentials reloaded");
+                }
+                _ => {
+                    error!(hook = hook.name, "Hook has another address or none, the old one is used until a restart");
+                }
+            }
+        }
+    }
 }
 
 impl tidings_edge::Hooks for Hooks {
@@ -78,8 +96,8 @@ impl tidings_edge::Hooks for Hooks {
 struct Hook {
     name: String,
     client: Client,
-    /// The request, except its body and the client's headers.
-    request: Request,
+    url: config::WebUrl,
+    credentials: Mutex<Arc<Credentials>>,
     timeout: Duration,
     /// In lower case.
     client_headers: Vec<String>,
@@ -91,6 +109,25 @@ struct Hook {
     permits: Semaphore,
     health: Mutex<Health>,
     metrics: Metrics,
+}
+
+/// What shows the back end who asks.
+struct Credentials {
+    /// The request, except its body, its signature and the client's headers.
+    request: Request,
+    /// The names of the static headers: a client cannot set them.
+    ours: Vec<String>,
+    keys: Option<WebhookKeys>,
+}
+
+impl Credentials {
+    fn new(config: &config::Hook) -> Self {
+        Self {
+            request: request(config),
+            ours: config.static_headers.iter().map(|header| header.name.as_str().to_owned()).collect(),
+            keys: outgoing::keys(config.signing_secret.as_ref(), config.previous_signing_secret.as_ref()),
+        }
+    }
 }
 
 struct Health {
@@ -108,7 +145,8 @@ impl Hook {
         Ok(Self {
             name: name.to_owned(),
             client,
-            request: request(config),
+            url: config.url.clone(),
+            credentials: Mutex::new(Arc::new(Credentials::new(config))),
             timeout: config.timeout,
             client_headers: config.client_headers.iter().map(|name| name.as_str().to_owned()).collect(),
             include_meta: config.include_meta,
@@ -144,13 +182,20 @@ impl Hook {
 
     fn request(&self, call: &HookCall) -> Request {
         let body = call.body(self.include_meta);
-        let request = self.request.clone().body(body).repeat(call.question.may_repeat());
+        let credentials = lock(&self.credentials).clone();
         let sent = call.headers.iter().flat_map(|headers| headers.iter());
         let wanted = sent.filter(|(name, value)| {
-            self.client_headers.iter().any(|known| **known == **name) && HeaderValue::from_str(value).is_ok()
+            let is_named = |names: &[String]| names.iter().any(|known| **known == **name);
+            is_named(&self.client_headers) && !is_named(&credentials.ours) && HeaderValue::from_str(value).is_ok()
         });
         let add = |request: Request, (name, value): &(Box<str>, Box<str>)| request.header(name, value.as_bytes());
-        wanted.into_iter().try_fold(request, add).expect("names and values were checked")
+        let request = wanted.into_iter().try_fold(credentials.request.clone(), add);
+        let mut request = request.expect("names and values were checked");
+        if let Some(keys) = &credentials.keys {
+            let id = format!("hook_{:032x}", rand::random::<u128>());
+            request = outgoing::signed(request, &id, &body, keys, unix_now());
+        }
+        request.body(body).repeat(call.question.may_repeat())
     }
 
     fn judge(&self, sent: &Result<Response, SendError>) -> (Outcome, HookAnswer) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, ProveFuture, PublishFuture};
 use tidings_hub::Hub;
-use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, Namespaces, Publication, Tags};
+use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{chain, unix_now};
@@ -39,7 +39,7 @@ impl Sink {
     pub(super) fn follow(&self, hub: Arc<Hub>) {
         let mut forgotten = self.forgotten.lock();
         for (channel, floor) in std::mem::take(&mut *forgotten) {
-            hub.give_back(&channel, floor);
+            hub.on_channel_forgotten(&channel, floor);
         }
         assert!(self.hub.set(hub).is_ok(), "the sink follows one hub");
     }
@@ -70,7 +70,7 @@ impl CommitSink for Sink {
     fn on_channel_forgotten(&self, channel: &ChannelName, floor: Offset) {
         let mut forgotten = self.forgotten.lock();
         match self.hub.get() {
-            Some(hub) => hub.give_back(channel, floor),
+            Some(hub) => hub.on_channel_forgotten(channel, floor),
             None => forgotten.push((channel.clone(), floor)),
         }
     }
@@ -98,8 +98,8 @@ fn publication(offset: Offset, stored: StoredPublication) -> Publication {
             .inspect_err(|error| error!(error = chain(&error), "A stored publication has an unreadable client: a bug"))
             .ok()
     });
-    let receipt = stored.receipt;
-    Publication { offset, data: stored.data, info: info.map(Arc::new), tags: stored.tags.into(), receipt }
+    let StoredPublication { data, tags, receipt, texts, .. } = stored;
+    Publication { offset, data, info: info.map(Arc::new), tags: tags.into(), receipt, texts: texts.map(Arc::from) }
 }
 
 /// Restores the durable channels. Channels whose namespace is no longer configured stay unloaded.
@@ -162,8 +162,8 @@ impl DurablePublisher for Journal {
         };
         let store = self.store.clone();
         Box::pin(async move {
-            let durable =
-                DurableChannel { name: channel, history_size: options.history_size, history_ttl: options.history_ttl };
+            let NamespaceOptions { history_size, history_ttl, .. } = options;
+            let durable = DurableChannel { name: channel, history_size, history_ttl, has_texts: false }; // It is no event's.
             let Publication { data, info, tags, .. } = publication;
             let (tags, info) = (owned(&tags), info.map(|info| Json::of(&*info)));
             match store.append_publication(durable, data, tags, info, unix_now()).await {
@@ -279,7 +279,7 @@ mod tests {
         let name = ChannelName::new("chat:1").unwrap();
         let publish = async |store: &Store, now| {
             let history_ttl = Duration::from_secs(1);
-            let channel = DurableChannel { name: name.clone(), history_size: 9, history_ttl };
+            let channel = DurableChannel { name: name.clone(), history_size: 9, history_ttl, has_texts: false };
             store.append_publication(channel, Json::of(&1), Default::default(), None, now).await.unwrap().offset
         };
         let mut last = Offset(0);

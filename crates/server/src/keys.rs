@@ -6,10 +6,9 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
-use tidings_api::{ApiKey, ApiKeys};
+use tidings_api::{ApiKey, ApiKeys, Scope};
+use tidings_config::Config;
 use tracing::info;
-
-use tidings_config::{Config, Scope};
 
 /// The file in the data folder that holds the key made at the first start.
 pub(crate) const ADMIN_KEY_FILE: &str = "api-key";
@@ -39,7 +38,7 @@ pub(super) fn keys(config: &Config) -> Result<(ApiKeys, Option<String>), KeyErro
         let keys = config.api.keys.iter().map(|key| ApiKey {
             name: key.name.clone(),
             sha256: *key.digest(),
-            scopes: key.scopes.iter().map(|&scope| scope_of(scope)).collect(),
+            scopes: key.scopes.clone(),
             audience_max: key.audience_max,
         });
         return Ok((ApiKeys::new(keys.collect()), None));
@@ -50,19 +49,8 @@ pub(super) fn keys(config: &Config) -> Result<(ApiKeys, Option<String>), KeyErro
         return Err(KeyError::NoKey(path));
     }
     let sha256 = digest::digest(&digest::SHA256, key.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes");
-    let scopes = Scope::ALL.iter().map(|&scope| scope_of(scope)).collect();
+    let scopes = Scope::ALL.to_vec();
     Ok((ApiKeys::new(vec![ApiKey { name: "admin".to_owned(), sha256, scopes, audience_max: None }]), Some(key)))
-}
-
-fn scope_of(scope: Scope) -> tidings_api::Scope {
-    match scope {
-        Scope::Publish => tidings_api::Scope::Publish,
-        Scope::Read => tidings_api::Scope::Read,
-        Scope::Devices => tidings_api::Scope::Devices,
-        Scope::Metrics => tidings_api::Scope::Metrics,
-        Scope::Operate => tidings_api::Scope::Operate,
-        Scope::Backup => tidings_api::Scope::Backup,
-    }
 }
 
 /// The key in the file, or a new key. A new key is written completely or not at all.

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!            start ▼                                                          stop ▲ (each step has its deadline)
-//!   store ─► hub (durable channels restored) ─► sender ─► gateways ─► webhook ─► edge ─► HTTP listeners
+//!   store ─► hub (durable channels restored) ─► sender ─► gateways ─► webhooks ─► edge ─► HTTP listeners
 //! ```
 //!
-//! Stopping goes the other way. No more requests are taken. Clients are told to connect elsewhere (3001). The webhook
-//! begins no more reports. The sender hands out no more notifications, waits for the answers of providers and writes
+//! Stopping goes the other way. No more requests are taken, and no more documents of feeds are read. Clients are told to connect elsewhere (3001). The webhooks
+//! begin no more requests. The sender hands out no more notifications, waits for the answers of providers and writes
 //! its progress. The store is closed. Metrics are sent a last time. Work that a deadline cuts off is in the journal and
 //! continues at the next start.
 
@@ -14,10 +14,12 @@ pub mod command_error;
 mod connections;
 pub mod data_folder;
 mod error;
+mod feeds;
 mod hooks;
 mod journal;
 mod keys;
 mod listener;
+mod live_texts;
 pub mod log;
 mod metrics;
 #[cfg(test)]
@@ -38,9 +40,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use tidings_api::{Api, ApiConfig, Apps, ClientCounts, Node, Rate, Readiness, ReadyListener};
+use tidings_api::{Api, ApiConfig, Apps, ClientCounts, Node, Publisher, Rate, Readiness, ReadyListener};
 use tidings_edge::{Edge, EdgeConfig};
-use tidings_hub::{Hub, HubConfig};
+use tidings_hub::{Changes, ChangesConfig, Hub, HubConfig};
+use tidings_intake::Intake;
 use tidings_protocol::token::TokenVerifier;
 use tidings_protocol::{PersonalChannels, SessionConfig};
 
@@ -60,15 +63,17 @@ use self::data_folder::Exposed;
 use self::hooks::Hooks;
 use self::journal::{Devices, Journal, Sink};
 use self::listener::Admission;
+use self::live_texts::LiveTexts;
 use self::metrics::influx::Influxing;
 use self::providers::{Providers, Section};
 use self::report::{Connections, Jobs};
 use self::tls::Tls;
 use self::tokens::Tokens;
-use self::webhook::Webhook;
+use self::webhook::{Presence, Webhook};
 use tidings_config::{Config, PushSection};
 
 pub use self::error::ServeError;
+pub use self::feeds::FeedsError;
 pub use self::keys::KeyError;
 pub use self::listener::{FILE_RESERVE, listen, raise_file_limit};
 pub use self::outgoing::OutgoingError;
@@ -155,6 +160,9 @@ pub struct Server {
     sender: Arc<Sender>,
     providers: Providers,
     webhook: Option<Webhook>,
+    hooks: Arc<Hooks>,
+    presence: Option<Presence>,
+    intake: Arc<Intake>,
     edge: Arc<Edge>,
     influx: Option<Influxing>,
     stop_http: watch::Sender<bool>,
@@ -199,7 +207,10 @@ impl Server {
         let store_config = store_config(&config);
         let (opened, to_open) = (sink.clone(), move |sink: Arc<Sink>| Store::open(store_config, sink));
         let store = tokio::task::spawn_blocking(move || to_open(opened)).await.expect("opening does not panic")?;
-        let hub = Arc::new(Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config)));
+        let hub = Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config));
+        let texts = LiveTexts::new(topics.clone(), &config.translations.live_locales);
+        let hub = hub.with_localizer(Arc::new(texts));
+        let hub = Arc::new(hub.with_changes(changes_config(&config).map(|config| Arc::new(Changes::new(&config)))));
         journal::restore(&store, &hub, &namespaces)?;
         say_what_is_paused(&store);
         sink.follow(hub.clone());
@@ -222,6 +233,7 @@ impl Server {
         let reports = config.sender.report_count_max;
         let webhook =
             Webhook::start(&config.webhook, reports, sender.clone(), &registry).map_err(ServeError::Webhook)?;
+        let presence = Presence::start(&config.webhook, hub.changes(), &registry).map_err(ServeError::Webhook)?;
 
         let publisher = Arc::new(Journal::new(store.clone(), namespaces.clone()));
         let tokens = Tokens::start(&config.client, &registry).await?;
@@ -231,11 +243,13 @@ impl Server {
         let hooks = Arc::new(Hooks::start(&config, &registry)?);
         let node_uid = uuid::Uuid::new_v4().to_string();
         let edge_config = edge_config(&config, &node_uid);
-        let edge = Edge::start(edge_config, session, hub.clone(), publisher, devices, hooks, &registry);
+        let edge = Edge::start(edge_config, session, hub.clone(), publisher, devices, hooks.clone(), &registry);
         let edge = Arc::new(edge.map_err(ServeError::Thread)?);
         sink.revoke_at(&edge);
 
         let door = Arc::new(text::Door::new(topics, &config));
+        let publisher = Publisher::new(hub.clone(), store.clone(), door.clone(), config.events.channels);
+        let intake = feeds::start(&config, &store, publisher, &registry)?;
         let api = Api {
             config: api_config(&config),
             hub: hub.clone(),
@@ -246,6 +260,7 @@ impl Server {
             configured: door,
             jobs: Arc::new(Jobs(Arc::downgrade(&sender))),
             connections: Arc::new(Connections(Arc::downgrade(&edge))),
+            feeds: Some(Arc::new(feeds::Feeds(intake.clone()))),
             registry: registry.clone(),
             node: node(node_uid, &edge),
         };
@@ -306,6 +321,9 @@ impl Server {
             sender,
             providers,
             webhook,
+            hooks,
+            presence,
+            intake,
             edge,
             influx,
             stop_http,
@@ -344,8 +362,8 @@ impl Server {
         &self.sender
     }
 
-    /// Takes over the listener's certificate, the keys of tokens, the push credentials and the webhook secrets of this
-    /// configuration. The log has the result.
+    /// Takes over the listener's certificate, the keys of tokens, the push credentials, and the secrets of the webhook and
+    /// of hooks of this configuration. The log has the result.
     pub fn reload(&self, config: &Config) {
         if let Some(tls) = &self.tls {
             tls.reload(&config.http.tls);
@@ -358,6 +376,10 @@ impl Server {
         self.providers.reload(config);
         if let Some(webhook) = &self.webhook {
             webhook.reload(&config.webhook);
+        }
+        self.hooks.reload(config);
+        if let Some(presence) = &self.presence {
+            presence.reload(&config.webhook);
         }
     }
 
@@ -376,7 +398,11 @@ impl Server {
             info!("Requests did not end in time");
         }
         self.listening.shutdown().await;
+        self.intake.stop().await;
         self.background.shutdown().await;
+        if let Some(presence) = self.presence {
+            presence.stop(Instant::now() + TELL_TIMEOUT).await;
+        }
         if let Some(webhook) = self.webhook {
             // Before the sender's last checkpoint, so that the checkpoint has all reports that were delivered.
             webhook.stop(Instant::now() + TELL_TIMEOUT).await;
@@ -474,6 +500,16 @@ fn hub_config(config: &Config, namespaces: Arc<tidings_protocol::Namespaces>, st
         durable_start: store.channel_start(),
         receipt_event_count_max: config.edge.receipt_event_count_max,
     }
+}
+
+/// `None`: nobody is told who comes and goes.
+fn changes_config(config: &Config) -> Option<ChangesConfig> {
+    let webhook = &config.webhook;
+    webhook.presence_url.as_ref().map(|_| ChangesConfig {
+        users: config.client.connection_webhook,
+        delay: webhook.presence_delay,
+        count_max: webhook.presence_count_max,
+    })
 }
 
 fn edge_config(config: &Config, node: &str) -> EdgeConfig {

@@ -1,10 +1,11 @@
-//! What the clients of the user's back end share: trusted certificates, and log lines that do not repeat.
+//! What the clients of the user's back end share: trusted certificates, signatures, and log lines that do not repeat.
 
 use std::path::Path;
 use std::time::Duration;
 
-use tidings_config::read_file;
-use tidings_http1::Roots;
+use tidings_config::{Secret, WebhookKey, WebhookKeys, read_file};
+use tidings_http1::{Request, Roots};
+use tidings_types::Timestamp;
 use tokio::time::Instant;
 
 /// A failing back end is logged at most this often.
@@ -31,6 +32,21 @@ pub(super) fn roots(ca_file: Option<&Path>) -> Result<Roots, OutgoingError> {
     let Some(file) = ca_file else { return Ok(Roots::Native) };
     let read = read_file(file).map(Roots::Pem);
     read.map_err(|source| OutgoingError::File { path: file.display().to_string(), source })
+}
+
+/// The secrets of a checked configuration; `None` if there are none.
+pub(super) fn keys(current: Option<&Secret>, previous: Option<&Secret>) -> Option<WebhookKeys> {
+    let key = |secret: &Secret| WebhookKey::parse(secret.expose()).expect("the check lets no other secret pass");
+    Some(WebhookKeys { current: key(current?), previous: previous.map(key) })
+}
+
+/// Adds the headers by which the receiver knows that this body is from us, and from when.
+pub(super) fn signed(request: Request, id: &str, body: &[u8], keys: &WebhookKeys, now: Timestamp) -> Request {
+    let timestamp = (now.as_millis() / 1000).to_string();
+    let signature = keys.signature(id, &timestamp, body);
+    let headers = [("webhook-id", id), ("webhook-timestamp", &timestamp), ("webhook-signature", &signature)];
+    let request = headers.into_iter().try_fold(request, |request, (name, value)| request.header(name, value));
+    request.expect("these headers are plain text")
 }
 
 /// Limits the rate of a log line, and counts those held back.

@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use tidings_api::{Estimate, JobPart, JobState, JobView, OrderFuture, Outcomes, TimeTo};
+use tidings_api::{Estimate, JobPart, JobView, ListFuture, OrderFuture, Outcomes};
 use tidings_edge::Edge;
 use tidings_protocol::{Order, OrderError, Target};
 use tidings_sender::{Counts, DeviceOutcome, JobReport, Sender};
@@ -52,25 +52,24 @@ impl tidings_api::Connections for Connections {
             None => Box::pin(async { Err(OrderError::Stopping) }),
         }
     }
+
+    fn list(&self, target: Target) -> ListFuture {
+        match self.0.upgrade() {
+            Some(edge) => Box::pin(edge.connections(target)),
+            None => Box::pin(async { Err(OrderError::Stopping) }),
+        }
+    }
 }
 
 pub(super) fn view(report: JobReport) -> JobView {
     let JobReport { position, event, topic, priority, state, paused_by, accepted_at, done_at, .. } = report;
     let JobReport { audience, held, counts, by, retried, time_to, .. } = report;
-    let state = match state {
-        tidings_sender::JobState::Running => JobState::Running,
-        tidings_sender::JobState::Paused => JobState::Paused,
-        tidings_sender::JobState::Cancelled => JobState::Cancelled,
-        tidings_sender::JobState::Finished => JobState::Finished,
-    };
     let part = |tidings_sender::JobPart { provider, app, locale, counts }| {
         let outcomes = outcomes(&counts);
         JobPart { provider, app, locale, outcomes }
     };
     let by = by.into_iter().map(part).collect();
     let outcomes = outcomes(&counts);
-    let time_to =
-        time_to.map(|tidings_sender::TimeTo { first, p50, p90, p99, p100 }| TimeTo { first, p50, p90, p99, p100 });
     JobView {
         position,
         event,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidings_api::{CheckError, Configured, EventCheck};
 use tidings_gettext::{Catalogue, PoError, Template, TemplateError, Translations};
-use tidings_sender::{TopicTemplates, Topics};
+use tidings_sender::{NAMES, TopicTemplates, Topics};
 use tidings_types::{AppId, Environment, Event, Locale, Provider, TopicName};
 use tracing::warn;
 
@@ -71,6 +71,10 @@ impl Configured for Door {
         self.topics.untranslated_of(event)
     }
 
+    fn plain_moments(&self, event: &Event) -> Vec<String> {
+        self.topics.plain_moments(event).map(str::to_owned).collect()
+    }
+
     fn knows_topic(&self, topic: &TopicName) -> bool {
         self.topics.has(topic) || self.topics.names().next().is_none()
     }
@@ -89,11 +93,11 @@ pub fn topics(config: &Config) -> Result<Topics, TextError> {
     }
     let mut translations = BTreeMap::new();
     if let Some(dir) = &config.translations.dir {
-        let domains: BTreeSet<&String> = templates.values().map(|topic| &topic.domain).collect();
-        for domain in domains {
+        let domains = templates.values().map(|topic| topic.domain.as_str()).chain([NAMES]);
+        for domain in domains.collect::<BTreeSet<_>>() {
             let all = load(dir, domain)?;
-            check(domain, &all, templates.values().filter(|topic| topic.domain == *domain))?;
-            translations.insert(domain.clone(), all);
+            check(domain, &all, templates.values().filter(|topic| topic.domain == domain))?;
+            translations.insert(domain.to_owned(), all);
         }
     }
     let providers = [

@@ -20,17 +20,21 @@
 //! many. At most `in_flight_max` requests run at a time, each with one report and with `timeout` in all. An answer of
 //! more than [`ANSWER_BYTES_MAX`] is a failure. The sender never waits for the receiver.
 //!
-//! **Not here**: several receivers, other kinds of reports, asymmetric signatures.
+//! `presence` is the other webhook: who came and went. It shares the secrets and what answers mean.
+//!
+//! **Not here**: several receivers, asymmetric signatures.
 
 mod answer;
 mod metrics;
+mod presence;
+mod receiver_log;
 mod report;
 mod schedule;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_config::{self as config, WebhookKey, WebhookKeys};
+use tidings_config::{self as config, WebhookKeys};
 use tidings_http1::{Client, ClientConfig, Limits, Request, SendError};
 use tidings_sender::Sender;
 use tidings_telemetry::{Registry, chain, unix_now};
@@ -40,8 +44,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, info, warn};
 
+pub(super) use self::presence::Presence;
+
 use self::answer::Answer;
 use self::metrics::Metrics;
+use self::receiver_log::ReceiverLog;
 use self::report::Report;
 use self::schedule::{Fate, Schedule, Terms};
 use super::outgoing::{self, OutgoingError, Said};
@@ -80,7 +87,7 @@ impl Webhook {
         registry: &Registry,
     ) -> Result<Option<Self>, OutgoingError> {
         let Some((url, keys)) = config.url.clone().zip(keys(config)) else { return Ok(None) };
-        let client = Client::start(&url.origin, client_config(config)?)?;
+        let client = Client::start(&url.origin, client_config(config, config.in_flight_max)?)?;
         let (orders, orders_rx) = watch::channel(Order { keys: Arc::new(keys), stop: None });
         let terms = Terms {
             capacity: 2 * report_count_max, // Room for all owed reports, and for forgotten ones that are still here.
@@ -98,8 +105,7 @@ impl Webhook {
             attempts: JoinSet::new(),
             orders: orders_rx,
             metrics: Metrics::new(registry),
-            is_failing: false,
-            failed: Said::default(),
+            receiver_log: ReceiverLog::new(url.origin.to_string()),
             given_up: Said::default(),
             reconnected_at: None,
         };
@@ -138,19 +144,15 @@ impl Webhook {
     }
 }
 
-/// The secrets of a checked configuration; `None` if there are none.
 fn keys(config: &config::Webhook) -> Option<WebhookKeys> {
-    let key =
-        |secret: &config::Secret| WebhookKey::parse(secret.expose()).expect("the check lets no other secret pass");
-    let current = key(config.secret.as_ref()?);
-    Some(WebhookKeys { current, previous: config.previous_secret.as_ref().map(key) })
+    outgoing::keys(config.secret.as_ref(), config.previous_secret.as_ref())
 }
 
-fn client_config(config: &config::Webhook) -> Result<ClientConfig, OutgoingError> {
+fn client_config(config: &config::Webhook, in_flight_max: usize) -> Result<ClientConfig, OutgoingError> {
     let roots = outgoing::roots(config.ca_file.as_deref())?;
     let limits = Limits { head_bytes_max: HEAD_BYTES_MAX, body_bytes_max: ANSWER_BYTES_MAX };
     // One spare connection, for the time while another is replaced.
-    let mut client = ClientConfig { limits, roots, ..ClientConfig::new("webhook", config.in_flight_max + 1) };
+    let mut client = ClientConfig { limits, roots, ..ClientConfig::new("webhook", in_flight_max + 1) };
     let pool = &mut client.pool;
     // A report never waits behind another. A connection on which a report timed out is closed.
     (pool.backlog_max, pool.in_flight_max, pool.tombstone_max) = (1, 1, 1);
@@ -169,9 +171,7 @@ struct Worker {
     attempts: JoinSet<Attempt>,
     orders: watch::Receiver<Order>,
     metrics: Metrics,
-    /// The log has said that the receiver fails, and not yet that it takes reports again.
-    is_failing: bool,
-    failed: Said,
+    receiver_log: ReceiverLog,
     given_up: Said,
     /// When an early connect was last requested.
     reconnected_at: Option<Instant>,
@@ -182,9 +182,11 @@ struct Attempt {
     position: JournalPosition,
     done_at: Timestamp,
     took: Duration,
-    /// A status, or why there is none.
-    result: Result<(u16, Answer), SendError>,
+    result: Attempted,
 }
+
+/// A status and what it means, or why there is none.
+type Attempted = Result<(u16, Answer), SendError>;
 
 impl Worker {
     async fn run(mut self) {
@@ -236,11 +238,7 @@ impl Worker {
         let keys = self.orders.borrow().keys.clone();
         self.attempts.spawn(async move {
             let began = Instant::now();
-            let result = client.send(request(&url, report, &keys, unix_now()), timeout).await;
-            let result = result.map(|response| {
-                let status = response.status();
-                (status.as_u16(), Answer::new(status, response.headers(), unix_now()))
-            });
+            let result = attempt(&client, &url, report, &keys, timeout).await;
             Attempt { position, done_at, took: began.elapsed(), result }
         });
     }
@@ -253,17 +251,13 @@ impl Worker {
                 Err(_) => return, // Aborted: only by dropping the set.
             },
         };
-        let answer = match &result {
-            Ok((_, answer)) => *answer,
-            Err(SendError::Unavailable | SendError::Backlog { .. }) => Answer::Unsent,
-            Err(_) => Answer::Failed { retry_after: None },
-        };
+        let answer = Answer::of(&result);
         if answer == Answer::Unsent {
             self.reconnect(Instant::now());
         }
-        self.metrics.count(answer);
+        self.metrics.attempts.count(answer);
         self.metrics.attempt.record(took);
-        self.log(answer, result.as_ref().map(|&(status, _)| status));
+        self.receiver_log.log(answer, result.as_ref().map(|&(status, _)| status), self.schedule.is_closed());
         let fate = self.schedule.ended(position, answer, rand::random(), Instant::now());
         debug!(job = position.0, ?answer, ?fate, "Report was tried");
         match fate {
@@ -292,36 +286,6 @@ impl Worker {
         }
     }
 
-    /// Logs when the receiver begins to fail, recovers or leaves. For a receiver that fails now and then, the rate of
-    /// log lines is limited.
-    fn log(&mut self, answer: Answer, result: Result<u16, &SendError>) {
-        let receiver = &self.url.origin;
-        match (answer, result) {
-            (Answer::Gone, _) if !self.schedule.is_closed() => {
-                self.is_failing = true;
-                error!(%receiver, "Receiver of reports is gone (410): nothing is sent until SIGHUP or a restart");
-            }
-            // From a receiver that has left: the answer to an earlier attempt.
-            (Answer::Taken, _) if self.is_failing && !self.schedule.is_closed() => {
-                self.is_failing = false;
-                info!(%receiver, "Receiver takes reports again");
-            }
-            (Answer::Taken | Answer::Gone, _) | (_, Err(SendError::Backlog { .. })) => {} // A full backlog is our own limit.
-            _ if self.is_failing => {}
-            (_, result) => {
-                let Some(held_back) = self.failed.next(Instant::now()) else { return };
-                self.is_failing = true;
-                match result {
-                    Ok(code) => warn!(%receiver, code, held_back, "Receiver does not take reports, trying again"),
-                    Err(error) => {
-                        let error = chain(error);
-                        warn!(%receiver, error, held_back, "Receiver does not take reports, trying again");
-                    }
-                }
-            }
-        }
-    }
-
     /// Waits for the attempts in flight.
     async fn drain(mut self, deadline: Instant) {
         while let Ok(Some(ended)) = timeout_at(deadline, self.attempts.join_next()).await {
@@ -332,19 +296,25 @@ impl Worker {
     }
 }
 
+async fn attempt(
+    client: &Client,
+    url: &config::WebUrl,
+    report: Report,
+    keys: &WebhookKeys,
+    timeout: Duration,
+) -> Attempted {
+    let response = client.send(request(url, report, keys, unix_now()), timeout).await?;
+    let status = response.status();
+    Ok((status.as_u16(), Answer::new(status, response.headers(), unix_now())))
+}
+
 /// Builds the request of an attempt. It may be repeated if its connection ends before an answer, because the receiver
 /// recognises its id.
 fn request(url: &config::WebUrl, Report { id, body }: Report, keys: &WebhookKeys, now: Timestamp) -> Request {
-    let timestamp = (now.as_millis() / 1000).to_string();
-    let signature = keys.signature(&id, &timestamp, &body);
-    let headers = [
-        ("content-type", "application/json"),
-        ("user-agent", concat!("tidings/", env!("CARGO_PKG_VERSION"))),
-        ("webhook-id", &id),
-        ("webhook-timestamp", &timestamp),
-        ("webhook-signature", &signature),
-    ];
+    let headers =
+        [("content-type", "application/json"), ("user-agent", concat!("tidings/", env!("CARGO_PKG_VERSION")))];
     let request = Request::post(&url.target).expect("the target was checked with the address");
     let request = headers.into_iter().try_fold(request, |request, (name, value)| request.header(name, value));
-    request.expect("these headers are plain text").body(body).repeat(true)
+    let request = request.expect("these headers are plain text");
+    outgoing::signed(request, &id, &body, keys, now).body(body).repeat(true)
 }

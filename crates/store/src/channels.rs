@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidings_types::{ChannelName, Json, Offset, ReceiptRequest, Timestamp};
+use tidings_types::{ChannelName, Event, Json, Offset, ReceiptRequest, Timestamp};
 
 mod keys;
 mod read;
@@ -25,10 +25,13 @@ pub struct DurableChannel {
     pub history_size: u32,
     /// How long a publication is kept.
     pub history_ttl: Duration,
+    /// The publications of events keep what the events' texts are made of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_texts: bool,
 }
 
 /// A publication of a durable channel.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredPublication {
     /// The data for subscribers.
     pub data: Json,
@@ -43,6 +46,9 @@ pub struct StoredPublication {
     /// The receipts that the event asks for; none for a client's publication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<ReceiptRequest>,
+    /// In a channel with texts: the event, as far as its texts are made of it ([`Event::texts_only`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub texts: Option<Box<Event>>,
 }
 
 /// What makes a publication be swallowed instead of published a second time.
@@ -71,7 +77,7 @@ impl std::fmt::Debug for StoredPublication {
 }
 
 /// A durable channel as found when the store is opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RestoredChannel {
     /// Its name.
     pub name: ChannelName,

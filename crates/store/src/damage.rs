@@ -20,6 +20,8 @@
 //! | `mute` | A mute with an unreadable end holds until it is removed. One with an unreadable key is left out at open without a checkpoint. |
 //! | `mute_end` | The mute holds until it is removed. If a block cannot be read, ended mutes are searched among all mutes, which takes longer. |
 //! | `import` | The next step of the import is refused. Under another name it can begin anew. |
+//! | `feed` | The feed is read as if it were new, but entries that are known are not sent again. |
+//! | `feed_entry` | The entry is unknown: if its feed still has it, it is sent again. |
 //! | `brake` | Everything is paused until `Everything` is resumed. |
 //! | `cancelled` | The row is left out at open. |
 //! | `job` | The store does not read the content. The sender handles damage. |

@@ -164,6 +164,8 @@ pub struct Recipient<'a> {
     pub locale: &'a Locale,
     /// Its country.
     pub country: Option<&'a Country>,
+    /// The time zone of its user.
+    pub time_zone: Option<&'a TimeZone>,
     /// Whether it shows notifications.
     pub push_permission: PushPermission,
     /// The device gets no event before this position.
@@ -172,7 +174,9 @@ pub struct Recipient<'a> {
 
 impl<'a> Recipient<'a> {
     pub(crate) fn of(number: DeviceNumber, device: &'a Device, proven: bool) -> Self {
-        let Device { id, app, platform, environment, token, locale, country, push_permission, since, .. } = device;
+        let Device {
+            id, app, platform, environment, token, locale, country, time_zone, push_permission, since, ..
+        } = device;
         Self {
             number,
             id: id.as_str(),
@@ -183,6 +187,7 @@ impl<'a> Recipient<'a> {
             environment: *environment,
             locale,
             country: country.as_ref(),
+            time_zone: time_zone.as_ref(),
             push_permission: *push_permission,
             since: *since,
         }

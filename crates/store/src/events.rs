@@ -108,6 +108,11 @@ pub struct AcceptedEvent {
     pub event: Event,
 }
 
+/// What the event's texts are made of, if one of its channels has texts.
+pub(crate) fn texts(event: &Event, channels: &[DurableChannel]) -> Option<Box<Event>> {
+    channels.iter().any(|channel| channel.has_texts).then(|| Box::new(event.texts_only()))
+}
+
 /// The data of an event's publications: its own data, or else its topic, subjects and parameters.
 pub(crate) fn publication_data(event: &Event) -> Json {
     #[derive(Serialize)]

@@ -1,6 +1,6 @@
 //! The store: all state that survives `kill -9`. It holds the journal of events; scheduled events; durable channels;
-//! devices with their users, secrets, subscriptions and mutes; the set of proven tokens; the progress of imports; jobs
-//! and brakes.
+//! devices with their users, secrets, subscriptions and mutes; the set of proven tokens; the progress of imports; how
+//! far feeds are read; jobs and brakes.
 //!
 //! [`Store`] is a cheap handle. All writes go through one *committer* with its own thread. It drains bounded queues
 //! (events before devices before imports, but no queue starves) and makes one atomic batch. It syncs the batch, applies
@@ -30,7 +30,8 @@
 //! starts an empty store there.
 //!
 //! Files: each subject has a folder with its types, its rows (`rows.rs`), its writes (`write.rs`) and its reads
-//! (`read.rs`): `events`, `channels`, `devices`, `subscriptions`, `mutes`, `jobs`, `brakes`, `imports`. All use one
+//! (`read.rs`): `events`, `channels`, `devices`, `subscriptions`, `mutes`, `jobs`, `brakes`, `imports`,
+//! `feeds`. All use one
 //! core: `engine` (fjall), `committer` with its `draft`, `queue`, `table` and `blocks` (devices by number),
 //! `checkpoint`. A new kind of write is a method of [`Store`] that gives the committer a piece of work, and a method of
 //! the draft that does it. Both are in the subject's folder.
@@ -50,6 +51,7 @@ mod devices;
 mod engine;
 mod error;
 mod events;
+mod feeds;
 mod folder;
 mod hash;
 mod imports;
@@ -78,6 +80,7 @@ pub use devices::{
 pub use engine::EngineError;
 pub use error::{AppendError, ChangeError, ImportError, OpenError, ReadError, SubscribeError, WriteError};
 pub use events::{AcceptedEvent, Appended, AppendedTo, LaterEvent, LaterKey, NewEvent};
+pub use feeds::{FEED_COUNT_MAX, FeedChange, FeedEntry, FeedState, FeedValidator, FileMark, KeptFeed};
 pub use imports::{ImportProgress, ImportStep, Imported, NewImport};
 pub use service::{Counts, Store};
 pub use sink::CommitSink;

@@ -26,6 +26,8 @@
 //! mute          number u32, subject or nothing → until u64, 0 for never
 //! mute_end      until u64, key of the mute → nothing
 //! import        name → ImportProgress
+//! feed          name → FeedState
+//! feed_entry    name 0 key of the entry (16 bytes) → when it was last seen, as a growing number u64
 //! ```
 
 pub(crate) mod parts;
@@ -38,6 +40,7 @@ pub(crate) use crate::checkpoint::change::*;
 pub(crate) use crate::devices::rows::device::*;
 pub(crate) use crate::devices::rows::*;
 pub(crate) use crate::events::rows::*;
+pub(crate) use crate::feeds::rows::*;
 pub(crate) use crate::meta::*;
 pub(crate) use crate::mutes::rows::*;
 pub(crate) use crate::subscriptions::rows::*;

@@ -2,13 +2,13 @@
 //!
 //! In memory there are 8 bytes per number, the *slot*, and 2 for the count of its subscriptions. There are also a bit per
 //! proven token, a cache of numbers by id (`ids`), and all names (`names`). The rest, about 90 bytes for a phone, is a record
-//! of the heap (`record`), which is mapped and read without a copy. A record has the numbers of app, locale and country.
+//! of the heap (`record`), which is mapped and read without a copy. A record has the numbers of app, locale, country and time zone.
 //!
 //! ```text
 //!                     ┌ 0: no such device
 //!  slots[number] ─────┤ 1: kept in memory, in `resident`: the heap or the names had no room
 //!                     ├ 2: lost; its row has it
-//!                     └ place ─► heap: checksum over number and record │ app, locale, country by number │ id, token
+//!                     └ place ─► heap: checksum over number and record │ app, locale, country, zone by number │ id, token
 //! ```
 //!
 //! **Damage.** A damaged record is [`Lost`]: readers use the row instead, and the committer writes the record anew

@@ -43,16 +43,19 @@ pub enum Work {
     Connection,
     /// One notification, or the text that many notifications of one job share: it gets an outcome that says so.
     Notification,
+    /// One document of a feed: what was read of it is sent, the rest is read again.
+    Document,
 }
 
 impl Work {
-    const ALL: [Self; 3] = [Self::Request, Self::Connection, Self::Notification];
+    const ALL: [Self; 4] = [Self::Request, Self::Connection, Self::Notification, Self::Document];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Request => "request",
             Self::Connection => "connection",
             Self::Notification => "notification",
+            Self::Document => "document",
         }
     }
 }

@@ -9,6 +9,7 @@ mod common;
 #[cfg(feature = "simulate")]
 mod simulate;
 mod store;
+mod translations;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,6 +29,7 @@ pub(crate) use common::{ApiServer, ConfigFile, Server};
 #[cfg(feature = "simulate")]
 pub(crate) use simulate::*;
 pub(crate) use store::*;
+pub(crate) use translations::*;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -80,11 +82,17 @@ pub(crate) enum Command {
     /// Count the devices that an event would reach, without sending anything.
     #[command(subcommand)]
     Audience(AudienceCommand),
+    /// See how feeds are, read one now, and see what a document would become.
+    #[command(subcommand)]
+    Feeds(FeedsCommand),
     /// See the outcomes of events, cancel events, pause and resume pushes.
     #[command(subcommand)]
     Jobs(JobsCommand),
     /// Show the text of a notification, in one language or in all.
     Preview(PreviewArgs),
+    /// Bring texts to translators and back.
+    #[command(subcommand)]
+    Translations(TranslationsCommand),
     /// Keys for notifications to browsers.
     #[command(subcommand)]
     WebPush(WebPushCommand),
@@ -111,8 +119,8 @@ pub(crate) enum Command {
   tidings serve --seed devices.json
 
 It stops on SIGTERM or Ctrl-C: takes nothing more, tells its clients, finishes what it has begun.
-On SIGHUP it takes new credentials for push providers from configuration and files, and no other
-setting; the old ones finish what they have begun.")]
+On SIGHUP it reads credentials again from configuration and files, and no other setting: of push
+providers, tokens, TLS, the webhook and hooks. The old ones finish what they have begun.")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) file: ConfigFile,
@@ -131,6 +139,8 @@ pub(crate) struct ServeArgs {
   tidings publish --topic news --subject league:1 --priority low --urgency low \\
       --at \"$(date -Is -d 'tomorrow 9:00')\" --expect-max 50000
   tidings publish --topic goal --subject match:1 --dry-run
+  tidings publish --topic kick-off --subject match:1 \\
+      --param 'at={\"datetime\": \"2026-11-24T20:45:00+01:00\", \"zone\": \"device\"}'
 
 The API key comes from TIDINGS_API_KEY, --api-key-file, or on the server's machine DATA_DIR/api-key.
 An event made of flags without --id gets a random id: running the command twice makes two events.")]
@@ -148,7 +158,8 @@ pub(crate) struct PublishArgs {
     /// What the event is about, as kind:key; may be given several times.
     #[arg(long, value_name = "KIND:KEY")]
     pub(crate) subject: Vec<String>,
-    /// A parameter for the texts; a value of digits is a number. May be given several times.
+    /// A parameter for the texts; a value of digits is a number, and a JSON object is a typed value. May be given several
+    /// times.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) param: Vec<(String, String)>,
     /// The event's id. Events with the same id are the same event.
@@ -214,9 +225,10 @@ pub(crate) struct SubscribeArgs {
   tidings token --user 42
   tidings token --user 42 --expires-in 10m --info '{\"name\": \"Ada\"}'
   tidings token --user 42 --channel '$chat:private'
+  tidings token --user 42 --key-file private.pem --algorithm PS256
 
-It is signed (HS256) with client.token.hmac_secret of the configuration, or, for a channel, with
-client.subscription_token.hmac_secret if client.subscription_token has a key.")]
+It is signed with --key-file, or with client.token.hmac_secret of the configuration, or, for a
+channel, with client.subscription_token.hmac_secret if client.subscription_token has a key.")]
 pub(crate) struct TokenArgs {
     /// The user who connects; empty for an anonymous user.
     #[arg(long)]
@@ -236,6 +248,12 @@ pub(crate) struct TokenArgs {
     /// JSON that others see with the user's presence and publications.
     #[arg(long, value_name = "JSON")]
     pub(crate) info: Option<String>,
+    /// Private key (PEM) to sign with, instead of the secret: RSA, ECDSA (P-256, P-384) or Ed25519.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Algorithm of the signature [default: HS256, RS256, ES256, ES384 or EdDSA, as the key is]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) algorithm: Option<String>,
     #[command(flatten)]
     pub(crate) file: ConfigFile,
     /// Print {"token", "expires_at"}.
@@ -251,6 +269,16 @@ pub(crate) enum ConfigCommand {
   tidings config check
   tidings config check --config tidings.toml --json")]
     Check(ConfigCheckArgs),
+    /// Turn a configuration of Centrifugo 5 or 6 into one of ours, and list what has no counterpart.
+    #[command(after_help = "Examples:
+  tidings config import centrifugo.json --secrets /etc/tidings/secrets > tidings.toml
+  tidings config import config.toml --json | jq '.entries[] | select(.outcome == \"todo\")'
+  yq -o=json . config.yaml | tidings config import -
+
+The file is JSON or TOML. The configuration goes to standard output. What has no counterpart, and
+what to do about it, goes to standard error. Environment variables of Centrifugo are not read.
+The exit code is 0 if the file could be read.")]
+    Import(ConfigImportArgs),
     /// Print a file with every setting at its default.
     #[command(after_help = "Example:
   tidings config example > tidings.toml")]
@@ -285,6 +313,21 @@ pub(crate) struct WebPushKeysArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) show: Option<PathBuf>,
     /// Print the public key and the file's name as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `config import`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigImportArgs {
+    /// Centrifugo's configuration file; `-` reads standard input.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Write secrets, keys and certificates into files in this folder, which only their owner can read. Without it
+    /// nothing is written, and the configuration names files in the folder `secrets` that you make.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) secrets: Option<PathBuf>,
+    /// Print the configuration, the files that it names, and what became of each key, as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

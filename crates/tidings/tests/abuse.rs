@@ -23,7 +23,7 @@ mod net;
 mod server;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -425,6 +425,64 @@ fn a_thousand_presence_commands_in_one_frame() {
             Ok(())
         },
     );
+}
+
+/// Where the server under attack speaks TLS. Attacks come one at a time, so the port is free.
+const TLS_LISTEN: &str = "127.0.0.9:8443";
+
+/// Each beginning makes the server sign, which costs it much and the attacker nothing.
+#[test]
+fn tls_handshakes_that_are_begun_and_left() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let keys = tempfile::tempdir().unwrap();
+    let path = |name: &str| keys.path().join(name).display().to_string();
+    std::fs::write(path("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let (certificate, key) = (path("cert.pem"), path("key.pem"));
+    let settings = format!(
+        "\n[http.tls]\nlisten = \"{TLS_LISTEN}\"\ncertificate_file = '{certificate}'\ncertificate_key_file = '{key}'\n"
+    );
+    judge("64 clients begin TLS handshakes and leave", (&settings, OPEN_FILES_MAX), nothing, async |_, ()| {
+        let (server, hello) = (TLS_LISTEN.parse().expect("it is an address"), client_hello());
+        let begun = many(64, |_| {
+            let hello = hello.clone();
+            async move {
+                let (began, mut begun) = (Instant::now(), 0);
+                while began.elapsed() < HOLD {
+                    begun += usize::from(answered(server, &hello).await);
+                }
+                begun
+            }
+        })
+        .await;
+        let begun: usize = begun.into_iter().sum();
+        println!("\n  {begun} handshakes were begun");
+        if begun < 1000 { Err(format!("only {begun} handshakes were begun, so nothing was tried")) } else { Ok(()) }
+    });
+}
+
+/// The first byte of a message of the handshake (RFC 8446, 5.1); an alert has another one.
+const TLS_HANDSHAKE: u8 = 22;
+
+/// The first message of a client that speaks TLS 1.3.
+fn client_hello() -> Vec<u8> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    let mut client = rustls::ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+/// Whether the server goes on with the handshake: it has made its keys and its signature then.
+async fn answered(server: SocketAddr, hello: &[u8]) -> bool {
+    let begin = async {
+        let mut line = line(server, ABROAD).await?;
+        line.write_all(hello).await?;
+        line.read_u8().await
+    };
+    timeout(HOLD, begin).await.is_ok_and(|read| read.is_ok_and(|first| first == TLS_HANDSHAKE))
 }
 
 #[test]

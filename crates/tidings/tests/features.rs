@@ -26,6 +26,8 @@ mod ear;
 mod operator;
 #[path = "features/phone.rs"]
 mod phone;
+#[path = "features/provider.rs"]
+mod provider;
 #[path = "features/report.rs"]
 mod report;
 #[path = "../../protocol/tests/it/schema.rs"]

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::{
     AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, JournalPosition, Json, Locale, Platform, Selector,
-    Subject, Timestamp, TopicName, UserId,
+    Subject, Timestamp, TopicName, TypedValue, UserId,
 };
 
 /// The limits of an event; an error names the field, the limit and the value.
@@ -35,6 +35,12 @@ pub mod event_limits {
     pub const PARAM_NAME_BYTES_MAX: usize = 64;
     /// Bytes of a text parameter.
     pub const PARAM_TEXT_BYTES_MAX: usize = 512;
+    /// Digits of a typed number's fraction.
+    pub const PARAM_DIGITS_MAX: u8 = 15;
+    /// A typed number with a fraction lies between this and its negative: doubles have no more than 15 safe digits.
+    pub const PARAM_DECIMAL_MAX: f64 = 1e15;
+    /// Bytes of a name's context.
+    pub const PARAM_CONTEXT_BYTES_MAX: usize = 128;
     /// Bytes of `data`.
     pub const DATA_BYTES_MAX: usize = 32 * 1024;
     /// Users that an event may name.
@@ -163,6 +169,13 @@ impl EventChannels {
 }
 
 impl Event {
+    /// The part of the event of which its texts are made: topic, parameters, own texts. All else has its default.
+    pub fn texts_only(&self) -> Self {
+        let Self { id, topic, params, text, .. } = self;
+        let bare = Self::new(id.clone(), topic.clone(), Vec::new());
+        Self { params: params.clone(), text: text.clone(), ..bare }
+    }
+
     /// An event with these three fields; all others have their defaults.
     pub fn new(id: EventId, topic: TopicName, subjects: Vec<Subject>) -> Self {
         Self {
@@ -474,16 +487,8 @@ pub enum ParamValue {
     Decimal(f64),
     /// Text as it is.
     Text(String),
-}
-
-impl fmt::Display for ParamValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Integer(number) => number.fmt(f),
-            Self::Decimal(number) => number.fmt(f),
-            Self::Text(text) => text.fmt(f),
-        }
-    }
+    /// Shown as the reader's language shows it.
+    Typed(TypedValue),
 }
 
 // User text must never appear in a log.
@@ -493,7 +498,15 @@ impl fmt::Debug for ParamValue {
             Self::Integer(_) => "Integer",
             Self::Decimal(_) => "Decimal",
             Self::Text(_) => "Text",
+            Self::Typed(value) => return value.fmt(f),
         })
+    }
+}
+
+impl ParamValue {
+    /// Whether it looks different in different languages, regions or time zones.
+    pub fn is_typed(&self) -> bool {
+        matches!(self, Self::Typed(_))
     }
 }
 

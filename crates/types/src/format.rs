@@ -32,6 +32,18 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// What Centrifugo calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WebSocket => "websocket",
+            Self::Sse => "sse",
+            Self::HttpStream => "http_stream",
+            Self::UniWebSocket => "uni_websocket",
+            Self::UniSse => "uni_sse",
+            Self::UniHttpStream => "uni_http_stream",
+        }
+    }
+
     /// Whether the client cannot answer: it gets pushes, and no replies.
     pub const fn is_unidirectional(self) -> bool {
         matches!(self, Self::UniWebSocket | Self::UniSse | Self::UniHttpStream)
@@ -71,7 +83,7 @@ impl Variant {
 }
 
 /// What the pushes of a subscription look like, byte for byte: two subscriptions of one form can share them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PushForm {
     /// What the messages of the connection look like.
     pub variant: Variant,
@@ -79,11 +91,17 @@ pub struct PushForm {
     pub is_numbered: bool,
     /// The data may be told as the difference to the publication before.
     pub has_deltas: bool,
+    /// The language of the texts of events; `None` in a channel without texts.
+    pub language: Option<Language>,
 }
 
+/// One of the languages in which the texts of events are written for readers: its place in the server's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Language(pub u8);
+
 impl From<Variant> for PushForm {
-    /// The channel has its name, and all data is whole.
+    /// The channel has its name, all data is whole, and there are no texts.
     fn from(variant: Variant) -> Self {
-        Self { variant, is_numbered: false, has_deltas: false }
+        Self { variant, is_numbered: false, has_deltas: false, language: None }
     }
 }

@@ -5,7 +5,6 @@
 //!
 //! Bounds: the reader of a body bounds its bytes, and its levels with [`check_json_depth`]. Neither check recurses. A
 //! value from one of the server's own rows is not checked again.
-//! that comes from one of our own rows is not checked again.
 
 use std::fmt;
 

@@ -8,6 +8,7 @@ mod brake;
 mod device;
 mod event;
 mod format;
+mod job;
 mod json;
 mod mute;
 mod name;
@@ -18,6 +19,7 @@ mod selector;
 mod tags;
 mod time;
 mod token;
+mod value;
 mod words;
 
 pub use brake::BrakeScope;
@@ -26,12 +28,13 @@ pub use event::{
     Event, EventChannels, EventPriority, ExpectAudience, Filter, Interruption, NotificationId, ParamValue, Payload,
     Present, PushPolicy, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Recipients, Text, Urgency, event_limits,
 };
-pub use format::{Format, PushForm, Transport, Variant};
+pub use format::{Format, Language, PushForm, Transport, Variant};
+pub use job::{JobState, TimeTo};
 pub use json::{JSON_DEPTH_MAX, Json, JsonDepthError, JsonError, check_json_depth};
 pub use mute::{Mute, MuteScope};
 pub use name::{
-    AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, ImportName, Locale, NameError, Subject, TimeZone,
-    TopicName, UserId,
+    AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, FeedName, ImportName, Locale, NameError, Subject,
+    TimeZone, TopicName, UserId,
 };
 pub use origin::OriginPattern;
 pub use position::{Epoch, JournalPosition, Offset, StreamPosition};
@@ -40,3 +43,4 @@ pub use selector::{Selector, SelectorError, SelectorNode, SelectorProblem, selec
 pub use tags::Tags;
 pub use time::Timestamp;
 pub use token::{DeviceToken, TokenRef, WebPushToken};
+pub use value::{Currency, DateTime, Day, Number, Style, TimeOfDay, TypedValue, ValueError, Zone};

@@ -141,6 +141,13 @@ name!(
     ImportName, "import name", "must be 1 to 64 visible ASCII characters", |text| visible_ascii(text, 64)
 );
 name!(
+    /// The operator's name for a feed: a source of entries that become events.
+    FeedName, "feed name", "must be 1 to 40 letters, digits, `_`, `-` and `.`", |text| {
+        visible_ascii(text, 40)
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
+    }
+);
+name!(
     /// The app of a device: on Apple platforms the bundle id, which is the APNs topic.
     AppId, "app", "must be 1 to 128 visible ASCII characters", |text| visible_ascii(text, 128)
 );

@@ -16,14 +16,15 @@ const ROWS: [&[&str]; 8] = [
     &["demo", "bench"],
     &["server"],
     &["config"],
-    &["edge", "api", "sender", "gateway", "client", "simulator"],
+    &["edge", "api", "sender", "gateway", "intake", "client", "simulator"],
     &["hub", "store", "jobs", "http1"],
     &[
         "protocol",
         "stream",
         "audience",
         "push",
-        "gettext", // cores
+        "gettext",
+        "feed", // cores
         "batch",
         "heap",
         "pool",
@@ -31,7 +32,7 @@ const ROWS: [&[&str]; 8] = [
     ],
     &["types", "buffer"],
 ];
-const CORES: [&str; 6] = ["protocol", "stream", "audience", "jobs", "push", "gettext"];
+const CORES: [&str; 7] = ["protocol", "stream", "audience", "jobs", "push", "gettext", "feed"];
 /// Crates that a core would need to do I/O, read a clock or start a task.
 const NOT_FOR_CORES: [&str; 9] =
     ["tokio", "tokio-rustls", "tokio-util", "hyper", "hyper-util", "axum", "h2", "fjall", "socket2"];

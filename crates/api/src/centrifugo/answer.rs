@@ -86,8 +86,17 @@ impl<'r> Room<'r> {
 
     /// Takes a place if the answer is large now.
     fn place(&self) -> Result<(), ApiError> {
+        let is_large = ANSWER_BYTES_MAX - self.left.load(Ordering::Relaxed) > SMALL_ANSWER_BYTES;
+        if is_large { self.reserve() } else { Ok(()) }
+    }
+
+    /// Takes a place for a result that may be large before it is written.
+    ///
+    /// # Errors
+    /// If there are too many large answers.
+    pub(super) fn reserve(&self) -> Result<(), ApiError> {
         let mut place = self.place.lock();
-        if place.is_none() && ANSWER_BYTES_MAX - self.left.load(Ordering::Relaxed) > SMALL_ANSWER_BYTES {
+        if place.is_none() {
             *place = Some(self.shared.large_answers.take(self.caller).ok_or(ApiError::TooManyLargeAnswers)?);
         }
         Ok(())

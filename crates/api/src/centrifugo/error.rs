@@ -15,12 +15,13 @@ pub(crate) enum ApiError {
     TooManyChannels,
     AnswerTooLarge,
     TooManyLargeAnswers,
+    TooManyConnections,
     NotAvailable,
     UnrecoverablePosition,
 }
 
 impl ApiError {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Internal,
         Self::UnknownChannel,
         Self::PermissionDenied,
@@ -29,6 +30,7 @@ impl ApiError {
         Self::TooManyChannels,
         Self::AnswerTooLarge,
         Self::TooManyLargeAnswers,
+        Self::TooManyConnections,
         Self::NotAvailable,
         Self::UnrecoverablePosition,
     ];
@@ -39,7 +41,7 @@ impl ApiError {
             Self::UnknownChannel => 102,
             Self::PermissionDenied => 103,
             Self::NotFound => 104,
-            Self::BadRequest | Self::TooManyChannels | Self::AnswerTooLarge => 107,
+            Self::BadRequest | Self::TooManyChannels | Self::AnswerTooLarge | Self::TooManyConnections => 107,
             Self::NotAvailable => 108,
             Self::UnrecoverablePosition => 112,
         }
@@ -59,6 +61,7 @@ impl ApiError {
                  channels at once; this command was not done"
             }
             Self::TooManyLargeAnswers => "internal server error: too many large answers at a time, try again",
+            Self::TooManyConnections => "bad request: the user has more than 1000 connections",
             Self::NotAvailable => "not available",
             Self::UnrecoverablePosition => "unrecoverable position",
         }
@@ -70,9 +73,11 @@ impl ApiError {
             Self::Internal | Self::TooManyLargeAnswers => StatusCode::INTERNAL_SERVER_ERROR,
             Self::PermissionDenied => StatusCode::FORBIDDEN,
             Self::UnknownChannel | Self::NotFound => StatusCode::NOT_FOUND,
-            Self::BadRequest | Self::TooManyChannels | Self::AnswerTooLarge | Self::NotAvailable => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::BadRequest
+            | Self::TooManyChannels
+            | Self::AnswerTooLarge
+            | Self::TooManyConnections
+            | Self::NotAvailable => StatusCode::BAD_REQUEST,
             Self::UnrecoverablePosition => StatusCode::RANGE_NOT_SATISFIABLE,
         }
     }

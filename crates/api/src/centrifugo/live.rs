@@ -1,12 +1,18 @@
-//! `subscribe`, `unsubscribe`, `disconnect` and `refresh`: orders about the live connections of a user.
+//! `subscribe`, `unsubscribe`, `disconnect` and `refresh`: orders about the live connections of a user. `connections` tells
+//! of them, of at most [`CONNECTION_LIST_MAX`].
 //!
 //! The user "" is everybody without a user, not all users. An order is answered when every loop has carried it out. It is
 //! not remembered: a connection that the user opens later is not affected.
 
-use serde::Deserialize;
-use tidings_protocol::{ClientId, ClientPosition, Disconnect, Order, SubscriptionTerms, Target, Unsubscribe};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tidings_protocol::{
+    CONNECTION_LIST_MAX, ClientId, ClientPosition, Disconnect, LiveConnection, Order, OrderError, SubscriptionTerms,
+    TagsFilter, Target, UnreadFilter, Unsubscribe,
+};
 use tidings_telemetry::{chain, unix_now};
-use tidings_types::{ChannelName, Json, Timestamp};
+use tidings_types::{ChannelName, Format, Json, Timestamp};
 use tracing::debug;
 
 use super::answer::Done;
@@ -16,7 +22,7 @@ use crate::shared::Shared;
 /// The codes with which a connection may be closed; SDKs give no meaning to others.
 const DISCONNECT_CODES: std::ops::RangeInclusive<u32> = 3000..=4999;
 
-/// Parameters of all four methods: each uses its own.
+/// Parameters of all five methods: each uses its own.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct LiveRequest {
@@ -27,10 +33,13 @@ pub(super) struct LiveRequest {
     recover_since: Option<ClientPosition>,
     all_users: Option<bool>,
     whitelist: Option<Vec<String>>,
+    /// Centrifugo reads names of fields in any case, and its library gocent relies on that here.
+    #[serde(alias = "Disconnect")]
     disconnect: Option<Reason>,
     expired: Option<bool>,
     expire_at: Option<i64>,
     info: Option<Json>,
+    expression: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -68,6 +77,13 @@ pub(super) async fn subscribe(
         return Err(ApiError::BadRequest);
     }
     let channel = request.channel(shared)?;
+    if let Some(filter) = &terms.tags_filter {
+        let is_allowed = shared.hub.options(&channel).is_ok_and(|options| options.allow_tags_filter);
+        let is_read = || TagsFilter::read(&UnreadFilter::Json(filter.clone())).is_ok();
+        if !is_allowed || !is_read() {
+            return Err(ApiError::BadRequest);
+        }
+    }
     let since = request.recover_since.take();
     give(shared, request.target()?, Order::Subscribe { channel, terms, since }).await
 }
@@ -108,12 +124,55 @@ pub(super) async fn refresh(shared: &Shared, mut request: LiveRequest) -> Result
     give(shared, request.target()?, order).await
 }
 
+/// Centrifugo PRO's shape. What it tells beyond this (apps, tokens, meta) is not known here.
+#[derive(Debug, Serialize)]
+pub(super) struct ConnectionsResult {
+    connections: BTreeMap<ClientId, ConnectionResult>,
+}
+
+#[derive(Debug, Serialize)]
+struct ConnectionResult {
+    transport: &'static str,
+    protocol: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    user: String,
+    state: StateResult,
+}
+
+#[derive(Debug, Serialize)]
+struct StateResult {
+    /// Centrifugo PRO has facts about each channel.
+    channels: BTreeMap<ChannelName, Done>,
+}
+
+pub(super) async fn connections(shared: &Shared, mut request: LiveRequest) -> Result<ConnectionsResult, ApiError> {
+    if request.expression.as_ref().is_some_and(|expression| !expression.is_empty()) {
+        return Err(ApiError::NotAvailable);
+    }
+    let found = shared.connections.list(request.target()?).await.map_err(|error| failed(&error))?;
+    if found.len() > CONNECTION_LIST_MAX {
+        return Err(ApiError::TooManyConnections);
+    }
+    let shown = |LiveConnection { client, user, variant, channels }: LiveConnection| {
+        let protocol = match variant.format {
+            Format::Json => "json",
+            Format::Protobuf => "protobuf",
+        };
+        let channels = channels.into_iter().map(|channel| (channel, Done {})).collect();
+        let transport = variant.transport.name();
+        (client, ConnectionResult { transport, protocol, user, state: StateResult { channels } })
+    };
+    Ok(ConnectionsResult { connections: found.into_iter().map(shown).collect() })
+}
+
 async fn give(shared: &Shared, target: Target, order: Order) -> Result<Done, ApiError> {
     match shared.connections.order(target, order).await {
         Ok(()) => Ok(Done {}),
-        Err(error) => {
-            debug!(error = chain(&error), "An order about connections failed");
-            Err(ApiError::Internal)
-        }
+        Err(error) => Err(failed(&error)),
     }
+}
+
+fn failed(error: &OrderError) -> ApiError {
+    debug!(error = chain(error), "An order about connections failed");
+    ApiError::Internal
 }

@@ -161,7 +161,7 @@ async fn publish_into(shared: &Arc<Shared>, channel: &str, content: Arc<Content>
 
 fn publish_in_memory(hub: &Hub, channel: &ChannelName, content: &Content) -> Result<Option<StreamPosition>, ApiError> {
     let (data, tags) = (content.data.clone(), Tags::from(content.tags.clone()));
-    let publication = Publication { offset: Offset(0), data, info: None, tags, receipt: None };
+    let publication = Publication { offset: Offset(0), data, info: None, tags, receipt: None, texts: None };
     let new = NewPublication { publication, skip_history: content.skip_history };
     hub.publish_newer(channel, new, content.version.as_ref(), unix_now()).map_err(|error| cannot_publish(&error))
 }

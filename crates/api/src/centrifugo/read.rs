@@ -14,7 +14,7 @@ use tracing::debug;
 
 use super::answer::{ANSWER_BYTES_MAX, Done};
 use super::error::ApiError;
-use super::glob::Glob;
+use super::glob::glob;
 use crate::shared::Shared;
 
 /// The most publications that are read: more than fit into an answer, where each takes at least
@@ -121,8 +121,8 @@ struct ChannelResult {
 /// The channels that have subscribers.
 pub(super) fn channels(shared: &Shared, request: &ChannelsRequest) -> Result<ChannelsResult, ApiError> {
     let pattern = request.pattern.as_deref().filter(|pattern| !pattern.is_empty()).unwrap_or("*");
-    let glob = Glob::new(pattern).ok_or(ApiError::BadRequest)?;
-    let found = shared.hub.read_channels(|name| glob.fits(name)).into_iter();
+    let glob = glob(pattern).ok_or(ApiError::BadRequest)?;
+    let found = shared.hub.read_channels(|name| glob.matches(name)).into_iter();
     Ok(ChannelsResult { channels: found.map(|(name, num_clients)| (name, ChannelResult { num_clients })).collect() })
 }
 

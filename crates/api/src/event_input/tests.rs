@@ -109,6 +109,69 @@ fn a_decimal_parameter_keeps_its_last_bit() {
 }
 
 #[test]
+fn a_typed_parameter_is_read_as_the_journal_writes_it() {
+    for json in [
+        r#"{"number":1234567.5}"#,
+        r#"{"number":9007199254740993,"digits":0}"#,
+        r#"{"percent":62.5,"digits":1}"#,
+        r#"{"money":-19.9,"currency":"EUR"}"#,
+        r#"{"datetime":"2026-11-24T20:45:00+01:00","style":"time_short","zone":"device","default_zone":"UTC"}"#,
+        r#"{"datetime":"2026-11-24T20:45:00Z","zone":"Europe/Stockholm"}"#,
+        r#"{"date":"2026-11-24","style":"date_full"}"#,
+        r#"{"time":"20:45:30","style":"time_medium"}"#,
+        r#"{"name":"Sweden","context":"team"}"#,
+    ] {
+        let event = read(&format!(",\"params\":{{\"v\":{json}}}")).unwrap();
+        assert_eq!(serde_json::to_string(&event.params["v"]).unwrap(), json);
+    }
+    let event = read(r#","params":{"v":{"date":"2026-11-24","style":null}}"#).unwrap();
+    assert_eq!(serde_json::to_string(&event.params["v"]).unwrap(), r#"{"date":"2026-11-24"}"#);
+}
+
+#[test]
+fn a_wrong_typed_parameter_is_refused_by_field_limit_and_value() {
+    for (json, text) in [
+        ("{}", "params.v: must have one of number, percent, money, datetime, date, time, name"),
+        ("[1]", "params.v: must be text, a number or an object, got a list"),
+        (r#"{"number":1,"percent":1}"#, "params.v: has both number and percent: a value is of one kind"),
+        (r#"{"number":"1"}"#, "params.v.number: must be a number, got text"),
+        (r#"{"number":1e16}"#, "params.v.number: must be within ±1000000000000000 or a whole number, got 1e16"),
+        (r#"{"number":1,"digits":16}"#, "params.v.digits: must be a whole number from 0 to 15, got 16"),
+        (r#"{"number":1,"digit":2}"#, "params.v: unknown field `digit`, did you mean `digits`?"),
+        (r#"{"money":1}"#, "params.v.currency: is required: three letters (ISO 4217), such as EUR"),
+        (
+            r#"{"money":1,"currency":"eur"}"#,
+            "params.v.currency: must be a currency as three letters A-Z (ISO 4217), such as EUR, got \"eur\"",
+        ),
+        (
+            r#"{"date":"2026-02-30"}"#,
+            "params.v.date: must be a day of the calendar, such as \"2026-11-24\", got \"2026-02-30\"",
+        ),
+        (
+            r#"{"date":"2026-11-24","zone":"UTC"}"#,
+            "params.v: field `zone` is not accepted here: it is the same in all zones; a moment with a zone is a `datetime`",
+        ),
+        (r#"{"time":"8:45"}"#, "params.v.time: must be a time of day, such as \"20:45\" or \"20:45:30\", got \"8:45\""),
+        (
+            r#"{"time":"20:45","style":"long"}"#,
+            "params.v.style: must be \"time_short\" or \"time_medium\", got \"long\"",
+        ),
+        (
+            r#"{"datetime":"2026-11-24T20:45:00Z","default_zone":"UTC"}"#,
+            "params.v.default_zone: is only for `\"zone\": \"device\"`: it is the zone of devices that have stored none",
+        ),
+        (r#"{"name":""}"#, "params.v.name: must have 1 to 512 bytes, got 0"),
+    ] {
+        let refused = read(&format!(",\"params\":{{\"v\":{json}}}")).unwrap_err();
+        assert!(refused.contains(&format!("detail: {text:?}")), "{json}: {refused}");
+    }
+    for json in [r#"{"datetime":"2026-11-24T20:45:00"}"#, r#"{"datetime":"2026-11-24T20:45:00Z","zone":"Not a zone"}"#]
+    {
+        assert!(read(&format!(",\"params\":{{\"v\":{json}}}")).is_err(), "{json}");
+    }
+}
+
+#[test]
 fn a_time_to_live_is_seconds_or_has_a_unit() {
     let ttl = |text: &str| read(&format!(",\"ttl\":{text}")).map(|event| event.ttl.as_secs());
     for (text, seconds) in

@@ -15,12 +15,14 @@ use crate::routes::Route;
 const EVENTS: &str = "Events";
 const DEVICES: &str = "Devices";
 const USERS: &str = "Users";
+const FEEDS: &str = "Feeds";
 const BRAKES: &str = "Brakes";
 const CENTRIFUGO: &str = "Centrifugo";
 const OPERATION: &str = "Operation";
 
-pub(super) const TAGS: [(&str, &str); 6] = [
+pub(super) const TAGS: [(&str, &str); 7] = [
     (EVENTS, "Publish events and read their reports."),
+    (FEEDS, "Documents whose entries become events: their state, and documents that are posted."),
     (BRAKES, "Pause and resume pushes of everything, of an app, a topic or a provider."),
     (DEVICES, "Register devices, and change their subscriptions and mutes."),
     (USERS, "All devices of a user: list, export, delete."),
@@ -55,6 +57,8 @@ pub(super) struct Body {
     pub(super) is_required: bool,
     /// One on each line, and in no other format.
     pub(super) are_lines: bool,
+    /// Of any media type.
+    pub(super) is_any: bool,
 }
 
 #[derive(Debug)]
@@ -104,7 +108,8 @@ impl Operation {
     }
 
     fn takes(mut self, schema: &str, examples: Value) -> Self {
-        self.body = Some(Body { schema: reference(schema), examples, is_required: true, are_lines: false });
+        self.body =
+            Some(Body { schema: reference(schema), examples, is_required: true, are_lines: false, is_any: false });
         self
     }
 
@@ -222,6 +227,7 @@ pub(super) fn operation(route: Route) -> Option<Operation> {
     }
     events(name)
         .or_else(|| jobs(name))
+        .or_else(|| feeds(name))
         .or_else(|| brakes(name))
         .or_else(|| store(name))
         .or_else(|| devices(name))
@@ -311,6 +317,27 @@ fn jobs(name: &str) -> Option<Operation> {
                 .answers(200, "The job.", "Job")
                 .refuses(404)
         }
+        _ => return None,
+    })
+}
+
+fn feeds(name: &str) -> Option<Operation> {
+    let new = |id, summary| Operation::new(id, FEEDS, summary);
+    Some(match name {
+        "GET /v1/feeds" => new("getFeeds", "The state of all feeds").answers(200, "All feeds, by name.", "Feeds"),
+        "POST /v1/feeds/{name}" => {
+            let mut operation = new("postDocument", "A document of a feed that is received")
+                .of_named("name", reference("FeedName"))
+                .takes("Document", json!({"news": {"value": "<rss version=\"2.0\"/>"}}))
+                .answers(200, "What became of its entries.", "FeedReport")
+                .refuses(404);
+            operation.body.as_mut().expect("it takes one").is_any = true;
+            operation
+        }
+        "POST /v1/feeds/{name}/poll" => new("pollFeed", "Read a feed now, and wait for the end for up to 30 seconds")
+            .of_named("name", reference("FeedName"))
+            .answers(200, "The state of the feed then.", "Feed")
+            .refuses(404),
         _ => return None,
     })
 }
@@ -646,7 +673,8 @@ fn centrifugo(name: &'static str) -> Operation {
     };
     let mut operation =
         Operation::new(id, CENTRIFUGO, "A method of Centrifugo's server API").answers(200, answer, "CentrifugoAnswer");
-    operation.body = Some(Body { schema, examples: json!({}), is_required: name == "POST /api", are_lines: false });
+    operation.body =
+        Some(Body { schema, examples: json!({}), is_required: name == "POST /api", are_lines: false, is_any: false });
     operation
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use tidings_protocol::CREDENTIAL_BYTES_MAX;
-use tidings_types::{Provider, event_limits as limits, selector_limits};
+use tidings_types::{Provider, Style, event_limits as limits, selector_limits};
 
 use super::descriptions::describe;
 use crate::config::ApiConfig;
@@ -11,8 +11,9 @@ use crate::devices::{
     WEB_PUSH, WEB_PUSH_KEYS,
 };
 use crate::event_input::{
-    AUDIENCE, AUDIENCE_COUNT_MAX, EXPECT_AUDIENCE, FCM_OWN_KEYS, FILTER, INTERRUPTIONS, OWN_KEY, PAYLOAD, PRESENT,
-    PRIORITIES, PUSH_POLICIES, QUERY_WAIT_MAX, RECEIPT_POLICIES, SCHEMA, TEXT, TO, TTL_UNITS, URGENCIES,
+    AUDIENCE, AUDIENCE_COUNT_MAX, DATE, DATETIME, EXPECT_AUDIENCE, FCM_OWN_KEYS, FILTER, INTERRUPTIONS, MONEY, NAME,
+    NUMBER, OWN_KEY, PAYLOAD, PERCENT, PRESENT, PRIORITIES, PUSH_POLICIES, QUERY_WAIT_MAX, RECEIPT_POLICIES, SCHEMA,
+    TEXT, TIME, TO, TTL_UNITS, URGENCIES,
 };
 use crate::event_view::EventState;
 use crate::imports::{IMPORT, IMPORT_MUTE, MUTE_COUNT_MAX};
@@ -25,11 +26,18 @@ use crate::warnings::{Kind as Warned, TYPE_PREFIX as WARNING_PREFIX};
 
 /// What requests hold: each component with the fields that are read.
 #[cfg(test)]
-pub(super) const TAKEN: [(&str, &Schema); 18] = [
+pub(super) const TAKEN: [(&str, &Schema); 25] = [
     ("Event", &SCHEMA),
     ("Recipients", &TO),
     ("Filter", &FILTER),
     ("Text", &TEXT),
+    ("NumberValue", &NUMBER),
+    ("PercentValue", &PERCENT),
+    ("MoneyValue", &MONEY),
+    ("DatetimeValue", &DATETIME),
+    ("DateValue", &DATE),
+    ("TimeValue", &TIME),
+    ("NameValue", &NAME),
     ("Present", &PRESENT),
     ("Payload", &PAYLOAD),
     ("Audience", &AUDIENCE),
@@ -47,11 +55,12 @@ pub(super) const TAKEN: [(&str, &Schema); 18] = [
 ];
 
 /// Names as texts: the component, its rule, an example.
-pub(super) const NAMES: [(&str, &str, &str); 19] = [
+pub(super) const NAMES: [(&str, &str, &str); 20] = [
     ("EventId", "^[!-~]{1,128}$", "goal-17"),
     ("DeviceId", "^[!-~]{1,128}$", "phone-1"),
     ("UserId", "^[!-~]{1,128}$", "u-1"),
     ("ImportName", "^[!-~]{1,64}$", "from-the-old-system"),
+    ("FeedName", "^[A-Za-z0-9_.-]{1,40}$", "news"),
     ("AppId", "^[!-~]{1,128}$", "com.example.app"),
     ("CollapseKey", "^[!-~]{1,64}$", "match-7"),
     ("TopicName", "^[a-z0-9_-]{1,64}$", "goal"),
@@ -108,13 +117,58 @@ pub(super) fn schemas(config: &ApiConfig) -> Map<String, Value> {
     };
     let mut schemas: Map<String, Value> = names
         .chain(entries(of_events()))
+        .chain(entries(typed_values()))
         .chain(entries(of_devices(config)))
         .chain(entries(of_audiences()))
+        .chain(entries(of_feeds()))
         .chain(entries(answers()))
         .chain(entries(remarks()))
         .collect();
     describe(&mut schemas);
     schemas
+}
+
+/// What is told of feeds.
+fn of_feeds() -> Value {
+    let moment = |description: &str| json!({"type": "string", "format": "date-time", "description": description});
+    json!({
+        "Document": {"description": "A document of the feed's kind, such as RSS, XML or JSON."},
+        "Feeds": given(&[], json!({"feeds": items(reference("Feed"))})),
+        "Feed": given(&["place", "read_at", "worked_at", "next_at", "etag", "error"], json!({
+            "name": {"type": "string", "description": "The operator's name for it."},
+            "kind": {"type": "string", "description": "What its documents are."},
+            "how": {"enum": ["polled", "received", "files"], "description": "How its documents come."},
+            "place": {"type": "string", "description": "Where its documents come from, without a query."},
+            "state": {"enum": ["new", "reading", "waiting", "failing"], "description": "Whether it works."},
+            "read_at": moment("When it was last read, or when that was tried."),
+            "worked_at": moment("When reading it last worked."),
+            "next_at": moment("When it is read next."),
+            "etag": {"type": "string", "description": "The ETag of its last document."},
+            "known": {"type": "integer", "minimum": 0, "description": "Entries that are known, so that they are not sent again."},
+            "failures": {"type": "integer", "minimum": 0, "description": "Failures in a row."},
+            "error": {"type": "string", "description": "The last failure, or for what it waits."},
+            "last": reference("FeedCounts"),
+            "total": reference("FeedCounts"),
+            "errors": items(reference("FeedError")),
+        })),
+        "FeedCounts": given(&[], json!({"sent": count(), "repeated": count(), "skipped": count(), "wrong": count()})),
+        "FeedError": given(&[], json!({
+            "place": {"type": "string", "description": "Where the entry is in its document."},
+            "reason": {"type": "string", "description": "What is wrong with it."},
+        })),
+        "FeedReport": given(&[], json!({
+            "entries": {"type": "integer", "minimum": 0, "description": "All entries of the document."},
+            "sent": count(),
+            "repeated": count(),
+            "skipped": count(),
+            "wrong": count(),
+            "reasons": items(given(&[], json!({
+                "reason": {"type": "string", "description": "Why entries were skipped."},
+                "count": {"type": "integer", "minimum": 0, "description": "How many."},
+            }))),
+            "errors": items(reference("FeedError")),
+        })),
+    })
 }
 
 /// An object with the fields of `schema` and no others. Those that need not be there may also be `null`.
@@ -333,6 +387,69 @@ fn addressed() -> Value {
     })
 }
 
+fn param_value() -> Value {
+    let plain = json!({"type": ["string", "number"], "maxLength": limits::PARAM_TEXT_BYTES_MAX});
+    let kinds = ["Number", "Percent", "Money", "Datetime", "Date", "Time", "Name"];
+    let typed = kinds.into_iter().map(|kind| reference(&format!("{kind}Value")));
+    let choices: Vec<Value> = [plain].into_iter().chain(typed).collect();
+    json!({"anyOf": choices})
+}
+
+/// Values that each language shows in its own way.
+fn typed_values() -> Value {
+    let (max, digits_max) = (limits::PARAM_DECIMAL_MAX, limits::PARAM_DIGITS_MAX);
+    let number = |description: &str| {
+        let description = format!("{description} With a fraction within ±{max}, else of 64 bits.");
+        json!({"type": "number", "minimum": -max, "maximum": max, "description": description})
+    };
+    let digits = json!({"type": "integer", "minimum": 0, "maximum": digits_max});
+    let style = |styles: &[(&str, Style)], default: &str| {
+        let mut schema = words(styles);
+        schema["default"] = default.into();
+        schema
+    };
+    json!({
+        "NumberValue": taken(&NUMBER, &["number"], json!({
+            "number": number("The number, shown with the separators of the language."), "digits": digits,
+        })),
+        "PercentValue": taken(&PERCENT, &["percent"], json!({
+            "percent": number("The number before the sign: 63 is 63 %."), "digits": digits,
+        })),
+        "MoneyValue": taken(&MONEY, &["money", "currency"], json!({
+            "money": number("The amount, shown with as many digits as the currency has."),
+            "currency": {"type": "string", "pattern": "^[A-Z]{3}$", "examples": ["EUR"]},
+        })),
+        "DatetimeValue": taken(&DATETIME, &["datetime"], json!({
+            "datetime": {
+                "type": "string",
+                "format": "date-time",
+                "description": "A moment from 1970-01-02 to 9999-12-29 with its offset from UTC (RFC 3339).",
+                "examples": ["2026-11-24T20:45:00+01:00"],
+            },
+            "style": style(&Style::ALL, "datetime_medium"),
+            "zone": reference("TimeZone"),
+            "default_zone": reference("TimeZone"),
+        })),
+        "DateValue": taken(&DATE, &["date"], json!({
+            "date": {"type": "string", "format": "date", "description": "A day.", "examples": ["2026-11-24"]},
+            "style": style(Style::OF_DATE, "date_medium"),
+        })),
+        "TimeValue": taken(&TIME, &["time"], json!({
+            "time": {
+                "type": "string",
+                "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$",
+                "description": "A time of day.",
+                "examples": ["20:45"],
+            },
+            "style": style(Style::OF_TIME, "time_short"),
+        })),
+        "NameValue": taken(&NAME, &["name"], json!({
+            "name": text(1, limits::PARAM_TEXT_BYTES_MAX, "A text that has a translation itself, in the source language."),
+            "context": text(1, limits::PARAM_CONTEXT_BYTES_MAX, "The context (msgctxt) of its translation."),
+        })),
+    })
+}
+
 fn event() -> Value {
     let mut properties = addressed();
     let others = json!({
@@ -341,9 +458,10 @@ fn event() -> Value {
             "type": "object",
             "maxProperties": limits::PARAM_COUNT_MAX,
             "propertyNames": {"minLength": 1, "maxLength": limits::PARAM_NAME_BYTES_MAX},
-            "additionalProperties": {"type": ["string", "number"], "maxLength": limits::PARAM_TEXT_BYTES_MAX},
+            "additionalProperties": param_value(),
             "description": format!(
-                "The values of placeholders: texts of at most {} bytes, whole numbers of 64 bits, decimals.",
+                "The values of placeholders: texts of at most {} bytes, whole numbers of 64 bits and decimals, which are \
+                 shown as they are; or objects, which each language shows in its own way (docs/values.md).",
                 limits::PARAM_TEXT_BYTES_MAX
             ),
         },

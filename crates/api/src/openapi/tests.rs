@@ -89,6 +89,7 @@ fn every_field_that_is_read_is_described_and_no_other() {
         include_str!("../devices.rs"),
         include_str!("../event_input.rs"),
         include_str!("../event_input/notification.rs"),
+        include_str!("../event_input/value.rs"),
         include_str!("../mutes.rs"),
         include_str!("../selectors.rs"),
         include_str!("../imports.rs"),
@@ -164,11 +165,12 @@ fn the_examples_show_every_field_of_an_event() {
 type Accepts = fn(&str) -> bool;
 
 /// What accepts a name, by the component that describes it.
-const ACCEPT: [(&str, Accepts); 19] = [
+const ACCEPT: [(&str, Accepts); 20] = [
     ("EventId", |text| types::EventId::new(text).is_ok()),
     ("DeviceId", |text| types::DeviceId::new(text).is_ok()),
     ("UserId", |text| types::UserId::new(text).is_ok()),
     ("ImportName", |text| types::ImportName::new(text).is_ok()),
+    ("FeedName", |text| types::FeedName::new(text).is_ok()),
     ("AppId", |text| types::AppId::new(text).is_ok()),
     ("CollapseKey", |text| types::CollapseKey::new(text).is_ok()),
     ("TopicName", |text| types::TopicName::new(text).is_ok()),

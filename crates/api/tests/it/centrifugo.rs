@@ -6,7 +6,8 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use tidings_hub::Member;
 use tidings_protocol::{
-    ClientId, ClientInfo, ClientPosition, Disconnect, Order, OrderError, SubscriptionTerms, Target, Unsubscribe,
+    ClientId, ClientInfo, ClientPosition, Disconnect, LiveConnection, Order, OrderError, SubscriptionTerms, Target,
+    Unsubscribe,
 };
 use tidings_types::{ChannelName, Format, Json, Offset, Timestamp, Variant};
 use tower::ServiceExt;
@@ -526,6 +527,7 @@ async fn live_connections_are_disconnected() {
         (r#"{"user":"42","disconnect":{"reason":"bye"}}"#, with(3503, "bye")),
         (r#"{"user":"42","disconnect":{"code":3000,"reason":"a"}}"#, with(3000, "a")),
         (r#"{"user":"42","disconnect":{"code":4999}}"#, with(4999, "")),
+        (r#"{"user":"42","Disconnect":{"code":4501,"reason":"bye","reconnect":false}}"#, with(4501, "bye")), // gocent's.
     ] {
         let order = Order::Disconnect { disconnect, spared: [].into() };
         assert_eq!(orders(&server, "disconnect", body).await, (DONE.to_owned(), vec![(target("42"), order)]), "{body}");
@@ -557,6 +559,32 @@ async fn live_connections_are_refreshed() {
         assert_eq!(orders(&server, "refresh", body).await, (DONE.to_owned(), vec![(target("42"), order)]), "{body}");
     }
     assert_eq!(orders(&server, "refresh", r#"{"expire_at":-1}"#).await, (BAD_REQUEST.to_owned(), vec![]));
+}
+
+#[tokio::test]
+async fn live_connections_are_listed_up_to_a_number() {
+    const CLIENT: &str = "0195c2a0-0000-7000-8000-000000000001";
+    let server = Server::start();
+    let connection = |user: &str, channels: &[&str]| LiveConnection {
+        client: ClientId::parse(CLIENT).unwrap(),
+        user: user.to_owned(),
+        variant: Variant::websocket(Format::Protobuf),
+        channels: channels.iter().map(|name| ChannelName::new(name).unwrap()).collect(),
+    };
+    let list = async |body: &str| server.api("connections", body).await;
+    *server.revoked.live.lock().unwrap() = vec![connection("42", &["live:1", "team:1"]), connection("", &[])];
+    let told =
+        r#"{"transport":"websocket","protocol":"protobuf","user":"42","state":{"channels":{"live:1":{},"team:1":{}}}}"#;
+    assert_eq!(list(r#"{"user":"42"}"#).await, format!(r#"{{"result":{{"connections":{{"{CLIENT}":{told}}}}}}}"#));
+    let told = r#"{"transport":"websocket","protocol":"protobuf","state":{"channels":{}}}"#;
+    assert_eq!(list("{}").await, format!(r#"{{"result":{{"connections":{{"{CLIENT}":{told}}}}}}}"#));
+    assert_eq!(list(r#"{"user":"nobody"}"#).await, r#"{"result":{"connections":{}}}"#);
+    assert_eq!(list(r#"{"user":"42","expression":"true"}"#).await, NOT_AVAILABLE);
+    *server.revoked.live.lock().unwrap() = vec![connection("42", &[]); 1001];
+    let told = r#"{"error":{"code":107,"message":"bad request: the user has more than 1000 connections"}}"#;
+    assert_eq!(list(r#"{"user":"42"}"#).await, told);
+    server.revoked.fail(OrderError::Late);
+    assert_eq!(list("{}").await, r#"{"error":{"code":100,"message":"internal server error"}}"#);
 }
 
 #[tokio::test]

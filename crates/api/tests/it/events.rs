@@ -264,12 +264,12 @@ async fn a_wrong_event_is_refused_with_the_fields_path_the_rule_and_the_value() 
         (
             "list as parameter",
             goal_with(json!({"params": {"team": []}})),
-            "params.team: must be text or a number, got a list",
+            "params.team: must be text, a number or an object, got a list",
         ),
         (
             "null as parameter",
             goal_with(json!({"params": {"team": null}})),
-            "params.team: must be text or a number, got null",
+            "params.team: must be text, a number or an object, got null",
         ),
         (
             "huge whole number",

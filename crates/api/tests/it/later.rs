@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use tidings_api::{JobState, Rfc3339};
+use tidings_api::Rfc3339;
 use tidings_store::{DurableChannel, NewEvent};
 use tidings_telemetry::unix_now;
-use tidings_types::{ChannelName, Event, EventId, JournalPosition, Subject, Timestamp, TopicName};
+use tidings_types::{ChannelName, Event, EventId, JobState, JournalPosition, Subject, Timestamp, TopicName};
 
 use crate::reports::job;
 use crate::support::{Answer, Cases, Server};
@@ -300,7 +300,7 @@ async fn overdue(server: &Server, id: &str) -> Value {
     let body = goal(id, earlier(HOUR));
     let event = tidings_api::read_event(body.to_string().as_bytes()).unwrap();
     let name = ChannelName::new("team:42").unwrap();
-    let channels = vec![DurableChannel { name, history_size: 10, history_ttl: HOUR }];
+    let channels = vec![DurableChannel { name, history_size: 10, history_ttl: HOUR, has_texts: false }];
     let new = NewEvent { event, channels, audience_max: None };
     server.store.append_events(vec![new], earlier(2 * HOUR)).await.unwrap();
     body

@@ -9,6 +9,7 @@ mod conditions;
 mod devices;
 mod events;
 mod exports;
+mod feeds;
 mod imports;
 mod later;
 mod messagepack;

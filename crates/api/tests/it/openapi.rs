@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use tidings_api::{JobPart, JobState, JobView, Outcomes, Rfc3339, TimeTo};
+use tidings_api::{JobPart, JobView, Outcomes, Rfc3339};
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, BrakeScope, EventId, EventPriority, JournalPosition, Locale, Provider, Timestamp, TopicName,
+    AppId, BrakeScope, EventId, EventPriority, JobState, JournalPosition, Locale, Provider, TimeTo, Timestamp,
+    TopicName,
 };
 
 use crate::support::{Answer, Server};
@@ -181,8 +182,9 @@ async fn the_examples_are_accepted_in_either_format() {
     }
     assert!(count >= 20);
     let with_body = document["paths"].as_object().unwrap().iter().filter(|(path, _)| path.starts_with("/v1"));
-    let with_body =
-        with_body.flat_map(|(_, path)| path.as_object().unwrap().values()).filter(|it| it.get("requestBody").is_some());
+    // A document of a feed is not of one form.
+    let is_ours = |it: &&Value| it.get("requestBody").is_some_and(|body| body["content"].get("*/*").is_none());
+    let with_body = with_body.flat_map(|(_, path)| path.as_object().unwrap().values()).filter(is_ours);
     assert_eq!(with_body.count(), names.len(), "an example is not tried");
 }
 
@@ -290,6 +292,12 @@ async fn answers_are_as_described() {
         ("PUT /v1/brakes/{scope}", "/v1/brakes/topic%3Agoal", ""),
         ("PUT /v1/brakes/{scope}", "/v1/brakes/topic%3Agoal", ""),
         ("GET /v1/brakes", "/v1/brakes", ""),
+        ("GET /v1/feeds", "/v1/feeds", ""),
+        ("POST /v1/feeds/{name}", "/v1/feeds/news", "goal"),
+        ("POST /v1/feeds/{name}", "/v1/feeds/news", "broken"),
+        ("POST /v1/feeds/{name}", "/v1/feeds/news", "busy"),
+        ("POST /v1/feeds/{name}", "/v1/feeds/other", "goal"),
+        ("POST /v1/feeds/{name}/poll", "/v1/feeds/news/poll", ""),
         ("DELETE /v1/brakes/{scope}", "/v1/brakes/topic%3Agoal", ""),
         ("GET /v1/events/{id}", "/v1/events/g-1", ""),
         ("GET /v1/events/{id}/receipts", "/v1/events/g-1/receipts", ""),
@@ -382,6 +390,13 @@ async fn answers_are_as_described() {
         "Recipients",
         "Filter",
         "Text",
+        "NumberValue",
+        "PercentValue",
+        "MoneyValue",
+        "DatetimeValue",
+        "DateValue",
+        "TimeValue",
+        "NameValue",
         "Present",
         "Payload",
         "ExpectAudience",

@@ -9,11 +9,12 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tidings_api::{JobPart, JobState, JobView, Outcomes, TimeTo};
+use tidings_api::{JobPart, JobView, Outcomes};
 use tidings_hub::EventReceipts;
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, BrakeScope, DeviceNumber, EventId, EventPriority, JournalPosition, Locale, Provider, Timestamp, TopicName,
+    AppId, BrakeScope, DeviceNumber, EventId, EventPriority, JobState, JournalPosition, Locale, Provider, TimeTo,
+    Timestamp, TopicName,
 };
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;

@@ -16,16 +16,20 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidings_api::{
     Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, Estimate, EventCheck,
-    JobView, Jobs, Node, OrderFuture, ProviderStatus, Readiness, ReadyListener, ReadyProvider, Rfc3339, Routers, Scope,
+    FeedBody, FeedCounts, FeedError, FeedFuture, FeedReason, FeedRefusal, FeedReport, FeedState, FeedView, Feeds,
+    JobView, Jobs, ListFuture, Node, OrderFuture, ProviderStatus, Readiness, ReadyListener, ReadyProvider, Rfc3339,
+    Routers, Scope,
 };
 use tidings_hub::{Hub, HubConfig};
-use tidings_protocol::{DataFormat, NamespaceOptions, Namespaces, Order, OrderError, Publication, Tags, Target};
+use tidings_protocol::{
+    DataFormat, LiveConnection, NamespaceOptions, Namespaces, Order, OrderError, Publication, Tags, Target,
+};
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    AppId, ChannelName, DeviceNumber, Environment, Event, EventChannels, JournalPosition, Locale, Offset, Provider,
-    PushPolicy, StreamPosition, Timestamp, TopicName,
+    AppId, ChannelName, DeviceNumber, Environment, Event, EventChannels, FeedName, JournalPosition, Locale, Offset,
+    Provider, PushPolicy, StreamPosition, Timestamp, TopicName,
 };
 use tokio::sync::{MutexGuard, Notify};
 use tower::ServiceExt;
@@ -127,7 +131,8 @@ impl CommitSink for ToHub {
         _: &DurableChannel,
     ) {
         let StoredPublication { data, tags, time, receipt, .. } = publication.clone();
-        let publication = Publication { offset: position.offset, data, info: None, tags: Tags::from(tags), receipt };
+        let publication =
+            Publication { offset: position.offset, data, info: None, tags: Tags::from(tags), receipt, texts: None };
         drop(self.gate.blocking_lock());
         let hub = self.hub.get().expect("nothing is published before the hub is there");
         hub.publish_durable(channel, position.offset, publication, time).unwrap();
@@ -145,6 +150,10 @@ pub(crate) const PANIC: &str = "panic";
 
 /// Knows one topic, `goal`, whose text needs the parameter `team`.
 struct OneTopic;
+
+pub(crate) fn checks() -> Arc<dyn EventCheck> {
+    Arc::new(OneTopic)
+}
 
 impl EventCheck for OneTopic {
     fn check(&self, event: &Event) -> Result<(), CheckError> {
@@ -165,9 +174,71 @@ impl EventCheck for OneTopic {
     }
 }
 
-/// All is configured but Polish for events with the parameter `untranslated`, topics that begin with `misspelt`, and apps
+/// All is configured but Polish for events with the parameter `untranslated`, a moment if one has that name, topics that begin with `misspelt`, and apps
 /// that begin with `other`; of these `other.on-apple` is, in production.
+/// The feed `news`; its documents are lines of events, up to the word "broken".
+struct OneFeed;
+
+fn news() -> FeedView {
+    let moment = Some(Rfc3339(Timestamp(1_700_000_000_000)));
+    FeedView {
+        name: "news".to_owned(),
+        kind: "rss",
+        how: "polled",
+        place: Some("https://www.example.com/news.xml".to_owned()),
+        state: FeedState::Failing,
+        read_at: moment,
+        worked_at: moment,
+        next_at: moment,
+        etag: Some("\"1\"".to_owned()),
+        known: 7,
+        failures: 1,
+        error: Some("www.example.com answered with the status 503".to_owned()),
+        last: FeedCounts::default(),
+        total: FeedCounts::default(),
+        errors: vec![FeedError { place: "line 1".to_owned(), reason: "params.team: is missing".to_owned() }],
+    }
+}
+
+impl Feeds for OneFeed {
+    fn list(&self) -> Vec<FeedView> {
+        vec![news()]
+    }
+
+    fn receive(&self, name: FeedName, _: HeaderMap, mut body: FeedBody) -> FeedFuture<Result<FeedReport, FeedRefusal>> {
+        Box::pin(async move {
+            if name.as_str() != "news" {
+                return Err(FeedRefusal::Unknown(format!("no feed is called {name}")));
+            }
+            let mut bytes = Vec::new();
+            while let Some(piece) = body.next().await {
+                bytes.extend(piece.unwrap());
+            }
+            let text = String::from_utf8(bytes).unwrap_or_default();
+            let counts = FeedCounts { sent: text.lines().count() as u64, ..FeedCounts::default() };
+            match text.as_str() {
+                "broken" => Err(FeedRefusal::Malformed { detail: "line 1: it is broken".to_owned(), counts }),
+                "large" => Err(FeedRefusal::TooLarge(4)),
+                "busy" => Err(FeedRefusal::Busy("the journal is full".to_owned())),
+                _ => {
+                    let reasons = vec![FeedReason { reason: "it is no goal".to_owned(), count: 1 }];
+                    Ok(FeedReport { entries: counts.sent, counts, reasons, errors: news().errors })
+                }
+            }
+        })
+    }
+
+    fn poll(&self, name: FeedName) -> FeedFuture<Result<FeedView, FeedRefusal>> {
+        let is_known = name.as_str() == "news";
+        Box::pin(async move { is_known.then(news).ok_or_else(|| FeedRefusal::Unknown("no such feed".to_owned())) })
+    }
+}
+
 impl Configured for OneTopic {
+    fn plain_moments(&self, event: &Event) -> Vec<String> {
+        event.params.keys().filter(|name| *name == "plain_moment").cloned().collect()
+    }
+
     fn untranslated(&self, event: &Event) -> Vec<Locale> {
         let polish = Locale::new("pl").unwrap();
         if event.params.contains_key("untranslated") { vec![polish] } else { Vec::new() }
@@ -240,6 +311,8 @@ impl Jobs for JobList {
 pub(crate) struct Revoked {
     devices: Mutex<Vec<(DeviceNumber, bool)>>,
     orders: Mutex<Vec<(Target, Order)>>,
+    /// The connections that there are.
+    pub(crate) live: Mutex<Vec<LiveConnection>>,
     failure: Mutex<Option<OrderError>>,
 }
 
@@ -266,6 +339,12 @@ impl Connections for Revoked {
     fn order(&self, target: Target, order: Order) -> OrderFuture {
         self.orders.lock().unwrap().push((target, order));
         let outcome = self.failure.lock().unwrap().take().map_or(Ok(()), Err);
+        Box::pin(async move { outcome })
+    }
+
+    fn list(&self, target: Target) -> ListFuture {
+        let found = self.live.lock().unwrap().iter().filter(|found| found.user == target.user).cloned().collect();
+        let outcome = self.failure.lock().unwrap().take().map_or(Ok(found), Err);
         Box::pin(async move { outcome })
     }
 }
@@ -408,6 +487,7 @@ impl Server {
             configured: Arc::new(OneTopic),
             jobs: jobs.clone(),
             connections: revoked.clone(),
+            feeds: Some(Arc::new(OneFeed)),
             registry: registry.clone(),
             node,
         };

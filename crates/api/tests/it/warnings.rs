@@ -45,6 +45,15 @@ async fn an_event_is_accepted_with_warnings_and_strictly_refused() {
 }
 
 #[tokio::test]
+async fn a_text_that_shows_a_moment_as_programs_write_it_is_told() {
+    let server = Server::start();
+    let event = goal("g-1", &["team:42"], json!({"plain_moment": "2026-11-24T20:45:00Z"})).to_string();
+    let detail = "params.plain_moment: is shown as it is; as {\"datetime\": …} each language shows it in its own way";
+    let warnings = json!([warning("plain-moment", detail, "params.plain_moment")]);
+    assert_eq!(server.post("/v1/events", event).await.json()["warnings"], warnings);
+}
+
+#[tokio::test]
 async fn of_a_list_each_event_has_its_own_warnings_and_one_with_none_is_strictly_accepted() {
     let server = Server::start();
     let plain = goal("g-1", &["team:42"], json!({}));

@@ -52,7 +52,8 @@ fn perform(sockets: &Sockets, command: Command) -> Result<(), CommandError> {
     match command {
         Command::Publish { channel, data, .. } => {
             let channel = ChannelName::new(&channel).map_err(|error| failed_by("channel", &error))?;
-            let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt: None };
+            let publication =
+                Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt: None, texts: None };
             let frame = websocket::message_frame(
                 Format::Json,
                 &encode_publication_push(Variant::websocket(Format::Json), &channel, &publication),

@@ -1,12 +1,12 @@
-//! What a client of the benchmark reads: WebSocket frames from a server, and three kinds of messages in them. In JSON a
-//! message is a line; in Protobuf each message stands behind its length.
+//! What a client of the benchmark reads: WebSocket frames or a stream from a server, and three kinds of messages in them.
+//! In JSON a message is a line; in Protobuf each message stands behind its length.
 //!
 //! Fast rather than complete: it knows what our server sends, and treats anything else as a mistake of the server.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use tidings_types::Format;
+use tidings_types::{Format, Transport, Variant};
 use tokio::time::Instant;
 
 /// Bytes of a publication's data, the quotation marks included.
@@ -54,8 +54,9 @@ pub(super) enum Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn of(format: Format, message: &'a [u8]) -> Self {
-        let (ping, push, marker) = match format {
+    pub(super) fn of(variant: Variant, message: &'a [u8]) -> Self {
+        let (ping, push, marker) = match variant.format {
+            Format::Json if variant.transport.is_unidirectional() => (&b"{}"[..], &b"{\"channel\":"[..], MARKER),
             Format::Json => (&b"{}"[..], &b"{\"push\":"[..], MARKER),
             Format::Protobuf => (&[][..], &[BINARY_PUSH][..], BINARY_MARKER),
         };
@@ -71,20 +72,20 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Cuts bytes into frames and messages; keeps the bytes of an incomplete frame.
+/// Cuts bytes into frames and messages; keeps the bytes of an incomplete frame, or of an incomplete line of a stream.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    format: Format,
+    variant: Variant,
     unfinished: Vec<u8>,
 }
 
 impl Inbox {
-    pub(super) fn new(format: Format) -> Self {
-        Self { format, unfinished: Vec::new() }
+    pub(super) fn new(variant: Variant) -> Self {
+        Self { variant, unfinished: Vec::new() }
     }
 
-    pub(super) fn format(&self) -> Format {
-        self.format
+    pub(super) fn variant(&self) -> Variant {
+        self.variant
     }
 
     /// Takes bytes and hands each message of each complete frame to `visit`.
@@ -101,14 +102,22 @@ impl Inbox {
             joined = std::mem::take(&mut self.unfinished);
             &joined
         };
+        if self.variant.transport != Transport::WebSocket {
+            while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+                self.take_line(&rest[..end], &mut visit);
+                rest = &rest[end + 1..];
+            }
+            self.unfinished = rest.to_vec();
+            return Ok(());
+        }
         while let Some((opcode, payload)) = frame(rest) {
-            match (self.format, opcode) {
+            match (self.variant.format, opcode) {
                 (Format::Json, 1) => {
                     let lines = rest[payload.clone()].split(|&byte| byte == b'\n');
-                    lines.for_each(|line| visit(Line::of(self.format, line)));
+                    lines.for_each(|line| visit(Line::of(self.variant, line)));
                 }
                 (Format::Protobuf, 2) => {
-                    messages(&rest[payload.clone()]).for_each(|message| visit(Line::of(self.format, message)));
+                    messages(&rest[payload.clone()]).for_each(|message| visit(Line::of(self.variant, message)));
                 }
                 _ => return Err(opcode),
             }
@@ -116,6 +125,15 @@ impl Inbox {
         }
         self.unfinished = rest.to_vec();
         Ok(())
+    }
+
+    /// A line of a stream. Lines of the response's head end in CR, and so does the first line of server-sent events.
+    fn take_line(&self, line: &[u8], visit: &mut impl FnMut(Line<'_>)) {
+        let is_head = line.ends_with(b"\r") && !line.starts_with(b"HTTP/1.1 ") || line == b"HTTP/1.1 200 OK\r";
+        let message = line.strip_prefix(b"data: ").unwrap_or(line);
+        if !is_head && !line.is_empty() {
+            visit(Line::of(self.variant, message));
+        }
     }
 }
 
@@ -146,7 +164,7 @@ fn frame(bytes: &[u8]) -> Option<(u8, Range<usize>)> {
 mod tests {
     use tidings_protocol::websocket::{close_frame, message_frame};
     use tidings_protocol::{Publication, Tags, encode_publication_push};
-    use tidings_types::{ChannelName, Json, Offset, Variant};
+    use tidings_types::{ChannelName, Json, Offset};
 
     use super::*;
 
@@ -161,8 +179,14 @@ mod tests {
         for number in numbers {
             let data = Json::of(&data(number));
             assert_eq!(data.bytes().len(), DATA_BYTES);
-            let publication =
-                Publication { offset: Offset(number), data, info: None, tags: Tags::default(), receipt: None };
+            let publication = Publication {
+                offset: Offset(number),
+                data,
+                info: None,
+                tags: Tags::default(),
+                receipt: None,
+                texts: None,
+            };
             wire.extend(message_frame(
                 format,
                 &encode_publication_push(Variant::websocket(format), &channel, &publication),
@@ -177,7 +201,8 @@ mod tests {
         let cuts = |wire: &[u8]| 0..=wire.len();
         let all = cuts(&json).map(|cut| (Format::Json, &json, cut));
         for (format, wire, cut) in all.chain(cuts(&protobuf).map(|cut| (Format::Protobuf, &protobuf, cut))) {
-            let (mut inbox, mut others, mut numbers, mut pings) = (Inbox::new(format), 0, Vec::new(), 0);
+            let (mut inbox, mut others, mut numbers, mut pings) =
+                (Inbox::new(Variant::websocket(format)), 0, Vec::new(), 0);
             for part in [&wire[..cut], &wire[cut..]] {
                 let taken = inbox.take(part, |line| match line {
                     Line::Ping => pings += 1,
@@ -197,7 +222,53 @@ mod tests {
     #[test]
     fn a_close_frame_is_not_a_message() {
         for format in Format::ALL {
-            assert_eq!(Inbox::new(format).take(&close_frame(3008, "slow"), |_| panic!("no message")), Err(8));
+            assert_eq!(
+                Inbox::new(Variant::websocket(format)).take(&close_frame(3008, "slow"), |_| panic!("no message")),
+                Err(8)
+            );
         }
+    }
+
+    #[test]
+    fn a_stream_cut_anywhere_gives_the_same_messages() {
+        for transport in [Transport::Sse, Transport::HttpStream, Transport::UniSse, Transport::UniHttpStream] {
+            let variant = Variant { transport, format: Format::Json };
+            let mut wire = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".to_vec();
+            if matches!(transport, Transport::Sse | Transport::UniSse) {
+                wire.extend_from_slice(b"\r\n");
+            }
+            let channel = ChannelName::new("bench").unwrap();
+            let publication = Publication {
+                offset: Offset(0),
+                data: Json::of(&data(1)),
+                info: None,
+                tags: Tags::default(),
+                receipt: None,
+                texts: None,
+            };
+            let push = encode_publication_push(variant, &channel, &publication);
+            for message in [&b"{\"connect\":{}}"[..], b"{}", &push] {
+                wire.extend_from_slice(&tidings_protocol::frame(variant, message));
+            }
+            for cut in 0..=wire.len() {
+                let (mut inbox, mut said) = (Inbox::new(variant), Vec::new());
+                for part in [&wire[..cut], &wire[cut..]] {
+                    let taken = inbox.take(part, |line| {
+                        said.push(match line {
+                            Line::Ping => 0,
+                            Line::Publication(stamp) => stamp.number,
+                            Line::Other(reply) => reply.len() as u64,
+                        });
+                    });
+                    assert_eq!(taken, Ok(()));
+                }
+                assert_eq!(said, [14, 0, 1], "{transport:?} cut at {cut}");
+            }
+        }
+        let mut refused = Vec::new();
+        let stream = Variant { transport: Transport::Sse, format: Format::Json };
+        let head = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+        Inbox::new(stream).take(head, |line| refused.push(matches!(line, Line::Other(_)))).unwrap();
+        assert_eq!(refused, [true]);
     }
 }

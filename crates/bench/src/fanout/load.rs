@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tidings_server::command_error::{CommandError, failed};
-use tidings_types::{Format, Json};
+use tidings_types::{Json, Variant};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::client;
@@ -50,7 +50,7 @@ pub(super) struct Sample {
 pub(super) async fn measure(
     role: PeerRole,
     channel: &'static str,
-    format: Format,
+    variant: Variant,
     load: Load,
     seconds: u32,
     cores: &Cores,
@@ -58,7 +58,7 @@ pub(super) async fn measure(
     let (mut peer, Listening(addr)) = Peer::start(role, &[cores.server])?;
     let greeting = match role {
         PeerRole::Bare => Greeting::None,
-        _ => Greeting::Subscribe { channel, format },
+        _ => Greeting::Subscribe { channel, variant },
     };
     let swarm = Swarm::start(addr, load.subscribers, greeting)?;
     swarm.ready().await?;

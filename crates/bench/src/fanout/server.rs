@@ -5,11 +5,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
-use axum::{Extension, Router};
+use axum::routing::{any, get};
+use axum::{Extension, Router, http};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
@@ -23,7 +23,7 @@ use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
     ChannelName, Epoch, JournalPosition, Json, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, StreamPosition,
-    event_limits,
+    Transport, event_limits,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -68,7 +68,14 @@ pub(in super::super) async fn serve() -> Result<(), CommandError> {
     let edge = Arc::new(edge);
     let listener = tidings_server::listen((Ipv4Addr::LOCALHOST, 0).into())?;
     let addr = listener.local_addr()?;
-    let router = Router::new().route("/connection/websocket", get(upgrade)).with_state(edge.clone());
+    let streaming = |transport| any(move |edge, request| stream(transport, edge, request));
+    let router = Router::new()
+        .route("/connection/websocket", get(upgrade))
+        .route("/connection/sse", streaming(Transport::Sse))
+        .route("/connection/http_stream", streaming(Transport::HttpStream))
+        .route("/connection/uni_sse", streaming(Transport::UniSse))
+        .route("/connection/uni_http_stream", streaming(Transport::UniHttpStream))
+        .with_state(edge.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(listener, router));
     peer::answer(Listening(addr))?;
@@ -103,7 +110,7 @@ fn publish(hub: &Hub, channel: &str, number: u64, data: Json) -> Result<(), Comm
     let until = now.saturating_add(event_limits::RECEIPT_WAIT_MAX);
     let terms = ReceiptTerms { until, every_client: true, policy: ReceiptPolicy::default() };
     let receipt = proof.then_some(ReceiptRequest { event: JournalPosition(number), terms });
-    let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt };
+    let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt, texts: None };
     let channel = ChannelName::new(channel).map_err(|error| failed_by("channel", &error))?;
     let published = if proof {
         hub.publish_durable(&channel, Offset(number), publication, now)
@@ -114,9 +121,17 @@ fn publish(hub: &Hub, channel: &str, number: u64, data: Json) -> Result<(), Comm
 }
 
 async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
-    match edge.upgrade(&mut request) {
+    match edge.upgrade(Transport::WebSocket, &mut request) {
         Ok(response) => response.map(|()| Body::empty()),
         Err(error) => (error.status(), error.to_string()).into_response(),
+    }
+}
+
+async fn stream(transport: Transport, State(edge): State<Arc<Edge>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    match to_bytes(body, edge.body_bytes_max()).await {
+        Ok(body) => edge.stream(transport, http::Request::from_parts(head, body)).await.map(Body::from),
+        Err(error) => (http::StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     }
 }
 

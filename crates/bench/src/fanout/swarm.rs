@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use tidings_client::{PONG, ServerUrl, Socket, SocketError};
 use tidings_server::command_error::{CommandError, failed};
 use tidings_telemetry::{Histogram, HistogramSnapshot, LocalHistogram};
-use tidings_types::Format;
+use tidings_types::{Format, Transport, Variant};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
@@ -37,15 +38,40 @@ pub(super) enum Greeting {
     /// None, because the bare loop reads nothing.
     None,
     /// The client subscribes and expects everything from number 1 on.
-    Subscribe { channel: &'static str, format: Format },
+    Subscribe { channel: &'static str, variant: Variant },
     /// The client has everything up to `offset`, which is also the number of a publication, and expects the rest. In
     /// JSON.
     Resume { channel: &'static str, epoch: String, offset: u64 },
 }
 
 impl Greeting {
-    fn format(&self) -> Format {
-        if let Self::Subscribe { format, .. } = self { *format } else { Format::Json }
+    fn variant(&self) -> Variant {
+        if let Self::Subscribe { variant, .. } = self { *variant } else { Variant::websocket(Format::Json) }
+    }
+
+    /// The request that opens a stream, and how many replies it gets.
+    fn request(&self, transport: Transport) -> (String, usize) {
+        let commands = self.commands();
+        let (path, body, reply_count) = match (transport, self) {
+            (Transport::UniSse | Transport::UniHttpStream, Self::Subscribe { channel, .. }) => {
+                let path = if transport == Transport::UniSse { "uni_sse" } else { "uni_http_stream" };
+                (path, json!({"subs": {*channel: {}}}).to_string(), 1)
+            }
+            _ => {
+                let numbered = (1..).zip(&commands).map(|(id, command)| {
+                    let mut command = command.clone();
+                    command["id"] = Value::from(id);
+                    command.to_string()
+                });
+                let path = if transport == Transport::Sse { "sse" } else { "http_stream" };
+                (path, numbered.collect::<Vec<_>>().join("\n"), commands.len())
+            }
+        };
+        let length = body.len();
+        (
+            format!("POST /connection/{path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {length}\r\n\r\n{body}"),
+            reply_count,
+        )
     }
 
     /// The commands as JSON. Each gets one reply.
@@ -227,8 +253,24 @@ async fn connect(addr: SocketAddr, source: Ipv4Addr) -> std::io::Result<TcpStrea
     Ok(stream)
 }
 
+/// A connection to the server.
+enum Link {
+    WebSocket(Box<Socket>),
+    /// The client says nothing more.
+    Stream(TcpStream),
+}
+
+impl Link {
+    fn stream(&mut self) -> &mut TcpStream {
+        match self {
+            Self::WebSocket(socket) => socket.stream_mut(),
+            Self::Stream(stream) => stream,
+        }
+    }
+}
+
 struct Client {
-    socket: Socket,
+    link: Link,
     inbox: Inbox,
     /// The number of the publication that must come next.
     next: u64,
@@ -240,25 +282,10 @@ impl Client {
     async fn connect(shared: Rc<Shared>) -> Result<Self, String> {
         let permit = shared.connecting.acquire().await.map_err(|error| error.to_string())?;
         let stream = connect(shared.addr, shared.source).await.map_err(|error| format!("cannot connect: {error}"))?;
-        let (format, url) = (shared.greeting.format(), ServerUrl::of_listener(shared.addr));
-        let opened = match format {
-            Format::Json => Socket::over(stream, &url).await,
-            Format::Protobuf => Socket::over_protobuf(stream, &url).await,
-        };
-        let socket = opened.map_err(|error| format!("a handshake failed: {error}"))?;
-        let commands = shared.greeting.commands();
         let next = if let Greeting::Resume { offset, .. } = shared.greeting { offset + 1 } else { 1 };
-        let (inbox, replies_owed) = (Inbox::new(format), commands.len());
-        let mut client = Self { socket, inbox, next, replies_owed, shared: shared.clone() };
-        match shared.greeting {
-            Greeting::None => {}
-            Greeting::Subscribe { channel, format: Format::Protobuf } => {
-                client.socket.send_binary(Greeting::binary_commands(channel)).await.map_err(cannot_write)?;
-            }
-            Greeting::Subscribe { .. } | Greeting::Resume { .. } => {
-                client.socket.say(commands).await.map_err(cannot_write)?;
-            }
-        }
+        let variant = shared.greeting.variant();
+        let (link, replies_owed) = greet(stream, &shared).await?;
+        let mut client = Self { link, inbox: Inbox::new(variant), next, replies_owed, shared: shared.clone() };
         while client.replies_owed > 0 {
             client.read_once().await?;
         }
@@ -274,7 +301,7 @@ impl Client {
     }
 
     async fn read_once(&mut self) -> Result<(), String> {
-        let stream = self.socket.stream_mut();
+        let stream = self.link.stream();
         stream.readable().await.map_err(|error| error.to_string())?;
         let pings = {
             let shared = self.shared.clone();
@@ -286,10 +313,12 @@ impl Client {
                 Err(error) => return Err(format!("cannot read: {error}")),
             }
         };
+        // A stream stays open if nobody answers its pings.
+        let Link::WebSocket(socket) = &mut self.link else { return Ok(()) };
         for _ in 0..pings {
-            let sent = match self.inbox.format() {
-                Format::Json => self.socket.send(PONG).await,
-                Format::Protobuf => self.socket.send_binary(&[0][..]).await,
+            let sent = match self.inbox.variant().format {
+                Format::Json => socket.send(PONG).await,
+                Format::Protobuf => socket.send_binary(&[0][..]).await,
             };
             sent.map_err(cannot_write)?;
         }
@@ -299,7 +328,7 @@ impl Client {
     /// Handles received bytes. Returns how many pings to answer.
     fn take(&mut self, bytes: &[u8]) -> Result<u32, String> {
         let now = now_micros();
-        let empty = Inbox::new(self.inbox.format());
+        let empty = Inbox::new(self.inbox.variant());
         let (mut inbox, mut pings, mut wrong) = (std::mem::replace(&mut self.inbox, empty), 0, Ok(()));
         let taken = inbox.take(bytes, |line| {
             let outcome = match line {
@@ -334,7 +363,7 @@ impl Client {
     }
 
     fn on_reply(&mut self, text: &[u8]) -> Result<(), String> {
-        if self.inbox.format() == Format::Protobuf {
+        if self.inbox.variant().format == Format::Protobuf {
             return self.on_binary_reply(text);
         }
         let unexpected = || format!("the server said {}", String::from_utf8_lossy(text));
@@ -357,6 +386,30 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Opens a connection and sends the first commands. Returns how many replies they get.
+async fn greet(mut stream: TcpStream, shared: &Shared) -> Result<(Link, usize), String> {
+    let (greeting, variant, url) = (&shared.greeting, shared.greeting.variant(), ServerUrl::of_listener(shared.addr));
+    if variant.transport != Transport::WebSocket {
+        let (request, reply_count) = greeting.request(variant.transport);
+        stream.write_all(request.as_bytes()).await.map_err(|error| format!("cannot write: {error}"))?;
+        return Ok((Link::Stream(stream), reply_count));
+    }
+    let opened = Socket::over(stream, &url, variant.format).await;
+    let mut socket = opened.map_err(|error| format!("a handshake failed: {error}"))?;
+    let commands = greeting.commands();
+    let reply_count = commands.len();
+    match greeting {
+        Greeting::None => {}
+        Greeting::Subscribe { channel, .. } if variant.format == Format::Protobuf => {
+            socket.send_binary(Greeting::binary_commands(channel)).await.map_err(cannot_write)?;
+        }
+        Greeting::Subscribe { .. } | Greeting::Resume { .. } => {
+            socket.say(commands).await.map_err(cannot_write)?;
+        }
+    }
+    Ok((Link::WebSocket(Box::new(socket)), reply_count))
 }
 
 /// The byte behind the id in a Protobuf reply: the result of connect, or of subscribe.
@@ -398,7 +451,7 @@ mod tests {
     use std::net::TcpListener;
 
     use tidings_protocol::{Publication, Tags, encode_publication_push};
-    use tidings_types::{ChannelName, Json, Offset, Variant};
+    use tidings_types::{ChannelName, Json, Offset};
     use tokio_tungstenite::tungstenite::{Message, accept};
 
     use super::super::client;
@@ -418,8 +471,14 @@ mod tests {
             socket.send(replies).unwrap();
             for &number in numbers {
                 let data = Json::of(&client::data(number));
-                let publication =
-                    Publication { offset: Offset(number), data, info: None, tags: Tags::default(), receipt: None };
+                let publication = Publication {
+                    offset: Offset(number),
+                    data,
+                    info: None,
+                    tags: Tags::default(),
+                    receipt: None,
+                    texts: None,
+                };
                 let push = encode_publication_push(
                     Variant::websocket(format),
                     &ChannelName::new("bench").unwrap(),
@@ -440,7 +499,9 @@ mod tests {
     /// The result for a client that must get three publications and gets these numbers.
     async fn outcome(format: Format, numbers: &'static [u64]) -> Result<(), String> {
         let (addr, thread) = server(format, numbers);
-        let swarm = Swarm::start(addr, 1, Greeting::Subscribe { channel: "bench", format }).unwrap();
+        let swarm =
+            Swarm::start(addr, 1, Greeting::Subscribe { channel: "bench", variant: Variant::websocket(format) })
+                .unwrap();
         let delivered = swarm.delivered(3).await.map_err(|error| error.to_string());
         let stopped = swarm.stop().map(drop).map_err(|error| error.to_string());
         thread.join().unwrap();

@@ -15,10 +15,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidings_push::pacing::Quota;
-use tidings_sender::TimeTo;
 use tidings_server::command_error::{CommandError, failed_by};
 use tidings_simulator::{Faults, FcmConfig, FcmReason, FcmSimulator, LedgerSummary};
-use tidings_types::{EventPriority, Platform, Timestamp};
+use tidings_types::{EventPriority, Platform, TimeTo, Timestamp};
 use tokio::time::sleep;
 
 use super::job::{self, Door};

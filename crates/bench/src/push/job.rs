@@ -6,9 +6,8 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
-use tidings_sender::{JobState, TimeTo};
 use tidings_server::command_error::{CommandError, failed, failed_by};
-use tidings_types::{EventPriority, JournalPosition};
+use tidings_types::{EventPriority, JobState, JournalPosition, TimeTo};
 use tokio::time::{Instant, sleep};
 
 use super::language::{MINUTE, SCORER, TEAM};

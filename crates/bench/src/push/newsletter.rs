@@ -10,9 +10,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tidings_sender::TimeTo;
 use tidings_server::command_error::{CommandError, failed};
-use tidings_types::{EventPriority, JournalPosition};
+use tidings_types::{EventPriority, JournalPosition, TimeTo};
 use tokio::time::sleep;
 
 use super::case::Case;

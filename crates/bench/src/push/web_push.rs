@@ -10,12 +10,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidings_sender::TimeTo;
 use tidings_server::command_error::{CommandError, failed_by};
 use tidings_simulator::{
     Faults, LedgerSummary, PushKeys, PushSubscription, WebPushConfig, WebPushReason, WebPushSimulator,
 };
-use tidings_types::{DeviceToken, EventPriority, Platform};
+use tidings_types::{DeviceToken, EventPriority, Platform, TimeTo};
 
 use super::job::{self, Door};
 use super::provider::check_summary;

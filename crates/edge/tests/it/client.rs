@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,13 +14,14 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use tidings_client::{PONG, ServerUrl, Socket, SocketError};
 use tidings_types::Format;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::schema;
 use crate::server::Server;
 
+const WEBSOCKET: &str = "/connection/websocket";
 const DEADLINE: Duration = Duration::from_secs(20);
 /// The id of the command whose answer marks an end.
 const FLUSH_ID: u64 = 99;
@@ -39,16 +41,17 @@ impl Client {
     }
 
     async fn try_open_as(server: &Server, format: Format) -> Result<Self, u16> {
-        let url = ServerUrl::of_listener(server.addr);
-        let opened = match format {
-            Format::Json => Socket::open(&url).await,
-            Format::Protobuf => Socket::open_protobuf(&url).await,
-        };
-        match opened {
-            Ok(socket) => Ok(Self { socket, format, waiting: VecDeque::new(), epoch: String::new() }),
-            Err(SocketError::Refused(status)) => Err(status.as_u16()),
-            Err(error) => panic!("{error}"),
-        }
+        Self::try_open_at(server.addr, format).await.map_err(|error| match error {
+            SocketError::Refused(status) => status.as_u16(),
+            error => panic!("{error}"),
+        })
+    }
+
+    /// Opens a socket through whatever listens there.
+    pub(crate) async fn try_open_at(addr: SocketAddr, format: Format) -> Result<Self, SocketError> {
+        let url = ServerUrl::of_listener(addr);
+        let socket = Socket::open(&url, format).await?;
+        Ok(Self { socket, format, waiting: VecDeque::new(), epoch: String::new() })
     }
 
     /// A client that speaks this format, whatever the others do.
@@ -221,7 +224,8 @@ impl Client {
         }
     }
 
-    async fn try_next(&mut self) -> Result<Value, Option<u16>> {
+    /// The next message, or the close code.
+    pub(crate) async fn try_next(&mut self) -> Result<Value, Option<u16>> {
         while self.waiting.is_empty() {
             match timeout(DEADLINE, self.messages()).await.expect("a message or the end within the deadline") {
                 Ok(messages) => self.waiting.extend(messages),
@@ -247,12 +251,22 @@ impl Client {
                 let mut messages = Vec::new();
                 while !frame.is_empty() {
                     let message = schema::Reply::decode_length_delimited(&mut frame).unwrap();
-                    messages.push(serde_json::to_value(message).unwrap());
+                    messages.push(as_json(message));
                 }
                 Ok(messages)
             }
         }
     }
+}
+
+/// A message as JSON. A delta is a text, as JSON clients get it.
+pub(crate) fn as_json(mut message: schema::Reply) -> Value {
+    let publication = message.push.as_mut().and_then(|push| push.r#pub.as_mut());
+    if let Some(publication) = publication.filter(|publication| publication.delta) {
+        let delta = String::from_utf8(std::mem::take(&mut publication.data)).unwrap();
+        publication.data = json!(delta).to_string().into_bytes();
+    }
+    serde_json::to_value(message).unwrap()
 }
 
 /// What a flood consists of.
@@ -281,7 +295,7 @@ pub(crate) fn flood(server: &Server, frame: Frame) -> Flood {
     let thread = std::thread::spawn(move || {
         let mut socket = std::net::TcpStream::connect(addr).unwrap();
         socket.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
-        socket.write_all(upgrade_request("").as_bytes()).unwrap();
+        socket.write_all(&upgrade_request(WEBSOCKET, "")).unwrap();
         assert!(socket.read(&mut [0; 1024]).unwrap() > 0, "the handshake is answered");
         let frame = match frame {
             Frame::Ping => [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[0; 125]].concat(),
@@ -314,21 +328,40 @@ impl Flood {
     }
 }
 
-fn upgrade_request(subprotocol: &str) -> String {
+pub(crate) fn upgrade_request(target: &str, subprotocol: &str) -> Vec<u8> {
     format!(
-        "GET /connection/websocket HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        "GET {target} HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
          Sec-WebSocket-Protocol: {subprotocol}\r\n\r\n"
     )
+    .into_bytes()
 }
 
 /// Status and confirmed subprotocol of a handshake that offers these.
 pub(crate) async fn handshake(server: &Server, subprotocol: &str) -> (u16, Option<String>) {
     let mut socket = TcpStream::connect(server.addr).await.unwrap();
-    socket.write_all(upgrade_request(subprotocol).as_bytes()).await.unwrap();
+    socket.write_all(&upgrade_request(WEBSOCKET, subprotocol)).await.unwrap();
     let mut head = vec![0; 4096];
     let count = timeout(DEADLINE, socket.read(&mut head)).await.unwrap().unwrap();
     let head = String::from_utf8_lossy(&head[..count]).to_lowercase();
     let confirmed = head.lines().find_map(|line| line.strip_prefix("sec-websocket-protocol: ").map(str::to_owned));
     (head["http/1.1 ".len()..][..3].parse().unwrap(), confirmed)
+}
+
+/// A WebSocket of bytes.
+pub(crate) async fn upgraded(server: &Server) -> TcpStream {
+    let mut socket = TcpStream::connect(server.addr).await.unwrap();
+    socket.write_all(&upgrade_request(WEBSOCKET, "")).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(timeout(DEADLINE, socket.read_u8()).await.unwrap().unwrap());
+    }
+    socket
+}
+
+/// The code of the next frame, if it is a close frame.
+pub(crate) async fn close_code(socket: &mut (impl AsyncRead + Unpin)) -> Option<u16> {
+    let mut start = [0; 4];
+    timeout(DEADLINE, socket.read_exact(&mut start)).await.expect("a frame within the deadline").ok()?;
+    (start[0] == 0x88).then_some(u16::from_be_bytes([start[2], start[3]]))
 }

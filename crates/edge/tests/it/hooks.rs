@@ -52,6 +52,64 @@ impl Hooks for Backend {
     }
 }
 
+in_both!(a_hook_says_who_the_client_is);
+async fn a_hook_says_who_the_client_is(format: Format) {
+    let server = Server::start(Options { connect_hook: true, ..Options::of(format) }).await;
+    let result = json!({"user": "42", "data": "welcome", "channels": ["kept:1"], "info": {"name": "Ada"}});
+    let mut client = Client::open(&server).await;
+    let data = json!({"wait": true, "answer": {"result": result}});
+    client.send(json!({"id": 1, "connect": {"data": data, "name": "app"}})).await;
+    client.send(json!({"id": 2, "presence_stats": {"channel": "kept:1"}})).await;
+    server.until("it is asked", || !server.backend.asked().is_empty()).await;
+    assert_eq!(server.edge().user_count(), 0);
+    server.backend.release();
+    let connected = client.next().await;
+    assert_eq!((&connected["id"], &connected["connect"]["data"]), (&json!(1), &json!("welcome")));
+    assert_eq!(client.next().await["id"], 2, "the next command waits for the answer");
+    server.publish("kept:1", json!("heard"));
+    assert_eq!(client.next_push().await["pub"]["data"], "heard");
+    assert_eq!(server.backend.asked()[0]["name"], "app");
+    assert_eq!(server.edge().user_count(), 1);
+}
+
+in_both!(a_client_that_the_hook_refuses_is_told_and_closed);
+async fn a_client_that_the_hook_refuses_is_told_and_closed(format: Format) {
+    let server = Server::start(Options { connect_hook: true, ..Options::of(format) }).await;
+    let mut client = Client::open(&server).await;
+    let data = json!({"answer": {"error": {"code": 1001, "message": "full", "temporary": true}}});
+    client.send(json!({"id": 1, "connect": {"data": data}})).await;
+    assert_eq!(client.reply(1).await["error"], json!({"code": 1001, "message": "full", "temporary": true}));
+    client.send(json!({"id": 2, "connect": {}})).await;
+    assert_eq!(client.drain().await.1, Some(3501), "the connection is of no more use");
+    assert_eq!(server.backend.asked().len(), 1);
+    let mut client = Client::open(&server).await;
+    let data = json!({"answer": {"disconnect": {"code": 4501, "reason": "banned"}}});
+    client.send(json!({"id": 1, "connect": {"data": data}})).await;
+    assert_eq!(client.drain().await.1, Some(4501));
+}
+
+in_both!(a_client_that_leaves_or_is_late_while_the_hook_is_asked_leaves_nothing);
+async fn a_client_that_leaves_or_is_late_while_the_hook_is_asked_leaves_nothing(format: Format) {
+    let stale_timeout = Duration::from_millis(100);
+    let server = Server::start(Options { connect_hook: true, stale_timeout, ..Options::of(format) }).await;
+    for leaves in [true, false] {
+        let mut client = Client::open(&server).await;
+        let data = json!({"wait": true, "answer": {"result": {"user": "42", "channels": ["kept:1"]}}});
+        client.send(json!({"id": 1, "connect": {"data": data}})).await;
+        let count = usize::from(!leaves) + 1;
+        server.until("it is asked", || server.backend.asked().len() == count).await;
+        if leaves {
+            drop(client);
+        } else {
+            assert_eq!(client.drain().await.1, Some(3502), "the time to connect is over");
+            drop(client);
+        }
+        server.backend.release();
+        server.until("it is gone", || server.edge().connection_count() == 0).await;
+        assert_eq!((server.edge().user_count(), server.hub.presence(&crate::server::channel("kept:1"))), (0, vec![]));
+    }
+}
+
 in_both!(an_rpc_is_answered_by_the_hook);
 async fn an_rpc_is_answered_by_the_hook(format: Format) {
     let server = Server::start(Options::of(format)).await;
@@ -91,6 +149,26 @@ async fn commands_behind_a_question_wait_and_other_clients_do_not(format: Format
     server.backend.release();
     assert_eq!(first.next().await, json!({"id": 2, "rpc": {"data": 1}}), "the first command is answered first");
     assert_eq!(first.next().await["id"], 3);
+}
+
+/// A command takes more memory than its bytes, so not all that one read brings become commands at once.
+#[tokio::test]
+async fn thousands_of_small_commands_behind_a_question_are_all_answered_in_order() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::connected(&server).await;
+    let waiting = json!({"wait": true, "answer": {}});
+    client.send(json!({"id": 2, "rpc": {"method": "wait", "data": waiting}})).await;
+    server.until("it is asked", || !server.backend.asked().is_empty()).await;
+    for frame in 0..3 {
+        let ids = 1000 + 1000 * frame..2000 + 1000 * frame;
+        client.send_text(&ids.map(|id| format!(r#"{{"id":{id},"rpc":{{}}}}"#)).collect::<Vec<_>>().join("\n")).await;
+    }
+    server.backend.release();
+    assert_eq!(client.next().await["id"], 2);
+    for id in 1000..4000 {
+        assert_eq!(client.next().await["id"], id);
+    }
+    client.flush().await;
 }
 
 in_both!(a_client_that_leaves_while_a_hook_is_asked_is_gone);

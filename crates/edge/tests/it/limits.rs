@@ -1,10 +1,35 @@
 //! Peers that ask for much, take little or stay silent: what they cost is bounded, and the others are served.
+//!
+//! Each limit of the edge, and the test that shows it. Without a file, the test is in this one.
+//!
+//! | Limit | Test |
+//! |---|---|
+//! | `connection_count_max` | `main`: `one_connection_too_many_is_refused_with_503_and_room_comes_back` |
+//! | `message_bytes_max`; 64 empty fragments; frames that are not allowed | `a_frame_that_is_not_allowed_ends_its_own_connection` |
+//! | commands in one read: 1 ms, then others have their turn | `a_frame_full_of_commands_does_not_hold_its_loop` |
+//! | commands in requests of their own: count and bytes | `streams`: `commands_that_pile_up_end_their_stream_and_no_other` |
+//! | `turn_bytes_max` | `main`: `a_burst_over_many_turns_reaches_a_reader_that_keeps_up` |
+//! | `control_bytes_max` | `main`: `large_answers_wait_for_the_reader_and_all_come`, `a_flood_of_pings_that_nobody_reads_the_answers_of_is_not_taken` |
+//! | `reply_budget_bytes` | `readers_that_take_nothing_share_a_budget_and_cost_nobody_else` |
+//! | `reply_bytes_max` | `one_answer_holds_a_bounded_number_of_bytes`, `a_crowd_too_large_for_an_answer_is_only_counted` |
+//! | `recovery_count_max` | `a_client_that_missed_too_many_is_told_of_a_gap` |
+//! | `channel_creations_per_minute` | `a_user_creates_only_so_many_channels_a_minute` |
+//! | the tail of a channel | `main`: `a_slow_reader_is_closed_and_costs_the_others_nothing`; `streams`: `a_stream_that_the_tail_overtakes_ends_with_3008` |
+//! | `ping_interval`, `pong_timeout` | `main`: `a_client_that_does_not_answer_pings_is_closed_with_3012` |
+//! | `write_timeout` | `a_peer_that_takes_nothing_is_cut_off_at_any_stage`; `streams`: `a_stream_that_takes_nothing_is_cut_off` |
+//! | `stale_timeout` | `main`: `who_never_connects_is_closed_with_3502`; `a_peer_that_sends_drop_by_drop_has_no_more_time` |
+//! | `close_timeout` | `a_peer_that_does_not_close_is_cut_off` |
+//! | `allowed_origins` | `streams`: `pages_of_admitted_origins_may_read_the_answers_and_no_others` |
+//!
+//! HTTP heads and bodies that come drop by drop never reach the edge: the listener has time-outs for them.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidings_hub::Member;
 use tidings_protocol::{ClientId, ClientInfo};
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::Instant;
 
 use crate::client::{self, Client, Frame};
 use crate::server::{JSON, Options, Server, channel};
@@ -216,5 +241,94 @@ async fn each_reply_has_a_frame_of_its_own() {
         let frame = client.frame().await;
         assert_eq!(frame.lines().count(), 1, "{frame}");
         serde_json::from_str::<Value>(&frame).unwrap();
+    }
+}
+
+/// The frame of a client, with a mask of zeros. `len` is what the header says.
+fn header(first: u8, len: u16) -> Vec<u8> {
+    [&[first, 0x80 | 126][..], &len.to_be_bytes(), &[0; 4]].concat()
+}
+
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    [header(first, payload.len() as u16), payload.to_vec()].concat()
+}
+
+/// Each is closed with its code, and does not answer that: it is gone after the close timeout, and so is what it cost.
+#[tokio::test]
+async fn a_frame_that_is_not_allowed_ends_its_own_connection() {
+    let options = Options { close_timeout: Duration::from_millis(100), ..Options::default() };
+    let server = Server::start(options).await;
+    let mut bystander = Client::subscribed(&server, "kept:1").await;
+    let fragments = |count| [frame(0x01, b"{"), frame(0x00, b"").repeat(count)].concat();
+    for (what, bytes, code) in [
+        ("a frame without a mask", b"\x81\x02{}".to_vec(), 1002),
+        ("a reserved bit", frame(0xC1, b"{}"), 1002),
+        ("a reserved opcode", frame(0x83, b"{}"), 1002),
+        ("a continuation of nothing", frame(0x80, b"{}"), 1002),
+        ("a ping too long", header(0x89, 126), 1002),
+        ("text that is not UTF-8", frame(0x81, b"\xFF"), 1007),
+        ("empty fragments", fragments(65), 1008),
+        ("fragments too long together", [frame(0x01, &[b' '; 60_000]), header(0x00, 6000)].concat(), 1009),
+        ("a header of a message too long", [&[0x81, 0xFF][..], &(1_u64 << 40).to_be_bytes(), &[0; 4]].concat(), 1009),
+        ("a close code that is not allowed", frame(0x88, &1005_u16.to_be_bytes()), 1002),
+    ] {
+        let mut socket = client::upgraded(&server).await;
+        socket.write_all(&bytes).await.unwrap();
+        assert_eq!(client::close_code(&mut socket).await, Some(code), "{what}");
+        server.until("it is gone", || server.edge().connection_count() == 1).await;
+        server.publish("kept:1", json!(what));
+        assert_eq!(bystander.publications(1).await, [what]);
+    }
+}
+
+/// Its connect command never becomes whole.
+#[tokio::test]
+async fn a_peer_that_sends_drop_by_drop_has_no_more_time() {
+    let stale_timeout = Duration::from_millis(500);
+    let server = Server::start(Options { stale_timeout, ..Options::default() }).await;
+    let (mut reader, mut writer) = client::upgraded(&server).await.into_split();
+    let began = Instant::now();
+    let dripping = async {
+        writer.write_all(&header(0x81, 60_000)).await.unwrap();
+        let mut drops = tokio::time::interval(Duration::from_millis(10));
+        loop {
+            drops.tick().await;
+            let _ = writer.write_all(b" ").await;
+        }
+    };
+    tokio::select! {
+        code = client::close_code(&mut reader) => assert_eq!(code, Some(3502)),
+        () = dripping => {}
+    }
+    assert!(began.elapsed() >= stale_timeout, "{:?}", began.elapsed());
+}
+
+/// It gets the close frame, keeps its socket open and says nothing more.
+#[tokio::test]
+async fn a_peer_that_does_not_close_is_cut_off() {
+    let close_timeout = Duration::from_millis(300);
+    let server = Server::start(Options { close_timeout, ..Options::default() }).await;
+    let mut socket = client::upgraded(&server).await;
+    let began = Instant::now();
+    socket.write_all(&frame(0x81, b"nonsense")).await.unwrap();
+    assert_eq!(client::close_code(&mut socket).await, Some(3501));
+    server.until("it is gone", || server.edge().connection_count() == 0).await;
+    assert!(began.elapsed() >= close_timeout, "{:?}", began.elapsed());
+    drop(socket);
+}
+
+/// The bound is 300.
+#[tokio::test]
+async fn a_client_that_missed_too_many_is_told_of_a_gap() {
+    let server = Server::start(Options::default()).await;
+    let epoch = Client::subscribed(&server, "kept:1").await.epoch;
+    for value in 0..301 {
+        server.publish("kept:1", json!(value));
+    }
+    for (offset, count) in [(0, 0), (1, 300)] {
+        let resume = json!({"channel": "kept:1", "recover": true, "offset": offset, "epoch": epoch});
+        let answer = Client::connected(&server).await.subscribe(resume).await;
+        assert_eq!((answer["recovered"] == true, offsets(&answer).len()), (count > 0, count));
+        assert_eq!(answer["offset"], if count > 0 { offset } else { 301 });
     }
 }

@@ -17,6 +17,7 @@ macro_rules! in_both {
     };
 }
 
+mod changes;
 mod client;
 mod counts;
 mod formats;
@@ -24,6 +25,7 @@ mod hooks;
 mod limits;
 mod panics;
 mod receipts;
+mod resume;
 #[path = "../../../protocol/tests/it/schema.rs"]
 mod schema;
 mod selection;
@@ -32,6 +34,8 @@ mod server_side;
 mod storm;
 mod streams;
 mod tls;
+#[path = "../../../protocol/tests/it/undelta.rs"]
+mod undelta;
 
 use std::time::Duration;
 

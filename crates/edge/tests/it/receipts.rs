@@ -561,7 +561,7 @@ async fn only_what_the_socket_took_waits_for_a_pong() {
     let data = Json::of(&"x".repeat(300_000));
     for offset in 3..103 {
         let (data, tags) = (data.clone(), Tags::default());
-        let publication = Publication { offset: Offset(offset), data, info: None, tags, receipt: None };
+        let publication = Publication { offset: Offset(offset), data, info: None, tags, receipt: None, texts: None };
         server.hub.publish_durable(&channel(CHANNEL), Offset(offset), publication, unix_now()).unwrap();
     }
     events.published = 102;

@@ -19,7 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use tidings_edge::{
     DeviceDirectory, DurablePublisher, Edge, EdgeConfig, LentSocket, ProveFuture, PublishFuture, Socket,
 };
-use tidings_hub::{EventReceipts, Hub, HubConfig, NewPublication};
+use tidings_hub::{Changes, ChangesConfig, EventReceipts, Hub, HubConfig, NewPublication};
 use tidings_protocol::token::{TokenSecret, TokenVerifier};
 use tidings_protocol::{
     DeviceClaim, ErrorCode, HookId, NamespaceOptions, Namespaces, PersonalChannels, Publication, RecoveryMode,
@@ -64,6 +64,8 @@ pub(crate) struct Options {
     pub(crate) tls: bool,
     /// A user has one connection at a time.
     pub(crate) single_connection: bool,
+    /// The hook says who clients without a token are.
+    pub(crate) connect_hook: bool,
 }
 
 impl Default for Options {
@@ -83,6 +85,7 @@ impl Default for Options {
             write_timeout: Duration::from_secs(10),
             tls: false,
             single_connection: false,
+            connect_hook: false,
         }
     }
 }
@@ -194,7 +197,8 @@ pub(crate) fn publish(hub: &Hub, name: &str, data: &serde_json::Value) {
 pub(crate) fn publish_tagged(hub: &Hub, name: &str, data: &serde_json::Value, tags: &[(&str, &str)]) {
     let tags = tags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let tags = tags.collect::<BTreeMap<_, _>>().into();
-    let publication = Publication { offset: Offset(0), data: Json::of(data), info: None, tags, receipt: None };
+    let publication =
+        Publication { offset: Offset(0), data: Json::of(data), info: None, tags, receipt: None, texts: None };
     hub.publish(&channel(name), NewPublication { publication, skip_history: false }, unix_now()).unwrap();
 }
 
@@ -231,7 +235,12 @@ fn namespaces() -> Namespaces {
         ("lively".to_owned(), NamespaceOptions { join_leave: true, allow_tags_filter: true, ..kept(1000) }),
         (
             "told".to_owned(),
-            NamespaceOptions { join_leave: true, force_push_join_leave: true, ..NamespaceOptions::closed() },
+            NamespaceOptions {
+                join_leave: true,
+                force_push_join_leave: true,
+                occupancy_webhook: true,
+                ..NamespaceOptions::closed()
+            },
         ),
         ("asked".to_owned(), asked),
         ("asked-durable".to_owned(), NamespaceOptions { durable: true, ..asked }),
@@ -249,13 +258,15 @@ impl Server {
             durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
             receipt_event_count_max: 2000,
         };
-        let hub = Arc::new(Hub::new(hub_config, 2));
+        let changes = ChangesConfig { users: true, delay: Duration::ZERO, count_max: 1000 };
+        let hub = Arc::new(Hub::new(hub_config, 2).with_changes(Some(Arc::new(Changes::new(&changes)))));
         let session = SessionConfig {
             namespaces: namespaces(),
             token_verifier: Some(TokenVerifier::new(&token_secret(), None)),
             allow_anonymous: true,
             insecure: true,
             hooks: SessionHooks {
+                connect: options.connect_hook.then_some(HookId(0)),
                 rpc: Some(HookId(0)),
                 refresh: Some(HookId(0)),
                 headers: vec!["cookie".into()],
@@ -297,7 +308,10 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut addr = listener.local_addr().unwrap();
         let router = Router::new()
-            .route("/connection/websocket", get(upgrade))
+            .route("/connection/websocket", get(|edge, request| upgrade(Transport::WebSocket, edge, request)))
+            .route("/connection/uni_websocket", get(|edge, request| upgrade(Transport::UniWebSocket, edge, request)))
+            .route("/connection/uni_sse", any(|edge, request| stream(Transport::UniSse, edge, request)))
+            .route("/connection/uni_http_stream", any(|edge, request| stream(Transport::UniHttpStream, edge, request)))
             .route("/connection/sse", any(|edge, request| stream(Transport::Sse, edge, request)))
             .route("/connection/http_stream", any(|edge, request| stream(Transport::HttpStream, edge, request)))
             .route("/emulation", any(emulate))
@@ -328,7 +342,8 @@ impl Server {
         let event = JournalPosition(event);
         let data = Json::of(&serde_json::json!(format!("event {}", event.0)));
         let receipt = Some(ReceiptRequest { event, terms });
-        let publication = Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt };
+        let publication =
+            Publication { offset: Offset(0), data, info: None, tags: Tags::default(), receipt, texts: None };
         self.hub.publish_durable(&channel(name), Offset(offset), publication, unix_now()).unwrap();
         self.hub.receipts().get(event).unwrap()
     }
@@ -358,8 +373,8 @@ impl Server {
     }
 }
 
-async fn upgrade(State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
-    match edge.upgrade(&mut request) {
+async fn upgrade(transport: Transport, State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
+    match edge.upgrade(transport, &mut request) {
         Ok(response) => response.map(|()| Body::empty()),
         Err(error) => Response::builder().status(error.status()).body(Body::from(error.to_string())).unwrap(),
     }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidings_protocol::token::sign_connection_token;
 use tidings_protocol::{
-    Admission, ClientId, ClientPosition, Disconnect, Order, OrderError, SubscriptionTerms, Target, Unsubscribe,
+    Admission, ClientId, ClientPosition, Disconnect, ErrorCode, Order, OrderError, SubscriptionTerms, Target,
+    Unsubscribe,
 };
 use tidings_telemetry::unix_now;
 use tidings_types::{Format, Json, Offset};
 
 use crate::client::Client;
-use crate::server::{Options, Server, channel, gate, token_secret};
+use crate::server::{Options, Server, channel, gate, publish_tagged, token_secret};
 
 /// A connect command of a user whom the server subscribes to these channels.
 fn connect(user: &str, channels: &[&str], subs: Value) -> Value {
@@ -94,6 +95,44 @@ async fn one_subscription_that_fails_fails_the_connect() {
     assert_eq!(server.edge().user_count(), 0);
     client.send(json!({"id": 2, "presence_stats": {"channel": "kept:00"}})).await;
     assert_eq!(client.drain().await.1, Some(3501));
+}
+
+in_both!(the_server_chooses_what_a_client_gets);
+async fn the_server_chooses_what_a_client_gets(format: Format) {
+    let server = Server::start(Options::of(format)).await;
+    let (mut client, _) = answered(&server, connect("ann", &[], json!({}))).await;
+    let tags_filter = Some(Json::of(&json!({"key": "team", "cmp": "eq", "val": "SWE"})));
+    let terms = SubscriptionTerms { tags_filter, ..SubscriptionTerms::default() };
+    for (name, expected) in [("lively:1", Ok(())), ("kept:1", Err(OrderError::Refused(ErrorCode::BadRequest)))] {
+        let subscribe = Order::Subscribe { channel: channel(name), terms: terms.clone(), since: None };
+        assert_eq!(order(&server, "ann", subscribe).await, expected, "{name}");
+    }
+    assert_eq!(client.next_push().await["subscribe"]["recoverable"], true);
+    for (number, team) in ["SWE", "DEN", "SWE"].into_iter().enumerate() {
+        publish_tagged(&server.hub, "lively:1", &json!(number), &[("team", team)]);
+    }
+    let mut told = Vec::new();
+    for message in client.flush().await {
+        told.extend(message["push"].get("pub").map(|publication| publication["data"].clone()));
+    }
+    assert_eq!(told, [0, 2]);
+}
+
+/// There is no room for the last channel: nobody is told that the client was in the first.
+#[tokio::test]
+async fn a_connect_that_fails_is_no_join() {
+    let server = Server::start(Options::default()).await;
+    (0..98).for_each(|index| server.publish(&format!("kept:{index:02}"), json!(0)));
+    let mut watcher = answered(&server, connect("", &["told:1"], json!({}))).await.0;
+    assert!(watcher.next_push().await.get("join").is_some(), "the joiner is told of itself");
+    let (_refused, reply) = answered(&server, connect("", &["told:1", "z1", "z2"], json!({}))).await;
+    assert_eq!(reply["error"]["code"], 111);
+    let (other, _) = answered(&server, connect("", &["told:1"], json!({}))).await;
+    drop(other);
+    let kinds = [watcher.next_push().await, watcher.next_push().await];
+    assert!(kinds[0].get("join").is_some() && kinds[1].get("leave").is_some(), "{kinds:?}");
+    server.publish("told:1", json!(1));
+    assert_eq!(watcher.next_push().await["pub"]["data"], 1);
 }
 
 /// Gives an order about a user's connections.
@@ -249,6 +288,25 @@ async fn a_user_has_one_connection_if_so_configured() {
     for client in [&mut bob, &mut before].into_iter().chain(&mut anonymous) {
         assert_eq!(client.flush().await, [] as [Value; 0]);
     }
+}
+
+/// Connections are told of with their channels, on every loop.
+#[tokio::test]
+async fn the_connections_of_a_user_are_told_of() {
+    let server = Server::start(Options::default()).await;
+    let mut clients = Vec::new();
+    for user in ["ann", "ann", "ann", "bob"] {
+        clients.push(answered(&server, connect(user, &["kept:1"], json!({}))).await.0);
+    }
+    let list = async |user: &str| {
+        let target = Target { user: user.to_owned(), ..Target::default() };
+        server.edge().connections(target).await.unwrap()
+    };
+    let found = list("ann").await;
+    assert_eq!(found.len(), 3);
+    let channels = ["kept:1", "own:#ann"].map(channel); // Each user has a channel of its own here.
+    assert!(found.iter().all(|found| found.user == "ann" && found.channels == channels), "{found:?}");
+    assert_eq!((list("bob").await.len(), list("").await.len()), (1, 0));
 }
 
 /// Of clients that come at once, the last one that is let in stays.

@@ -4,20 +4,27 @@ use std::time::Duration;
 
 use prost::Message as _;
 use serde_json::{Value, json};
+use tidings_protocol::token::sign_connection_token;
+use tidings_protocol::{Admission, Order, SubscriptionTerms, Target};
+use tidings_telemetry::unix_now;
 use tidings_types::{Format, Transport, Variant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::client::Client;
+use crate::client::{Client, as_json, upgrade_request};
 use crate::schema;
-use crate::server::{Asks, NODE, ORIGIN, Options, Server};
+use crate::server::{Asks, NODE, ORIGIN, Options, Server, channel, token_secret};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const SSE: Variant = Variant { transport: Transport::Sse, format: Format::Json };
 const HTTP_JSON: Variant = Variant { transport: Transport::HttpStream, format: Format::Json };
 const HTTP_PROTOBUF: Variant = Variant { transport: Transport::HttpStream, format: Format::Protobuf };
-const STREAMS: [Variant; 3] = [SSE, HTTP_JSON, HTTP_PROTOBUF];
+pub(crate) const STREAMS: [Variant; 3] = [SSE, HTTP_JSON, HTTP_PROTOBUF];
+const UNI_WEBSOCKET: Variant = Variant { transport: Transport::UniWebSocket, format: Format::Json };
+const UNI_SSE: Variant = Variant { transport: Transport::UniSse, format: Format::Json };
+const UNI_HTTP: Variant = Variant { transport: Transport::UniHttpStream, format: Format::Json };
+const UNIDIRECTIONAL: [Variant; 3] = [UNI_WEBSOCKET, UNI_SSE, UNI_HTTP];
 
 const CONNECT: &str = r#"{"id":1,"connect":{}}"#;
 
@@ -47,11 +54,12 @@ fn encoded(format: Format, commands: &str) -> Vec<u8> {
 /// The request with which a client connects.
 fn stream_request(variant: Variant, commands: &str) -> Vec<u8> {
     let body = encoded(variant.format, commands);
+    let pair = form_urlencoded::Serializer::new(String::new()).append_pair("cf_connect", commands).finish();
     match (variant.transport, variant.format) {
-        (Transport::Sse, _) => {
-            let pair = form_urlencoded::Serializer::new(String::new()).append_pair("cf_connect", commands).finish();
-            request("GET", &format!("/connection/sse?{pair}"), "", b"")
-        }
+        (Transport::Sse, _) => request("GET", &format!("/connection/sse?{pair}"), "", b""),
+        (Transport::UniSse, _) => request("GET", &format!("/connection/uni_sse?{pair}"), "", b""),
+        (Transport::UniHttpStream, _) => request("POST", "/connection/uni_http_stream", "", &body),
+        (Transport::UniWebSocket, _) => upgrade_request(&format!("/connection/uni_websocket?{pair}"), ""),
         (_, Format::Json) => request("POST", "/connection/http_stream", "Content-Type: application/json\r\n", &body),
         (_, Format::Protobuf) => {
             request("POST", "/connection/http_stream", "Content-Type: application/octet-stream\r\n", &body)
@@ -59,18 +67,18 @@ fn stream_request(variant: Variant, commands: &str) -> Vec<u8> {
     }
 }
 
-/// A client that reads a stream.
-struct Stream {
+/// A client that reads a stream, or a WebSocket to which it says nothing.
+pub(crate) struct Stream {
     variant: Variant,
     socket: TcpStream,
     /// What came and was not taken yet.
     bytes: Vec<u8>,
     head: String,
-    session: String,
+    pub(crate) session: String,
 }
 
 impl Stream {
-    async fn open(server: &Server, variant: Variant, commands: &str) -> Self {
+    pub(crate) async fn open(server: &Server, variant: Variant, commands: &str) -> Self {
         Self::ask(server, variant, &stream_request(variant, commands)).await
     }
 
@@ -79,7 +87,7 @@ impl Stream {
         socket.write_all(request).await.unwrap();
         let mut stream = Self { variant, socket, bytes: Vec::new(), head: String::new(), session: String::new() };
         stream.head = String::from_utf8(stream.until(b"\r\n\r\n").await.unwrap()).unwrap();
-        if variant == SSE && stream.head.starts_with("HTTP/1.1 200") {
+        if [SSE, UNI_SSE].contains(&variant) && stream.head.starts_with("HTTP/1.1 200") {
             assert_eq!(stream.until(b"\r\n").await.unwrap(), b"\r\n");
         }
         stream
@@ -115,9 +123,10 @@ impl Stream {
     }
 
     /// The next message; `None`: the end.
-    async fn next(&mut self) -> Option<Value> {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
         match (self.variant.transport, self.variant.format) {
-            (Transport::Sse, _) => {
+            (Transport::UniWebSocket, _) => self.next_frame().await,
+            (Transport::Sse | Transport::UniSse, _) => {
                 let event = self.until(b"\n\n").await?;
                 Some(serde_json::from_slice(event.strip_prefix(b"data: ").unwrap()).unwrap())
             }
@@ -131,7 +140,7 @@ impl Stream {
                 if let Ok(reply) = schema::Reply::decode_length_delimited(&mut bytes) {
                     let rest = bytes.len();
                     self.bytes.drain(..self.bytes.len() - rest);
-                    return Some(serde_json::to_value(reply).unwrap());
+                    return Some(as_json(reply));
                 }
                 if !self.read().await {
                     return None;
@@ -140,17 +149,41 @@ impl Stream {
         }
     }
 
-    /// All messages until the end.
+    /// The next message of a WebSocket; a close frame is the number of its code.
+    async fn next_frame(&mut self) -> Option<Value> {
+        loop {
+            let (head, length) = match self.bytes[..] {
+                [_, 126, high, low, ..] => (4, u16::from_be_bytes([high, low]).into()),
+                [_, length @ ..126, ..] => (2, length.into()),
+                _ => (2, usize::MAX - 2),
+            };
+            if self.bytes.len() >= head + length {
+                let frame: Vec<u8> = self.bytes.drain(..head + length).collect();
+                return Some(match frame[0] {
+                    0x81 => serde_json::from_slice(&frame[head..]).unwrap(),
+                    0x88 => json!(u16::from_be_bytes([frame[2], frame[3]])),
+                    opcode => panic!("{opcode:x}"),
+                });
+            }
+            if !self.read().await {
+                return None;
+            }
+        }
+    }
+
+    /// All messages until the end, or until a close frame.
     async fn drain(&mut self) -> Vec<Value> {
         let mut messages = Vec::new();
-        while let Some(message) = self.next().await {
+        while !messages.last().is_some_and(Value::is_number)
+            && let Some(message) = self.next().await
+        {
             messages.push(message);
         }
         messages
     }
 
     /// Sends commands in a request of their own. Returns the status.
-    async fn send(&self, server: &Server, commands: &str) -> u16 {
+    pub(crate) async fn send(&self, server: &Server, commands: &str) -> u16 {
         emulate(server, self.variant.format, NODE, &self.session, commands).await
     }
 }
@@ -443,4 +476,133 @@ async fn a_server_that_stops_says_so_on_every_stream() {
     for messages in all {
         assert_eq!((messages.len(), code(&messages[1])), (2, &json!(3001)), "{messages:?}");
     }
+}
+
+/// What a client that only listens gets when it is let in. Back ends can name it by its session.
+fn is_connected(push: &Value) -> bool {
+    let connect = &push["connect"];
+    let has_no = |field| connect.get(field).is_none();
+    connect["client"].is_string() && connect["session"].is_string() && has_no("pong") && has_no("node")
+}
+
+/// A request of a user whom the server subscribes to these channels.
+fn listen(user: &str, channels: &[&str], subs: Value) -> String {
+    let subscriptions = channels.iter().map(|name| ((*name).to_owned(), SubscriptionTerms::default())).collect();
+    let admission = Admission { user: user.to_owned(), subscriptions, ..Admission::default() };
+    json!({"token": sign_connection_token(&token_secret(), &admission, unix_now()), "subs": subs}).to_string()
+}
+
+#[tokio::test]
+async fn a_client_that_only_listens_gets_what_the_server_subscribes_it_to() {
+    let server = Server::start(Options::default()).await;
+    let request = listen("ann", &["kept:1", "told:1"], json!({}));
+    for (offset, variant) in (1..).zip(UNIDIRECTIONAL) {
+        let mut stream = Stream::open(&server, variant, &request).await;
+        let push = stream.next().await.unwrap();
+        assert!(is_connected(&push), "{push}");
+        let subs = push["connect"]["subs"].as_object().unwrap();
+        assert_eq!(subs.keys().collect::<Vec<_>>(), ["kept:1", "own:#ann", "told:1"]);
+        let join = stream.next().await.unwrap();
+        assert_eq!((&join["channel"], &join["join"]["info"]["user"]), (&json!("told:1"), &json!("ann")), "its own");
+
+        server.publish("kept:1", json!("größer"));
+        let publication = json!({"data": "größer", "offset": offset});
+        assert_eq!(stream.next().await.unwrap(), json!({"channel": "kept:1", "pub": publication}));
+        let other = Client::subscribed(&server, "told:1").await;
+        assert!(stream.next().await.unwrap()["join"]["info"]["client"].is_string());
+        drop(other);
+        assert!(stream.next().await.unwrap()["leave"]["info"]["client"].is_string());
+
+        let session = push["connect"]["session"].as_str().map(str::to_owned);
+        let target = Target { user: "ann".to_owned(), session, ..Target::default() };
+        let order = Order::Subscribe { channel: channel("plain"), terms: SubscriptionTerms::default(), since: None };
+        server.edge().order(target, order).await.unwrap();
+        assert_eq!(stream.next().await.unwrap(), json!({"channel": "plain", "subscribe": {}}));
+        drop(stream);
+        server.until("it is gone", || server.hub.subscriber_count(&channel("told:1")) == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_only_listens_resumes_in_its_request() {
+    let server = Server::start(Options::default()).await;
+    let first = Stream::open(&server, UNI_SSE, &listen("ann", &["kept:1"], json!({}))).await.next().await.unwrap();
+    let epoch = &first["connect"]["subs"]["kept:1"]["epoch"];
+    (1..=3).for_each(|value| server.publish("kept:1", json!(value)));
+    let subs = json!({"kept:1": {"recover": true, "offset": 1, "epoch": epoch}});
+    for variant in UNIDIRECTIONAL {
+        let mut stream = Stream::open(&server, variant, &listen("ann", &["kept:1"], subs.clone())).await;
+        let push = stream.next().await.unwrap();
+        let sub = &push["connect"]["subs"]["kept:1"];
+        let missed = json!([{"data": 2, "offset": 2}, {"data": 3, "offset": 3}]);
+        assert_eq!((&sub["recovered"], &sub["publications"]), (&json!(true), &missed));
+    }
+}
+
+#[tokio::test]
+async fn pings_that_nobody_can_answer_close_nothing_and_prove_nothing() {
+    let (ping_interval, pong_timeout) = (Duration::from_secs(2), Duration::from_millis(600));
+    let server = Server::start(Options { ping_interval, pong_timeout, ..Options::default() }).await;
+    let mut streams = Vec::new();
+    for variant in UNIDIRECTIONAL {
+        let mut stream = Stream::open(&server, variant, &listen("ann", &["durable:1"], json!({}))).await;
+        assert_eq!(stream.next().await.unwrap()["connect"]["ping"], 2);
+        streams.push(stream);
+    }
+    let event = server.publish_event(1, Asks::Everybody, "durable:1", 1);
+    for stream in &mut streams {
+        assert_eq!(stream.next().await.unwrap()["pub"]["data"], "event 1");
+        for _ in 0..2 {
+            assert_eq!(stream.next().await.unwrap(), json!({}));
+        }
+    }
+    assert_eq!((event.summary().received, server.metric("tidings_edge_receipts_asked_total")), (0, 0.0));
+    let drained = async {
+        let mut all = Vec::new();
+        for stream in &mut streams {
+            let mut said = stream.drain().await;
+            said.retain(|message| *message != json!({}));
+            all.push(said);
+            let _ = stream.socket.shutdown().await;
+        }
+        all
+    };
+    let ((), all) = tokio::join!(server.edge().shutdown(), drained);
+    let push = json!({"disconnect": {"code": 3001, "reason": "shutdown"}});
+    assert_eq!(all, [vec![push.clone(), json!(3001)], vec![push.clone()], vec![push]]);
+}
+
+#[tokio::test]
+async fn a_client_that_only_listens_may_say_nothing_or_too_much() {
+    let server = Server::start(Options { ping_interval: Duration::from_secs(2), ..Options::default() }).await;
+    let mut silent = Stream::ask(&server, UNI_SSE, &request("GET", "/connection/uni_sse", "", b"")).await;
+    assert!(is_connected(&silent.next().await.unwrap()));
+    let mut talking = Stream::ask(&server, UNI_WEBSOCKET, &upgrade_request("/connection/uni_websocket", "")).await;
+    // Masked with zeroes: the request to connect, then something that nobody reads.
+    talking.socket.write_all(b"\x81\x82\0\0\0\0{}\x81\x81\0\0\0\0x").await.unwrap();
+    assert!(is_connected(&talking.next().await.unwrap()));
+    assert_eq!(talking.next().await.unwrap(), json!({}), "a ping: the connection stays");
+    // A message of 128 KiB, of which the head says enough.
+    talking.socket.write_all(b"\x81\xff\0\0\0\0\0\x02\0\0\0\0\0\0").await.unwrap();
+    assert_eq!(talking.drain().await.last(), Some(&json!(1009)));
+}
+
+#[tokio::test]
+async fn a_client_that_only_listens_is_told_why_it_may_not() {
+    let server = Server::start(Options::default()).await;
+    for variant in UNIDIRECTIONAL {
+        for (request, expected) in [
+            (r#"{"token":"forged"}"#.to_owned(), 3500),
+            ("[]".to_owned(), 3501),
+            (listen("ann", &["nowhere:1"], json!({})), 3004),
+        ] {
+            let said = Stream::open(&server, variant, &request).await.drain().await;
+            assert_eq!(said[0]["disconnect"]["code"], expected);
+            let close = (variant == UNI_WEBSOCKET).then_some(json!(expected));
+            assert_eq!(said.get(1), close.as_ref());
+        }
+    }
+    let get = request("GET", "/connection/uni_http_stream", "", b"");
+    assert_eq!(status(&answer(&server, &get).await), 405);
+    server.until("all are gone", || server.edge().connection_count() == 0).await;
 }

@@ -1,18 +1,18 @@
 //! Parses the lines of a PO file into entries, in one pass.
 //!
 //! A [`Draft`] is the entry that is being read. Its keywords must come in the order msgctxt, msgid, msgid_plural, msgstr;
-//! the order of [`Part`] expresses this. A comment or an earlier keyword after msgstr begins the next entry. The parser
-//! stores the entries, and one key per entry to find duplicates.
+//! the order of [`Part`] expresses this. A comment or an earlier keyword after msgstr begins the next entry. Nothing is
+//! copied but what the entries keep.
 
 use std::collections::HashMap;
 use std::str::Chars;
 
-use super::entry::Entry;
+use super::entry::{Entry, FORM_KEYWORDS, Previous};
 use crate::error::{PoError, PoProblem};
 use crate::limits::{ENTRY_COUNT_MAX, FILE_BYTES_MAX, PLURAL_FORM_COUNT_MAX};
-use crate::template::Key;
 
-pub(super) fn entries(bytes: &[u8]) -> Result<Vec<Entry>, PoError> {
+/// The entries of a file, and the lines of those that have a placeholder but are not marked `ruby-format`.
+pub(super) fn entries(bytes: &[u8]) -> Result<(Vec<Entry>, Vec<usize>), PoError> {
     let first = |problem| PoError { line: 1, problem };
     if bytes.len() > FILE_BYTES_MAX {
         return Err(first(PoProblem::FileTooLarge { bytes: bytes.len() }));
@@ -25,12 +25,22 @@ pub(super) fn entries(bytes: &[u8]) -> Result<Vec<Entry>, PoError> {
         return Err(first(PoProblem::ByteOrderMark));
     }
     let mut parser = Parser::default();
-    for line in text.split('\n') {
-        parser.line_number += 1;
-        parser.line(line.trim_ascii()).map_err(|problem| PoError { line: parser.line_number, problem })?;
+    let read = parser.read(text);
+    check_duplicates(&parser.entries)?; // They come before the line that ended the reading.
+    match read {
+        Ok(()) => Ok((parser.entries, parser.unmarked)),
+        Err(problem) => Err(PoError { line: parser.line_number, problem }),
     }
-    parser.end().map_err(|problem| PoError { line: parser.line_number, problem })?;
-    Ok(parser.entries)
+}
+
+fn check_duplicates(entries: &[Entry]) -> Result<(), PoError> {
+    let mut lines = HashMap::with_capacity(entries.len());
+    for entry in entries.iter().filter(|entry| !entry.obsolete) {
+        if let Some(first) = lines.insert(entry.key(), entry.line) {
+            return Err(PoError { line: entry.line, problem: PoProblem::Duplicate { first } });
+        }
+    }
+    Ok(())
 }
 
 /// The parts of a message, in their required order.
@@ -47,7 +57,7 @@ enum Part {
 #[derive(Default)]
 struct Parser {
     entries: Vec<Entry>,
-    lines: HashMap<Key, usize>,
+    unmarked: Vec<usize>,
     line_number: usize,
     draft: Draft,
 }
@@ -66,6 +76,14 @@ struct Draft {
 }
 
 impl Parser {
+    fn read(&mut self, text: &str) -> Result<(), PoProblem> {
+        for line in text.split('\n') {
+            self.line_number += 1;
+            self.line(line.trim_ascii())?;
+        }
+        self.end()
+    }
+
     fn line(&mut self, line: &str) -> Result<(), PoProblem> {
         let Some(comment) = line.strip_prefix('#') else { return self.statement(line, false) };
         if let Some(statement) = comment.strip_prefix('~') {
@@ -163,6 +181,7 @@ impl Parser {
         self.draft.check_filled()?;
         if self.draft.part == Part::Comments {
             self.draft.entry.obsolete = obsolete;
+            self.draft.check_previous()?;
         }
         self.draft.check_obsolete(obsolete)?;
         if part == Part::Msgid {
@@ -189,12 +208,8 @@ impl Parser {
         }
         if entry.source_texts().any(|text| text.contains("%{")) {
             entry.flags.remove("no-ruby-format");
-            entry.flags.insert("ruby-format".to_owned());
-        }
-        if !entry.obsolete {
-            let key = Key { msgctxt: entry.msgctxt.clone(), msgid: entry.msgid.clone() };
-            if let Some(first) = self.lines.insert(key, entry.line) {
-                return Err(PoProblem::Duplicate { first });
+            if entry.flags.insert("ruby-format".to_owned()) {
+                self.unmarked.push(entry.line);
             }
         }
         self.entries.push(entry);
@@ -226,7 +241,7 @@ impl Draft {
                 if expected == PLURAL_FORM_COUNT_MAX {
                     return Err(PoProblem::TooManyForms);
                 }
-                if self.indexed && keyword != format!("msgstr[{expected}]") {
+                if self.indexed && keyword != FORM_KEYWORDS[expected] {
                     return Err(PoProblem::FormIndex { expected, found: keyword.chars().take(32).collect() });
                 }
                 entry.msgstr.push(String::new());
@@ -271,32 +286,42 @@ impl Draft {
         if keyword_seen && !self.filled { Err(PoProblem::StringMissing) } else { Ok(()) }
     }
 
+    /// As GNU's tools: an earlier source text has a msgid.
+    fn check_previous(&self) -> Result<(), PoProblem> {
+        let previous = &self.entry.previous;
+        let lacks = previous.msgid.is_none() && *previous != Previous::default();
+        if lacks { Err(PoProblem::MsgidMissing) } else { Ok(()) }
+    }
+
     fn check_obsolete(&self, obsolete: bool) -> Result<(), PoProblem> {
         if self.entry.obsolete == obsolete { Ok(()) } else { Err(PoProblem::PartlyObsolete) }
     }
 }
 
 /// Splits a line after its keyword. A quotation mark may follow the keyword without a space.
-fn split_keyword(text: &str) -> (&str, &str) {
+pub(super) fn split_keyword(text: &str) -> (&str, &str) {
     let end = text.find(|character: char| character.is_ascii_whitespace() || character == '"').unwrap_or(text.len());
     text.split_at(end)
 }
 
 /// Appends the string that continues after its opening quotation mark. Returns what follows the closing one.
 fn unquote<'a>(quoted: &'a str, out: &mut String) -> Result<&'a str, PoProblem> {
-    let mut rest = quoted.chars();
+    let mut rest = quoted;
     loop {
-        match rest.next().ok_or(PoProblem::StringUnterminated)? {
-            '"' => return Ok(rest.as_str()),
-            '\0' => return Err(PoProblem::Nul),
-            '\\' => out.push(escaped(&mut rest)?),
-            character => out.push(character),
+        let end = rest.find(['"', '\\', '\0']).ok_or(PoProblem::StringUnterminated)?;
+        out.push_str(&rest[..end]);
+        let mut after = rest[end..].chars();
+        match after.next() {
+            Some('"') => return Ok(after.as_str()),
+            Some('\\') => out.push(escaped(&mut after)?),
+            _ => return Err(PoProblem::Nul),
         }
+        rest = after.as_str();
     }
 }
 
 /// Reads an escape sequence after its backslash, as in C.
-fn escaped(rest: &mut Chars<'_>) -> Result<char, PoProblem> {
+pub(super) fn escaped(rest: &mut Chars<'_>) -> Result<char, PoProblem> {
     let sequence = rest.as_str();
     Ok(match rest.next().ok_or(PoProblem::StringUnterminated)? {
         'n' => '\n',

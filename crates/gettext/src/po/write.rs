@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::entry::Entry;
+use super::entry::{Entry, FORM_KEYWORDS};
 
 pub(crate) fn entries(entries: &[Entry]) -> String {
     let mut out = String::new();
@@ -32,8 +32,8 @@ fn entry(out: &mut String, entry: &Entry) {
     keyword(out, mark, "msgid", Some(&entry.msgid));
     keyword(out, mark, "msgid_plural", entry.msgid_plural.as_deref());
     for (form, text) in entry.msgstr.iter().enumerate() {
-        let name = if entry.msgid_plural.is_some() { format!("msgstr[{form}]") } else { "msgstr".to_owned() };
-        keyword(out, mark, &name, Some(text));
+        let name = if entry.msgid_plural.is_some() { FORM_KEYWORDS[form] } else { "msgstr" };
+        keyword(out, mark, name, Some(text));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use tidings_gettext::{Catalogue, Plural, Template, Translations, pot};
+use tidings_gettext::{Catalogue, Message, Plural, Template, Translations, pot};
 use tidings_types::{Locale, ParamValue};
 
 use crate::{locale, msgfmt_verdict};
@@ -22,18 +22,23 @@ pub(crate) fn file(language: &str) -> String {
 }
 
 pub(crate) fn templates() -> Vec<Template> {
+    messages().into_iter().map(|message| message.template).collect()
+}
+
+pub(crate) fn messages() -> Vec<Message> {
     let topics: toml::Table = std::fs::read_to_string(folder().join("topics.toml")).unwrap().parse().unwrap();
-    let mut templates = Vec::new();
-    for topic in topics["topics"].as_table().unwrap().values() {
+    let mut messages = Vec::new();
+    for (name, topic) in topics["topics"].as_table().unwrap() {
         let text = |key: &str| topic.get(key).map(|value| value.as_str().unwrap());
         assert_eq!(text("domain"), Some("match"));
         for key in ["title", "body"] {
             let plural = text(&format!("{key}_plural"))
                 .map(|msgid_plural| Plural { msgid_plural, count: text("count").unwrap() });
-            templates.push(Template::new(text("context"), text(key).unwrap(), plural).unwrap());
+            let template = Template::new(text("context"), text(key).unwrap(), plural).unwrap();
+            messages.push(Message::new(template, format!("{name}.{key}")));
         }
     }
-    templates
+    messages
 }
 
 fn translations() -> Translations {
@@ -65,7 +70,7 @@ fn writing_a_file_restores_a_removed_or_negated_flag() {
 
 #[test]
 fn every_file_translates_every_template_and_nothing_else() {
-    let wanted = Catalogue::parse(pot(&templates()).unwrap().as_bytes()).unwrap();
+    let wanted = pot(&messages()).unwrap();
     let messages = |catalogue: &Catalogue| -> Vec<_> {
         let entries = catalogue.entries().iter().skip(1);
         let mut keys: Vec<_> =

@@ -1,13 +1,19 @@
 //! The public interface: reading and writing PO files, checks, rendering, and comparisons with other programs.
 //!
-//! `msgfmt` (GNU gettext) and `node` (for ICU's plural rules) must be installed. Without them, the tests that need them
+//! GNU gettext and `node` (for ICU's plural rules) must be installed. Without them, the tests that need them
 //! fail.
 
+mod check;
 mod demo;
 mod icu;
+mod intl;
+mod merge;
 mod msgfmt;
+mod normalise;
 mod po;
+mod pseudo;
 mod render;
+mod stats;
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -45,6 +51,20 @@ fn our_verdict(name: &str, text: &[u8], templates: &[Template]) -> Result<(), St
     } else {
         Err(problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))
     }
+}
+
+/// Runs a program of GNU gettext on these files, and returns what it writes, or its complaint.
+fn gnu(program: &str, arguments: &[&str], files: &[&str]) -> Result<String, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = files.iter().enumerate().map(|(index, text)| {
+        let path = folder.path().join(format!("{index}.po"));
+        std::fs::write(&path, text).unwrap();
+        path
+    });
+    let output = Command::new(program).args(arguments).args(paths).env("LC_ALL", "C").output();
+    let output = output.expect("GNU gettext must be installed for this test");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
 /// Checks a file with `msgfmt -c`.

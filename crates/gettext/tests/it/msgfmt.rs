@@ -1,7 +1,7 @@
 //! Comparison with GNU `msgfmt`: it accepts what this crate writes, and this crate refuses what `msgfmt` refuses.
 
 use proptest::prelude::*;
-use tidings_gettext::{Catalogue, Entry, Plural, Template, pot};
+use tidings_gettext::{Catalogue, Entry, Message, Plural, Template, merge, normalise, pot};
 
 use crate::po::{entries, some_entries};
 use crate::{TWO, demo, header, msgfmt_verdict, our_verdict};
@@ -13,8 +13,9 @@ fn the_pot_of_any_templates_is_accepted() {
         Template::new(None, "100%% \"sure\" \\ %{team}\tthe\nend", None).unwrap(),
         Template::new(Some("ctx \"x\""), "A goal\n", Some(plural)).unwrap(),
         Template::new(None, "no placeholder", None).unwrap(),
-    ];
-    for text in [pot(&templates).unwrap(), pot(&demo::templates()).unwrap(), pot([]).unwrap()] {
+    ]
+    .map(|template| Message::new(template, "topic.title"));
+    for text in [pot(&templates), pot(&demo::messages()), pot([])].map(|pot| pot.unwrap().to_po()) {
         assert_eq!(msgfmt_verdict(text.as_bytes()), Ok(()));
         assert_eq!(Catalogue::parse(text.as_bytes()).unwrap().to_po(), text);
     }
@@ -40,6 +41,12 @@ proptest! {
             prop_assert_eq!(msgfmt_verdict(written.as_bytes()), Ok(()), "{}", written);
         }
         prop_assert_eq!(entries(&Catalogue::parse(written.as_bytes()).unwrap()), entries(&catalogue));
+        for made in [normalise(&catalogue, None), merge(&catalogue, &catalogue).catalogue] {
+            let made = made.to_po();
+            if our_verdict("de", made.as_bytes(), &[]).is_ok() {
+                prop_assert_eq!(msgfmt_verdict(made.as_bytes()), Ok(()), "{}", made);
+            }
+        }
     }
 
     #[test]
@@ -85,7 +92,7 @@ fn plain(entry: &Entry) -> String {
 
 /// The damage that translators, editors and merges do to a file.
 #[derive(Debug, Clone)]
-enum Mutation {
+pub(crate) enum Mutation {
     Insert(prop::sample::Index, &'static str),
     Delete(prop::sample::Index),
     RepeatLine(prop::sample::Index),
@@ -93,7 +100,7 @@ enum Mutation {
     Replace(prop::sample::Index, &'static str, &'static str),
 }
 
-fn mutation() -> impl Strategy<Value = Mutation> {
+pub(crate) fn mutation() -> impl Strategy<Value = Mutation> {
     let snippets = vec![
         "%",
         "%%",
@@ -148,7 +155,7 @@ fn mutation() -> impl Strategy<Value = Mutation> {
 }
 
 impl Mutation {
-    fn apply(&self, text: &mut String) {
+    pub(crate) fn apply(&self, text: &mut String) {
         let character = |at: &prop::sample::Index| text.char_indices().nth(at.index(text.chars().count())).unwrap();
         let line = |at: &prop::sample::Index| {
             let start = text[..character(at).0].rfind('\n').map_or(0, |end| end + 1);

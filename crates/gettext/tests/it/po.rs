@@ -31,8 +31,8 @@ fn comment() -> impl Strategy<Value = Vec<String>> {
 
 fn entry() -> impl Strategy<Value = Entry> {
     let flags = btree_set(select(vec!["fuzzy", "ruby-format", "no-wrap"]), 0..2);
-    let previous = (option::of(text()), option::of(text()), option::of(text()))
-        .prop_map(|(msgctxt, msgid, msgid_plural)| Previous { msgctxt, msgid, msgid_plural });
+    let previous = (option::of(text()), text(), option::of(text()))
+        .prop_map(|(msgctxt, msgid, msgid_plural)| Previous { msgctxt, msgid: Some(msgid), msgid_plural });
     let previous = prop_oneof![3 => Just(Previous::default()), 1 => previous];
     let texts = (option::weighted(0.2, text()), text(), option::weighted(0.3, text()), vec(text(), 2));
     (comment(), comment(), comment(), flags, previous, prop::bool::weighted(0.1), texts).prop_map(
@@ -70,7 +70,7 @@ pub(crate) fn some_entries() -> impl Strategy<Value = Vec<Entry>> {
 }
 
 /// Writes a file in another style: strings split anywhere, codes instead of escapes, unusual spaces.
-fn foreign_style(entries: &[Entry], cut: usize) -> String {
+pub(crate) fn foreign_style(entries: &[Entry], cut: usize) -> String {
     let quote = |text: &str, mark: &str| -> String {
         let characters: Vec<char> = text.chars().collect();
         let piece = |piece: &[char]| -> String {
@@ -179,6 +179,7 @@ fn a_mistake_is_reported_with_its_line() {
         ("msgctxt \"a\"\nmsgstr \"b\"", 2, MsgidMissing),
         ("msgstr \"b\"", 1, order("msgstr")),
         ("#| msgid \"a\"\n#| msgctxt \"b\"", 2, order("msgctxt")),
+        ("#| msgid_plural \"a\"\n#, fuzzy\nmsgid \"b\"", 3, MsgidMissing),
         ("msgid\nmsgstr \"b\"", 2, StringMissing),
         ("msgid \"a\"\nmsgstr", 2, StringMissing),
         ("#| msgid\n#, fuzzy\nmsgid \"a\"", 2, StringMissing),
@@ -191,7 +192,7 @@ fn a_mistake_is_reported_with_its_line() {
         ("msgstr[0] \"b\"", 1, order("msgstr[0]")),
         ("domain \"a\"", 1, Unexpected { found: "domain \"a\"".into() }),
         ("msgid \"a\" b", 1, Unexpected { found: "b".into() }),
-        ("msgid \"a\"\nmsgstr \"b\"\n\nmsgid \"a\"\nmsgstr \"c\"\n", 6, Duplicate { first: 9 }),
+        ("msgid \"a\"\nmsgstr \"b\"\n\nmsgid \"a\"\nmsgstr \"c\"\n", 4, Duplicate { first: 9 }),
     ] {
         assert_eq!(problem(text), (line, expected), "{text}");
     }

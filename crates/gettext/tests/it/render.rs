@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tidings_gettext::{Flaw, Plural, RenderError, Template};
+use tidings_gettext::{Flaw, Plural, Reader, RenderError, Template};
 use tidings_types::ParamValue;
 
 use crate::{POLISH, TWO, header, locale, translations};
@@ -194,5 +194,116 @@ proptest! {
         } else if !forms.contains("\"\"") {
             prop_assert!(sent.contains("Vega"), "{}", sent);
         }
+    }
+}
+
+fn typed(json: &str) -> ParamValue {
+    serde_json::from_str(json).unwrap()
+}
+
+#[test]
+fn a_name_is_looked_up_where_the_reader_says_and_else_stays_as_it_is() {
+    let entry = |context: &str, msgid: &str, msgstr: &str| {
+        format!("msgctxt \"{context}\"\nmsgid \"{msgid}\"\nmsgstr \"{msgstr}\"\n\n")
+    };
+    let text = "msgid \"Goal for %{team}!\"\nmsgstr \"Gol: %{team}!\"\n\n";
+    let pt = header("pt", TWO) + text + &entry("team", "Sweden", "Suécia") + &entry("team", "Norway", "");
+    let brazil = header("pt_BR", TWO) + &entry("team", "Poland", "Polônia");
+    let other = header("pt", TWO) + &entry("team", "Norway", "Noruega") + &entry("team", "Sweden", "never");
+    let (set, other) = (translations(&[("pt", &pt), ("pt-BR", &brazil)]), translations(&[("pt", &other)]));
+    let template = Template::new(None, "Goal for %{team}!", None).unwrap();
+    let render = |name: &str, device: &str| {
+        let device = locale(device);
+        let reader = Reader { names: &[&set, &other], ..Reader::new(&device) };
+        set.render_for(&template, &device, &params(&[("team", typed(name))]), &reader).unwrap()
+    };
+    for (name, device, expected) in [
+        (r#"{"name":"Sweden","context":"team"}"#, "pt", "Gol: Suécia!"),
+        (r#"{"name":"Sweden","context":"team"}"#, "pt-BR", "Gol: Suécia!"),
+        (r#"{"name":"Sweden"}"#, "pt", "Gol: Sweden!"),
+        (r#"{"name":"Poland","context":"team"}"#, "pt-BR", "Gol: Polônia!"),
+        (r#"{"name":"Poland","context":"team"}"#, "pt", "Gol: Poland!"),
+        (r#"{"name":"Norway","context":"team"}"#, "pt", "Gol: Noruega!"),
+        (r#"{"name":"%{x} 100%","context":"team"}"#, "pt", "Gol: %{x} 100%!"),
+        (r#"{"name":"Sweden","context":"team"}"#, "fi", "Goal for Sweden!"),
+    ] {
+        assert_eq!(render(name, device), expected, "{name} in {device}");
+    }
+}
+
+#[test]
+fn a_typed_number_counts_and_every_typed_value_is_isolated_in_arabic() {
+    let set = translations(&[("pl", &polish_goals()), ("ar", &arabic())]);
+    let render = |name: &str, value: &str| {
+        let params = params(&[("goals", typed(value)), ("team", ParamValue::Text("Vega".into()))]);
+        set.render(&goals(), &locale(name), &params)
+    };
+    assert_eq!(render("pl", r#"{"number":12345}"#).unwrap(), "12\u{a0}345 goli, Vega");
+    assert_eq!(render("ar", r#"{"number":12345}"#).unwrap(), "\u{2068}12,345\u{2069} \u{2068}Vega\u{2069}");
+    let wrong = RenderError::CountNotInteger { name: "goals".into() };
+    for value in [r#"{"number":2.5}"#, r#"{"percent":2}"#, r#"{"date":"2026-11-24"}"#] {
+        assert_eq!(render("pl", value), Err(wrong.clone()), "{value}");
+    }
+}
+
+fn polish_goals() -> String {
+    header("pl", POLISH)
+        + GOALS
+        + "msgstr[0] \"%{goals} gol, %{team}\"\nmsgstr[1] \"%{goals} gole, %{team}\"\nmsgstr[2] \"%{goals} goli, %{team}\"\n"
+}
+
+fn arabic() -> String {
+    header("ar", "nplurals=1; plural=0;") + GOALS + "msgstr[0] \"%{goals} %{team}\"\n"
+}
+
+/// Any value that the API can accept, and a few that it does not.
+fn any_typed() -> impl Strategy<Value = serde_json::Value> {
+    use proptest::sample::select;
+    use serde_json::{Value, json};
+    let number = || prop_oneof![any::<i64>().prop_map(Value::from), (-1e15..1e15_f64).prop_map(Value::from)];
+    let digits = || proptest::option::of(0..=15_u8);
+    let style = select(tidings_types::Style::ALL.to_vec()).prop_map(|(name, _)| name);
+    let zone = || select(vec!["device", "UTC", "Europe/Stockholm", "Australia/Lord_Howe", "America/St_Johns"]);
+    let moment = (1970..=9999_u32, 2..=12_u32, 1..=28_u32, 0..24_u32, 0..60_u32, 0..24_u32)
+        .prop_map(|(year, month, day, hour, minute, offset)| {
+            format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:00-{offset:02}:30")
+        })
+        .prop_filter("in range", |text| text.parse::<tidings_types::DateTime>().is_ok());
+    prop_oneof![
+        (number(), digits()).prop_map(|(number, digits)| json!({"number": number, "digits": digits})),
+        (number(), digits()).prop_map(|(number, digits)| json!({"percent": number, "digits": digits})),
+        (number(), "[A-Z]{3}").prop_map(|(number, currency)| json!({"money": number, "currency": currency})),
+        (moment, style, zone()).prop_map(|(at, style, zone)| json!({"datetime": at, "style": style, "zone": zone})),
+        (1..=9999_u32, 1..=12_u32, 1..=28_u32)
+            .prop_map(|(year, month, day)| json!({"date": format!("{year:04}-{month:02}-{day:02}")})),
+        (".{1,20}", proptest::option::of(".{1,8}"))
+            .prop_map(|(name, context)| json!({"name": name, "context": context})),
+    ]
+}
+
+proptest! {
+    /// Each value has a text for each reader; its isolates are balanced, and it is within its room.
+    #[test]
+    fn every_value_has_a_text_for_every_reader(
+        value in any_typed(),
+        (text, device) in proptest::sample::select(vec![
+            ("en", "en-ZA"), ("ar", "ar-EG"), ("he", "he-IL"), ("fa", "fa-AF"), ("sv", "sv-FI"), ("und", "my"), ("ja", "th"),
+        ]),
+        zone in proptest::sample::select(vec![None, Some("Asia/Kathmandu"), Some("Pacific/Apia"), Some("Mars/Base")]),
+    ) {
+        let file = header(text, TWO) + "msgid \"%{v}\"\nmsgstr \"%{v}\"\n";
+        let (set, template) = (translations(&[(text, &file)]), Template::new(None, "%{v}", None).unwrap());
+        let (text, device) = (locale(text), locale(device));
+        let zone = zone.map(|zone| tidings_types::TimeZone::new(zone).unwrap());
+        let params = params(&[("v", serde_json::from_value(value).unwrap())]);
+        let render = |reader: &Reader<'_>| set.render_for(&template, &text, &params, reader).unwrap();
+        let shown = render(&Reader { zone: zone.as_ref(), ..Reader::new(&device) });
+        let depth = shown.chars().try_fold(0_i32, |depth, character| match character {
+            '\u{2066}'..='\u{2068}' => Some(depth + 1),
+            '\u{2069}' => (depth > 0).then_some(depth - 1),
+            _ => Some(depth),
+        });
+        prop_assert_eq!(depth, Some(0), "{:?}", shown);
+        prop_assert!(shown.len() <= render(&Reader { with_room: true, ..Reader::new(&text) }).len(), "{:?}", shown);
     }
 }

@@ -1,6 +1,7 @@
 //! The hub as its users see it: one order for all readers, no gap between resume and live, bounds that say so.
 
 mod receipts;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ fn hub(channel_count_max: usize) -> Hub {
     let named = BTreeMap::from([
         ("kept".to_owned(), kept),
         ("durable".to_owned(), NamespaceOptions { durable: true, ..kept }),
+        ("told".to_owned(), NamespaceOptions { event_texts: true, ..kept }),
         ("few".to_owned(), NamespaceOptions { channel_count_max: 2, ..kept }),
         ("few-durable".to_owned(), NamespaceOptions { channel_count_max: 2, durable: true, ..kept }),
         ("here".to_owned(), NamespaceOptions { presence: true, ..NamespaceOptions::closed() }),
@@ -42,7 +44,14 @@ fn channel(name: &str) -> ChannelName {
 }
 
 fn publication(value: u64) -> Publication {
-    Publication { offset: Offset(0), data: Json::of(&value), info: None, tags: Tags::default(), receipt: None }
+    Publication {
+        offset: Offset(0),
+        data: Json::of(&value),
+        info: None,
+        tags: Tags::default(),
+        receipt: None,
+        texts: None,
+    }
 }
 
 fn publish(hub: &Hub, name: &str, value: u64) -> Option<u64> {
@@ -222,7 +231,11 @@ fn who_joins_and_leaves_is_told_in_the_variants_of_those_who_asked() {
         let client = ClientId::from_random(number);
         let (announced, wishes) = (Some(info(number)), Wishes { filter: None, joins });
         let member = Member { announced, wishes, ..Member::reader(loop_id, client, variant) };
-        hub.subscribe(&channel("news"), &member, None).unwrap()
+        let reader = hub.subscribe(&channel("news"), &member, None).unwrap();
+        if number < 4 {
+            hub.announce_join(&reader.channel, client);
+        }
+        reader
     };
     let leave = |reader: &Subscribed, number, variant| {
         hub.unsubscribe(&reader.channel, loop_id, ClientId::from_random(number), None, variant);
@@ -235,6 +248,7 @@ fn who_joins_and_leaves_is_told_in_the_variants_of_those_who_asked() {
     assert_eq!((dirty.len(), second.next), (1, 0), "the first join was told to nobody");
     enter(3, JSON, false);
     leave(&first, 1, JSON);
+    leave(&enter(4, JSON, false), 4, JSON); // Nobody was told that it has joined.
     leave(&second, 2, SSE);
     let mut frames = Vec::new();
     second.channel.fetch(second.next, usize::MAX, &mut frames).unwrap();
@@ -429,7 +443,7 @@ fn a_durable_channel_that_was_given_back_begins_behind_all_its_offsets() {
     let later = NOW.saturating_add(Duration::from_secs(24 * 3600));
     hub.sweep(later);
     assert!(matches!(resume(2), (2, Recovery::Recovered(missed)) if missed.is_empty()));
-    hub.give_back(&name, Offset(100));
+    hub.on_channel_forgotten(&name, Offset(100));
     assert!(matches!(resume(2), (2, Recovery::Recovered(_))), "who reads it keeps it");
     assert!(hub.is_first(&name).unwrap(), "a client's next publication makes it anew");
 
@@ -443,7 +457,7 @@ fn a_durable_channel_that_was_given_back_begins_behind_all_its_offsets() {
     assert!(matches!(resume(100), (101, Recovery::Recovered(missed)) if missed.len() == 1));
 
     hub.sweep(later.saturating_add(Duration::from_secs(24 * 3600)));
-    hub.give_back(&name, Offset(200));
+    hub.on_channel_forgotten(&name, Offset(200));
     hub.unsubscribe(&stayed.channel, loop_id, client, None, JSON);
     assert_eq!(hub.counts().channels, 0, "nobody reads it and the store has forgotten it");
     assert!(matches!(resume(101), (200, Recovery::Gap(_))));
@@ -460,7 +474,7 @@ fn what_the_store_says_of_a_channel_that_is_not_durable_costs_its_readers_nothin
     for value in 1..=3 {
         publish(&hub, "kept:1", value);
     }
-    hub.give_back(&name, Offset(100));
+    hub.on_channel_forgotten(&name, Offset(100));
     let passing = join(&hub, "kept:1", None);
     hub.unsubscribe(&passing.channel, loop_ids(&hub)[0], ClientId::from_random(1), None, JSON);
     hub.sweep(NOW);

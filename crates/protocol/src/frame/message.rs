@@ -57,6 +57,8 @@ fn connect(request: &mut ConnectRequest, message: &[u8]) -> Result<(), ProtobufE
             2 => request.data = json(value.bytes()?),
             3 if request.subscriptions.len() == CONNECT_SUBSCRIPTION_COUNT_MAX => return Err(ProtobufError::TooMany),
             3 => request.subscriptions.push(subscription(value.bytes()?)?),
+            4 => request.name = value.text()?.to_owned(),
+            5 => request.version = value.text()?.to_owned(),
             6 => request.headers.extend([entry(value.bytes()?)?]),
             _ => {}
         }

@@ -34,7 +34,7 @@ fn a_device_is_claimed_with_its_credential_only() {
     };
     assert!(with("phone-1", &longest).device.is_some());
     for (device, credential) in [("phone-1", &*format!("{longest}x")), ("phone-1", ""), ("", "s"), ("my phone", "s")] {
-        let expected = Introduction { device: None, visible: MINUTE };
+        let expected = Introduction { visible: MINUTE, ..Introduction::default() };
         assert_eq!(with(device, credential), expected, "{device:?}"); // The rest stands.
     }
     assert_eq!(introduction(r#"{"tidings":{"device":"phone-1"}}"#).device, None);
@@ -43,15 +43,23 @@ fn a_device_is_claimed_with_its_credential_only() {
 }
 
 #[test]
+fn a_language_is_taken_if_it_is_a_tag() {
+    let locale = |tag: &str| introduction(&format!(r#"{{"tidings":{{"locale":"{tag}","visible":true}}}}"#)).locale;
+    assert_eq!(locale("pt-BR"), Locale::new("pt-BR").ok());
+    assert_eq!([locale(""), locale("not a tag"), locale(&"x".repeat(300))], [None, None, None]);
+    assert_eq!(introduction(r#"{"tidings":{"locale":"not a tag","visible":true}}"#).visible, MINUTE, "the rest stands");
+}
+
+#[test]
 fn a_signed_device_wins_over_any_other() {
     let data = json(r#"{"tidings":{"device":"tablet","credential":"s3cret","visible":true,"ttl":9}}"#);
     let signed = || Some(device("phone-1"));
     let expected = Some(DeviceClaim::Signed(device("phone-1")));
     let found = Introduction::read(signed(), Some(&data));
-    assert_eq!(found, Introduction { device: expected.clone(), visible: Some(Duration::from_secs(9)) });
+    assert_eq!(found, Introduction { device: expected.clone(), visible: Some(Duration::from_secs(9)), locale: None });
     for data in [None, Some(json("[]")), Some(json(r#"{"tidings":7}"#))] {
         let found = Introduction::read(signed(), data.as_ref());
-        assert_eq!(found, Introduction { device: expected.clone(), visible: None });
+        assert_eq!(found, Introduction { device: expected.clone(), ..Introduction::default() });
     }
 }
 

@@ -28,6 +28,7 @@ fn publication(offset: u64, data: &str) -> Publication {
         info: None,
         tags: Tags::default(),
         receipt: None,
+        texts: None,
     }
 }
 
@@ -84,6 +85,7 @@ fn connect_leaves_out_what_does_not_apply() {
         data: None,
         subscriptions: &[],
         ping_interval: Duration::ZERO,
+        pong: false,
         name: None,
     };
     check(Reply::Connect(&forever), &format!(r#""connect":{{"client":"{CLIENT}","version":"1"}}"#));
@@ -93,6 +95,7 @@ fn connect_leaves_out_what_does_not_apply() {
         data: Some(&data),
         subscriptions: &[(&name, SubscribeResult { recoverable: true, ..SubscribeResult::default() })],
         ping_interval: Duration::from_secs(25),
+        pong: true,
         name: Some(("n", SessionId { loop_index: 1, secret: 2 })),
         ..forever
     };
@@ -215,6 +218,7 @@ proptest! {
             info: Some(Arc::new(info.clone())),
             tags: tags.clone().into(),
             receipt: None,
+            texts: None,
         };
         let line = encode_publication_push(JSON, &channel(), &publication);
         prop_assert!(!line.contains(&b'\n'));

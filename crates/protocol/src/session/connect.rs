@@ -16,6 +16,15 @@ use crate::reply::{ConnectResult, ExpiryResult, Reply};
 use crate::token::{Token, TokenError};
 use crate::{Disconnect, ErrorCode};
 
+/// What says who a client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Token,
+    Hook,
+    /// Nothing: the settings let in everybody.
+    Settings,
+}
+
 /// A server-side subscription that is about to be made.
 struct Wanted {
     terms: SubscriptionTerms,
@@ -31,8 +40,11 @@ impl Wanted {
 }
 
 impl PersonalChannels {
-    /// The channel of `user`. A name that would admit other users too is none: the users behind a `#` are separated by
-    /// commas.
+    /// The personal channel of `user`.
+    ///
+    /// # Errors
+    /// If the user's name contains `#` or a comma: behind a `#`, commas separate users, so the channel would admit
+    /// others.
     fn of(&self, user: &str) -> Result<String, ErrorCode> {
         match (user.contains(['#', ',']), &*self.namespace) {
             (true, _) => Err(ErrorCode::BadRequest),
@@ -43,25 +55,16 @@ impl PersonalChannels {
 }
 
 impl Session {
-    /// Answers `connect`: with the start of each server-side subscription, or with why one could not be made. After an
-    /// error the client is refused, as by [`Effect::Refused`].
+    /// Answers `connect` with the start of each server-side subscription.
     pub fn on_connected(
         &mut self,
         ticket: ConnectTicket,
-        outcome: Result<Vec<(SubscribeTicket, Subscribed<'_>)>, ErrorCode>,
+        made: &[(SubscribeTicket, Subscribed<'_>)],
         now: Timestamp,
     ) -> Option<Vec<u8>> {
         if !self.is_connected() {
             return None;
         }
-        let made = match outcome {
-            Ok(made) => made,
-            Err(code) => {
-                self.subscriptions = Vec::new();
-                self.state = State::Refused;
-                return Some(self.reply(ticket.id, &Reply::Error(code)));
-            }
-        };
         self.subscriptions.iter_mut().for_each(|subscription| subscription.is_made = true);
         let subscriptions: Vec<_> =
             made.iter().map(|(ticket, subscribed)| (&ticket.channel, ticket.result(*subscribed, now))).collect();
@@ -73,43 +76,67 @@ impl Session {
             data: ticket.data.as_ref(),
             subscriptions: &subscriptions,
             ping_interval: self.config.ping_interval,
+            pong: !self.config.ping_interval.is_zero() && !self.variant.transport.is_unidirectional(),
             name: self.background.as_ref().and_then(|it| it.name.as_ref()).map(|name| (&*name.0, name.1)),
         };
         Some(self.reply(ticket.id, &Reply::Connect(&result)))
     }
 
+    /// Refuses `connect`, because a server-side subscription could not be made. Returns what is left to do.
+    pub fn on_connect_failed(&mut self, ticket: ConnectTicket, code: ErrorCode) -> Effect {
+        if !self.is_connected() {
+            return Effect::Nothing;
+        }
+        self.subscriptions = Vec::new();
+        self.state = State::AwaitingConnect;
+        self.conclude(ticket.id, Err(code.into()))
+    }
+
     pub(super) fn connect(
+        &mut self,
+        ticket: Ticket,
+        mut request: ConnectRequest,
+        now: Timestamp,
+    ) -> Result<Effect, Refusal> {
+        self.keep_headers(&std::mem::take(&mut request.headers))?;
+        if !request.token.is_empty() {
+            let admission = self.authenticate(&request.token, now)?;
+            return self.admit(ticket, By::Token, admission, request, now);
+        }
+        match self.config.hooks.connect {
+            Some(hook) => Ok(self.ask_connect(hook, ticket, request)),
+            None => self.admit_unknown(ticket, request, now),
+        }
+    }
+
+    /// Lets a client in of which nothing says who it is.
+    pub(super) fn admit_unknown(
         &mut self,
         ticket: Ticket,
         request: ConnectRequest,
         now: Timestamp,
     ) -> Result<Effect, Refusal> {
-        let admission = if !request.token.is_empty() {
-            self.authenticate(&request.token, now)?
-        } else if self.config.allow_anonymous || self.config.insecure {
-            Admission::default()
-        } else {
-            return Err(bad_request("connect without a token"));
-        };
-        self.admit(ticket, admission, request, now)
+        if !self.config.allow_anonymous && !self.config.insecure {
+            return Err(bad_request("connect without a token, and no hook knows the client"));
+        }
+        self.admit(ticket, By::Settings, Admission::default(), request, now)
     }
 
-    fn authenticate(&mut self, token: &Token, now: Timestamp) -> Result<Admission, Refusal> {
+    fn authenticate(&self, token: &Token, now: Timestamp) -> Result<Admission, Refusal> {
         let invalid = |cause| Refusal::Disconnect(Disconnect::INVALID_TOKEN, cause);
         let verifier = self.config.token_verifier.as_ref().ok_or(invalid("no key for tokens is configured"))?;
-        let admission = verifier.verify_connection(token, now).map_err(|error| match error {
+        verifier.verify_connection(token, now).map_err(|error| match error {
             TokenError::Invalid(cause) => invalid(cause),
             TokenError::Expired => ErrorCode::TokenExpired.into(),
             TokenError::KeyPending => ErrorCode::Internal.into(), // Temporary: SDKs come back.
-        })?;
-        self.has_token = true;
-        Ok(admission)
+        })
     }
 
     /// Lets the client in, whatever has said who it is.
-    fn admit(
+    pub(super) fn admit(
         &mut self,
         ticket: Ticket,
+        by: By,
         admission: Admission,
         request: ConnectRequest,
         now: Timestamp,
@@ -118,15 +145,13 @@ impl Session {
         if expires_at.is_some_and(|at| at <= now) {
             return Err(ErrorCode::Expired.into());
         }
-        if !request.headers.is_empty() || self.background.is_some() {
-            self.keep_headers(&request.headers)?;
-        }
+        self.is_proven = by != By::Settings;
         self.set_meta(meta);
         let introduction = Introduction::read(device, request.data.as_ref());
         self.user = user.into();
         self.conn_info = info;
         self.expires_at = expires_at;
-        let subscriptions = match self.server_side(subscriptions, request.subscriptions, now) {
+        let subscriptions = match self.server_side(by, subscriptions, request.subscriptions, now) {
             Ok(subscriptions) => subscriptions,
             Err(refusal) => {
                 self.subscriptions = Vec::new(); // Those before the one that is refused.
@@ -140,14 +165,17 @@ impl Session {
     }
 
     /// Begins the server-side subscriptions: those that are granted, and those that the client asks for and might make
-    /// itself.
+    /// itself. A hook was told of the latter, so there its word is the last.
     fn server_side(
         &mut self,
+        by: By,
         granted: BTreeMap<String, SubscriptionTerms>,
         requests: Vec<SubscribeRequest>,
         now: Timestamp,
     ) -> Result<Vec<SubscribeEffect>, Refusal> {
-        let granted = granted.into_iter().map(|(channel, terms)| (channel, Wanted::new(Origin::Admission, terms)));
+        // A token that refreshes the connection later need not grant what a hook has granted.
+        let origin = if by == By::Hook { Origin::Server } else { Origin::Admission };
+        let granted = granted.into_iter().map(|(channel, terms)| (channel, Wanted::new(origin, terms)));
         let mut wanted: BTreeMap<String, Wanted> = granted.collect();
         if let Some(channels) = self.config.personal_channels.as_ref().filter(|_| !self.user.is_empty()) {
             let own = || Wanted::new(Origin::Server, SubscriptionTerms::default());
@@ -156,7 +184,7 @@ impl Session {
         for request in requests {
             if let Some(wanted) = wanted.get_mut(&request.channel) {
                 wanted.request = request;
-            } else if self.might_subscribe(&request.channel)? {
+            } else if by != By::Hook && self.might_subscribe(&request.channel)? {
                 let own = Wanted::new(Origin::Server, SubscriptionTerms::default());
                 wanted.insert(request.channel.clone(), Wanted { request, ..own });
             }
@@ -174,19 +202,20 @@ impl Session {
         if terms.expires_at.is_some_and(|at| at <= now) {
             return Err(ErrorCode::Expired.into());
         }
-        Ok(self.begin(0, origin, channel, options, terms, request))
+        Ok(self.begin(0, origin, channel, options, terms, request)?)
     }
 
-    /// Whether the channel's rules let the client subscribe without a token.
+    /// Whether the channel's rules let the client subscribe without a token, and without a hook that decides.
     fn might_subscribe(&self, channel: &str) -> Result<bool, Refusal> {
         match self.known_channel(channel) {
+            Ok((_, options)) if options.subscribe_hook.is_some() => Ok(false),
             Ok((channel, options)) => Ok(self.allows(&Allowed::subscribe(&options, &channel), &channel)),
             Err(_) => Err(bad_request("connect with a subscription to an unknown channel")),
         }
     }
 
-    /// Whether an admission grants what the admission of the connection has granted and is still there, and nothing that
-    /// the connection does not have.
+    /// Whether `granted` fits the server-side subscriptions that the connection has: each channel of `granted` is one
+    /// of them, and `granted` still has each channel that the connection's admission gave.
     pub(super) fn has_granted(&self, granted: &BTreeMap<String, SubscriptionTerms>) -> bool {
         let is_server_side = |channel: &String| {
             self.subscription(channel).is_some_and(|subscription| subscription.origin != Origin::Client)

@@ -23,7 +23,8 @@ pub enum Effect {
     /// Write this reply.
     Reply(Vec<u8>),
     /// The client may connect: check its introduction, make its server-side subscriptions, then
-    /// [`Session::on_connected`](super::Session::on_connected), and start to ping.
+    /// [`Session::on_connected`](super::Session::on_connected) or
+    /// [`Session::on_connect_failed`](super::Session::on_connect_failed), and start to ping.
     Connect(Box<ConnectEffect>),
     /// The client's `connect` is refused: write this, ignore the rest of the frame, close soon.
     Refused(Vec<u8>),

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use tidings_types::{ChannelName, Json, Timestamp};
 
 use super::asked::{Asked, Waiting};
+use super::connect::By;
 use super::effect::{Effect, Expired};
 use super::permission::is_among_users_of;
 use super::ticket::Ticket;
-use super::{REFRESH_RETRY, Refusal, Session, bad_request};
-use crate::command::{RpcRequest, SubscribeRequest};
+use super::{REFRESH_RETRY, Refusal, Session, State, bad_request};
+use crate::command::{ConnectRequest, RpcRequest, SubscribeRequest};
 use crate::hook::{HOOK_HEADER_BYTES_MAX, HookAnswer, HookCall, HookHeaders, HookId, HookResult, Question};
 use crate::reply::Reply;
 use crate::{Disconnect, ErrorCode};
@@ -36,6 +37,9 @@ impl Session {
     /// Keeps those headers of the connect command that hooks may get. A header of the HTTP request wins over one of the
     /// command: a proxy in front of this server may have set it.
     pub(super) fn keep_headers(&mut self, emulated: &BTreeMap<String, String>) -> Result<(), Refusal> {
+        if emulated.is_empty() && self.background.is_none() {
+            return Ok(());
+        }
         let is_wanted = |name: &str| self.config.hooks.headers.iter().any(|wanted| **wanted == *name);
         let emulated = emulated.iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
         let emulated: Vec<_> = emulated.filter(|(name, _)| is_wanted(name)).collect();
@@ -57,13 +61,13 @@ impl Session {
     pub fn on_hook(&mut self, asked: Asked, answer: HookAnswer, now: Timestamp) -> Effect {
         let Asked(waiting) = asked;
         let id = waiting.id();
-        if !self.is_connected() {
+        if !matches!(self.state, State::Connected | State::Asking) {
             return Effect::Nothing;
         }
         match waiting {
             Waiting::Refresh => return self.on_refreshed(answer, now),
             Waiting::SubRefresh { channel } => return self.on_sub_refreshed(channel, answer, now),
-            Waiting::Rpc(_) | Waiting::Publish { .. } | Waiting::Subscribe { .. } => {}
+            Waiting::Connect { .. } | Waiting::Rpc(_) | Waiting::Publish { .. } | Waiting::Subscribe { .. } => {}
         }
         let decided = match answer {
             HookAnswer::Result(result) => self.go_on(waiting, result.as_deref(), now),
@@ -77,6 +81,10 @@ impl Session {
     /// The hook agrees.
     fn go_on(&mut self, waiting: Waiting, result: Option<&HookResult>, now: Timestamp) -> Result<Effect, Refusal> {
         match waiting {
+            Waiting::Connect { ticket, request } => match result {
+                Some(result) => self.admit(ticket, By::Hook, result.admission(), *request, now),
+                None => self.admit_unknown(ticket, *request, now),
+            },
             Waiting::Rpc(ticket) => {
                 Ok(Effect::Reply(self.reply(ticket.id, &Reply::Rpc(result.and_then(HookResult::data)))))
             }
@@ -180,29 +188,35 @@ impl Session {
         result: Option<&HookResult>,
     ) -> Result<Effect, Refusal> {
         let (channel, options) = self.known_channel(channel.as_str())?;
+        if !self.may_ask_publish(&channel) {
+            return Err(ErrorCode::PermissionDenied.into()); // It has left the channel meanwhile.
+        }
         let skip_history = result.is_some_and(|result| result.skip_history);
         if skip_history && options.durable {
             return Err(ErrorCode::NotAvailable.into());
         }
         let data = result.and_then(HookResult::data).cloned().unwrap_or(data);
+        if !options.data_format.admits(&data) {
+            return Err(ErrorCode::BadRequest.into());
+        }
         let (info, tags) = (Arc::new(self.info(&channel)), result.map(HookResult::tags).unwrap_or_default());
         Ok(Effect::Publish { ticket, channel, options, data, info, tags, skip_history })
     }
 
-    /// Asks whether the client may publish. Channels that are private, or for some users, stay so without asking.
-    pub(super) fn ask_publish(
-        &self,
-        hook: HookId,
-        ticket: Ticket,
-        channel: ChannelName,
-        data: Json,
-    ) -> Result<Effect, Refusal> {
+    /// Whether a hook is asked if the client may publish. Channels that are private, or for some users, stay so without
+    /// asking.
+    pub(super) fn may_ask_publish(&self, channel: &ChannelName) -> bool {
         let is_private = channel.as_str().starts_with('$') && !self.is_subscribed(channel.as_str());
-        if is_private || !is_among_users_of(channel.as_str(), &self.user) {
-            return Err(ErrorCode::PermissionDenied.into());
-        }
-        let question = Question::Publish { channel: channel.clone(), data: data.clone() };
-        Ok(self.ask(hook, question, Waiting::Publish { ticket, channel, data }))
+        !is_private && is_among_users_of(channel.as_str(), &self.user)
+    }
+
+    /// Asks who the client is.
+    pub(super) fn ask_connect(&mut self, hook: HookId, ticket: Ticket, request: ConnectRequest) -> Effect {
+        let channels = request.subscriptions.iter().map(|wanted| wanted.channel.clone()).collect();
+        let (name, version, data) = (request.name.clone(), request.version.clone(), request.data.clone());
+        self.state = State::Asking;
+        let waiting = Waiting::Connect { ticket, request: Box::new(request) };
+        self.ask(hook, Question::Connect { name, version, data, channels }, waiting)
     }
 
     /// Whether a hook decides, if there is one: not on a token that the server can check.
@@ -232,7 +246,7 @@ impl Session {
         Ok(self.ask(hook, question, Waiting::Rpc(ticket)))
     }
 
-    fn ask(&self, hook: HookId, question: Question, waiting: Waiting) -> Effect {
+    pub(super) fn ask(&self, hook: HookId, question: Question, waiting: Waiting) -> Effect {
         let background = self.background.as_deref();
         let call = HookCall {
             hook,

@@ -13,16 +13,16 @@ use crate::{Disconnect, ErrorCode};
 /// Why the server cannot subscribe a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotSubscribed {
-    /// The channel cannot exist.
+    /// The channel cannot exist, or not with these terms.
     Error(ErrorCode),
     /// The client has too many channels: close the connection with this.
     Disconnect(Disconnect),
 }
 
 impl Session {
-    /// The server subscribes the client to a channel, which the driver then joins: the answer of
-    /// [`Session::on_subscribed`] is a push. `None`: the client has the channel; if the server has subscribed it, the new
-    /// terms hold.
+    /// Subscribes the client to a channel because the server wants it. The driver then joins the channel; the answer of
+    /// [`Session::on_subscribed`] is a push. `None`: there is nothing to join, because the client has the channel or is
+    /// not connected. A subscription that the server has made before takes the new terms, except their tags filter.
     ///
     /// # Errors
     /// See [`NotSubscribed`].
@@ -49,7 +49,8 @@ impl Session {
         let recover = since.is_some();
         let ClientPosition { offset, epoch } = since.unwrap_or_default();
         let request = SubscribeRequest { recover, offset: offset.0, epoch, ..SubscribeRequest::default() };
-        Ok(Some(self.begin(0, Origin::Server, channel, options, terms, request)))
+        let begun = self.begin(0, Origin::Server, channel, options, terms, request);
+        begun.map(Some).map_err(NotSubscribed::Error)
     }
 
     /// The server says until when the connection lasts, and what others see of it. Returns the push to write.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidings_types::{ChannelName, Format, Offset, PushForm, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, Format, Json, Offset, PushForm, StreamPosition, Timestamp};
 
 use super::effect::{Effect, Expired, SubscribeEffect, SubscribeTicket, Subscribed};
 use super::permission::Allowed;
@@ -13,7 +13,7 @@ use crate::admission::SubscriptionTerms;
 use crate::command::{ClientPosition, SubscribeRequest};
 use crate::reply::{ExpiryResult, Push, Reply, SubscribeResult, encode_push};
 use crate::token::{SubscriptionClaims, Token, TokenError};
-use crate::{Disconnect, ErrorCode, NamespaceOptions, RecoveryMode, TagsFilter, Unsubscribe};
+use crate::{Disconnect, ErrorCode, NamespaceOptions, RecoveryMode, TagsFilter, UnreadFilter, Unsubscribe};
 
 /// Flag of a subscribe request: the client knows channels by their numbers.
 const FLAG_NUMBERED: i64 = 1;
@@ -143,15 +143,17 @@ impl Session {
         terms: SubscriptionTerms,
         now: Timestamp,
     ) -> Result<Effect, Refusal> {
-        let filter = read_filter(&request, &options)?;
         if terms.expires_at.is_some_and(|at| at <= now) {
             return Err(ErrorCode::Expired.into());
         }
-        let effect = self.begin(ticket.id, Origin::Client, channel, options, terms, request);
-        Ok(Effect::Subscribe(Box::new(SubscribeEffect { filter, ..effect })))
+        let effect = self.begin(ticket.id, Origin::Client, channel, options, terms, request)?;
+        Ok(Effect::Subscribe(Box::new(effect)))
     }
 
     /// Notes a subscription, which the driver then makes; `id` is 0 if it is server-side.
+    ///
+    /// # Errors
+    /// If a tags filter is malformed, or the channel allows none.
     pub(super) fn begin(
         &mut self,
         id: u32,
@@ -160,9 +162,12 @@ impl Session {
         options: NamespaceOptions,
         terms: SubscriptionTerms,
         request: SubscribeRequest,
-    ) -> SubscribeEffect {
-        let grant = Grant::of(&terms);
-        self.subscriptions.push(Subscription { channel: channel.clone(), grant, origin, is_made: false });
+    ) -> Result<SubscribeEffect, ErrorCode> {
+        // What a client asks for beside a server-side subscription never filters it.
+        let of_client = request.tags_filter.as_ref().filter(|_| origin == Origin::Client);
+        let filter = filter(&options, of_client, terms.tags_filter.as_ref())?;
+        let (grant, is_filtered) = (Grant::of(&terms), terms.tags_filter.is_some());
+        self.subscriptions.push(Subscription { channel: channel.clone(), grant, origin, is_filtered, is_made: false });
         let (positioned, recoverable) = self.positions(&request, &terms, &options, &channel);
         let presence = terms.presence.unwrap_or(options.presence);
         let join_leave = terms.join_leave.unwrap_or(options.join_leave);
@@ -176,13 +181,14 @@ impl Session {
                 && request.flag & FLAG_NUMBERED != 0
                 && self.variant.format == Format::Json,
             has_deltas: options.allow_deltas && !request.delta.is_empty(),
+            language: None, // The driver knows it.
         };
         let is_cached = options.recovery_mode == RecoveryMode::Cache;
         let was_recovering = request.recover || is_cached && options.auto_cache_recover && recoverable;
         let requested_offset = Offset(request.offset);
         let is_error = origin == Origin::Client && request.flag & FLAG_UNRECOVERED_IS_ERROR != 0;
         let recover = ClientPosition { offset: requested_offset, epoch: request.epoch };
-        SubscribeEffect {
+        Ok(SubscribeEffect {
             options,
             recover: (was_recovering && recoverable).then_some(recover),
             unrecovered_is_error: request.recover && is_error,
@@ -191,7 +197,7 @@ impl Session {
             announced: join_leave.then(|| self.info(&channel)),
             hears_joins,
             form,
-            filter: None,
+            filter: filter.map(Arc::new),
             ticket: SubscribeTicket {
                 id,
                 channel: channel.clone(),
@@ -207,7 +213,7 @@ impl Session {
                 data: terms.data,
             },
             channel,
-        }
+        })
     }
 
     /// The checks before authorization, in the protocol's order (section 4).
@@ -343,11 +349,20 @@ impl Session {
     }
 }
 
-/// The tags filter of a request, if the channel allows one.
-fn read_filter(request: &SubscribeRequest, options: &NamespaceOptions) -> Result<Option<Arc<TagsFilter>>, ErrorCode> {
-    let Some(unread) = &request.tags_filter else { return Ok(None) };
-    if !options.allow_tags_filter {
+/// The filter of a subscription: what the client wants, of what it may get by the terms.
+fn filter(
+    options: &NamespaceOptions,
+    of_client: Option<&UnreadFilter>,
+    of_terms: Option<&Json>,
+) -> Result<Option<TagsFilter>, ErrorCode> {
+    if (of_client.is_some() || of_terms.is_some()) && !options.allow_tags_filter {
         return Err(ErrorCode::BadRequest);
     }
-    TagsFilter::read(unread).map(|filter| Some(Arc::new(filter))).map_err(|_| ErrorCode::BadRequest)
+    let read = |unread: &UnreadFilter| TagsFilter::read(unread).map_err(|_| ErrorCode::BadRequest);
+    let wanted = of_client.map(read).transpose()?;
+    let granted = of_terms.map(|terms| read(&UnreadFilter::Json(terms.clone()))).transpose()?;
+    Ok(match (wanted, granted) {
+        (Some(wanted), Some(granted)) => Some(wanted.and(granted)),
+        (wanted, granted) => wanted.or(granted),
+    })
 }

@@ -11,6 +11,8 @@ pub(super) struct Subscription {
     /// The lasting terms, if there are any.
     pub(super) grant: Option<Box<Grant>>,
     pub(super) origin: Origin,
+    /// The server chooses the publications that the client may get.
+    pub(super) is_filtered: bool,
     /// Whether the driver has subscribed.
     pub(super) is_made: bool,
 }

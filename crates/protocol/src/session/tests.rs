@@ -5,6 +5,8 @@
 
 use tidings_types::{Epoch, Format, StreamPosition};
 
+use serde_json::json;
+
 use super::*;
 use crate::admission::Admission;
 use crate::token::{RemoteKeys, TokenChecks, TokenKey, TokenSecret, sign_connection_token, sign_subscription_token};
@@ -14,6 +16,7 @@ mod device;
 mod hook;
 mod model;
 mod server_side;
+mod unidirectional;
 
 use hook::asked;
 
@@ -73,6 +76,7 @@ fn config() -> SessionConfig {
         ),
         ("small", NamespaceOptions { allow_deltas: true, allow_channel_compaction: true, ..open }),
         ("picky", NamespaceOptions { allow_tags_filter: true, ..open }),
+        ("picky-members", NamespaceOptions { allow_tags_filter: true, allow_history_for_subscriber: true, ..open }),
         ("lively", NamespaceOptions { join_leave: true, allow_presence_for_subscriber: true, ..open }),
         ("hidden", NamespaceOptions { join_leave: true, ..open }),
         ("told", NamespaceOptions { join_leave: true, force_push_join_leave: true, ..open }),
@@ -178,8 +182,8 @@ fn perform(session: &mut Session, effect: Effect, now: Timestamp) -> String {
 /// Lets a client in; nothing was missed in its server-side subscriptions.
 fn connected(session: &mut Session, effect: ConnectEffect, now: Timestamp) -> Option<Vec<u8>> {
     let start = |positioned: bool| Subscribed { top: positioned.then(|| top(9)), recovered: None };
-    let made = effect.subscriptions.into_iter().map(|effect| (effect.ticket, start(effect.positioned))).collect();
-    session.on_connected(effect.ticket, Ok(made), now)
+    let made = effect.subscriptions.into_iter().map(|effect| (effect.ticket, start(effect.positioned)));
+    session.on_connected(effect.ticket, &made.collect::<Vec<_>>(), now)
 }
 
 fn run(session: &mut Session, command: &str) -> String {
@@ -385,7 +389,7 @@ fn a_client_that_speaks_protobuf_gets_no_number() {
     let mut session = Session::new(config().into(), ClientId::from_random(7), Variant::websocket(Format::Protobuf));
     let connect = Command { id: 1, request: Request::Connect(Default::default()) };
     let Effect::Connect(connect) = session.handle(connect, NOW) else { panic!("no connect") };
-    session.on_connected(connect.ticket, Ok(Vec::new()), NOW);
+    session.on_connected(connect.ticket, &[], NOW);
     let effect = session.handle(Command { id: 2, request: Request::Subscribe(Box::new(request)) }, NOW);
     let Effect::Subscribe(effect) = effect else { panic!("{effect:?}") };
     assert!(!effect.form.is_numbered);
@@ -417,6 +421,47 @@ fn a_tags_filter_is_read_where_it_is_allowed() {
         [r#"{"key":"kind"}"#, "[]", "{}"].map(|tf| format!(r#""subscribe":{{"channel":"picky:a","tf":{tf}}}"#));
     refused.iter().for_each(|command| check(&mut session("42"), &[(command, "error 107")]));
     check(&mut session("42"), &[(&format!(r#""subscribe":{{"channel":"open:a",{wants}}}"#), "error 107")]);
+}
+
+/// A subscription token with this tags filter.
+fn filtering_token(channel: &str, filter: serde_json::Value) -> String {
+    odd_token(json!({"sub": "42", "channel": channel, "tags_filter": filter}))
+}
+
+#[test]
+fn a_token_says_which_publications_a_client_may_get_at_most() {
+    let leaf = |key: &str, val: &str| json!({"key": key, "cmp": "eq", "val": val});
+    let tags = |pairs: &[(&str, &str)]| -> Tags {
+        let owned = pairs.iter().map(|(key, val)| ((*key).to_owned(), (*val).to_owned()));
+        owned.collect::<std::collections::BTreeMap<_, _>>().into()
+    };
+    let token = filtering_token("picky:a", leaf("team", "SWE"));
+    let request = json!({"channel": "picky:a", "token": token, "tf": leaf("kind", "goal")}).to_string();
+    let request = &request[1..request.len() - 1];
+    let filter = subscribe_effect(&mut session("42"), request).filter.unwrap();
+    assert!(filter.matches(&tags(&[("team", "SWE"), ("kind", "goal")])));
+    assert!(!filter.matches(&tags(&[("team", "SWE")])), "the client does not want it");
+    assert!(!filter.matches(&tags(&[("kind", "goal")])), "the client must not get it");
+
+    for (channel, filter) in [("open:a", leaf("team", "SWE")), ("picky:a", json!({"key": "team"}))] {
+        let token = filtering_token(channel, filter);
+        let command = format!(r#""subscribe":{{"channel":"{channel}","token":"{token}"}}"#);
+        check(&mut session("42"), &[(&command, "error 107")]);
+    }
+}
+
+#[test]
+fn a_filtered_subscriber_does_not_read_the_history() {
+    let mut session = session("42");
+    let filter = json!({"key": "team", "cmp": "eq", "val": "SWE"});
+    let token = filtering_token("picky-members:a", filter);
+    let history = r#""history":{"channel":"picky-members:a"}"#;
+    let subscribe = format!(r#""subscribe":{{"channel":"picky-members:a","token":"{token}"}}"#);
+    let plain = r#""subscribe":{"channel":"picky-members:a"}"#;
+    let leave = r#""unsubscribe":{"channel":"picky-members:a"}"#;
+    let ok = r#""subscribe":{}"#;
+    check(&mut session, &[(&subscribe, ok), (history, "error 103"), (leave, r#""unsubscribe":{}"#)]);
+    check(&mut session, &[(plain, ok), (history, r#""history":{"publications":[],"epoch":"AAAAAAAA","offset":9}"#)]);
 }
 
 #[test]
@@ -563,16 +608,22 @@ fn positions_are_granted_when_forced_or_asked_for_and_allowed() {
     }
 }
 
-#[test]
-fn recovery_echoes_the_requested_offset_and_says_what_came_of_it() {
-    let request = r#""channel":"forced:a","recover":true,"offset":7,"epoch":"AAAAAAAA","flag":3"#;
-    let missed = [8, 9].map(|offset| Publication {
+/// The publications with the offsets 8 and 9.
+fn missed() -> [Publication; 2] {
+    [8, 9].map(|offset| Publication {
         offset: Offset(offset),
         data: Json::of(&offset),
         info: None,
         tags: Tags::default(),
         receipt: None,
-    });
+        texts: None,
+    })
+}
+
+#[test]
+fn recovery_echoes_the_requested_offset_and_says_what_came_of_it() {
+    let request = r#""channel":"forced:a","recover":true,"offset":7,"epoch":"AAAAAAAA","flag":3"#;
+    let missed = missed();
     for (recovered, expected) in [
         (
             Some(&missed[..]),
@@ -602,8 +653,14 @@ fn recovery_echoes_the_requested_offset_and_says_what_came_of_it() {
 
 #[test]
 fn the_latest_publication_is_recovered_at_the_top() {
-    let latest =
-        [Publication { offset: Offset(9), data: Json::of(&9), info: None, tags: Tags::default(), receipt: None }];
+    let latest = [Publication {
+        offset: Offset(9),
+        data: Json::of(&9),
+        info: None,
+        tags: Tags::default(),
+        receipt: None,
+        texts: None,
+    }];
     for (request, is_recovered) in [
         (r#""channel":"cached:a","recover":true,"offset":77,"epoch":"other""#, true),
         (r#""channel":"cached:a""#, false),

@@ -5,13 +5,13 @@
 //! | Key | Verifies |
 //! |---|---|
 //! | secret | HS256, HS384, HS512 |
-//! | RSA, 2048 to 8192 bits | RS256, RS384, RS512 |
+//! | RSA, 2048 to 8192 bits | RS256, RS384, RS512, PS256, PS384, PS512 |
 //! | ECDSA, P-256 | ES256 |
 //! | ECDSA, P-384 | ES384 |
 //! | Ed25519 | EdDSA |
 //!
-//! ES512 is missing, because the JWT library does not have it; so are PS256 to PS512, which Centrifugo does not take
-//! either. A secret never comes from a JWKS document.
+//! ES512 (P-521) is missing, because the JWT library has no such algorithm: it does not even read the header of such a
+//! token. A secret never comes from a JWKS document.
 //!
 //! Sources: RFC 7515 and 7518 (signatures), RFC 7517 (JWKS), RFC 8037 (Ed25519).
 //!
@@ -39,7 +39,8 @@ const KEY_ID_BYTES_MAX: usize = 256;
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 const HMAC: &[Algorithm] = &[Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
-const RSA: &[Algorithm] = &[Algorithm::RS256, Algorithm::RS384, Algorithm::RS512];
+const RSA: &[Algorithm] =
+    &[Algorithm::RS256, Algorithm::RS384, Algorithm::RS512, Algorithm::PS256, Algorithm::PS384, Algorithm::PS512];
 
 /// A key, and what it may verify. Never shows in `Debug`.
 #[derive(Clone)]

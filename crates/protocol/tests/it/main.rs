@@ -63,8 +63,9 @@ fn told(command: &Command) -> schema::Command {
     match &command.request {
         Request::Connect(request) => {
             let (token, data) = (text(&request.token), bytes(request.data.as_ref()));
+            let (name, version) = (request.name.clone(), request.version.clone());
             let subs = request.subscriptions.iter().map(|one| (one.channel.clone(), told_subscribe(one))).collect();
-            told.connect = Some(schema::ConnectRequest { token, data, subs, ..Default::default() });
+            told.connect = Some(schema::ConnectRequest { token, data, subs, name, version, ..Default::default() });
         }
         Request::Subscribe(request) => {
             told.subscribe = Some(told_subscribe(request));
@@ -113,12 +114,13 @@ fn read_part(mut command: schema::Command) -> schema::Command {
     if let Some(request) = &mut command.connect {
         let (token, mut data) = (std::mem::take(&mut request.token), std::mem::take(&mut request.data));
         json(&mut data);
+        let (name, version) = (std::mem::take(&mut request.name), std::mem::take(&mut request.version));
         let mut subs = std::mem::take(&mut request.subs);
         for (channel, request) in &mut subs {
             read_part_of_subscribe(request);
             request.channel = channel.clone();
         }
-        *request = schema::ConnectRequest { token, data, subs, ..Default::default() };
+        *request = schema::ConnectRequest { token, data, subs, name, version, ..Default::default() };
     }
     command.subscribe.iter_mut().for_each(read_part_of_subscribe);
     if let Some(request) = &mut command.publish {
@@ -279,6 +281,7 @@ fn publication() -> impl Strategy<Value = Publication> {
         info: info.map(Arc::new),
         tags: tags.into(),
         receipt: None,
+        texts: None,
     })
 }
 
@@ -395,6 +398,7 @@ proptest! {
                 data: data.as_ref(),
                 subscriptions: if recovered { &subscriptions } else { &[] },
                 ping_interval,
+                pong: recovered,
                 name,
             }),
             Reply::Subscribe(&subscribed),
@@ -448,7 +452,7 @@ proptest! {
     #[test]
     fn payloads_of_any_length_are_written_whole(len in prop_oneof![0usize..300, 16_000usize..17_000]) {
         let data = Json::of(&"x".repeat(len));
-        let publication = Publication { offset: Offset(1), data, info: None, tags: BTreeMap::new().into(), receipt: None };
+        let publication = Publication { offset: Offset(1), data, info: None, tags: BTreeMap::new().into(), receipt: None, texts: None };
         check(Format::ALL.map(|format| encode_publication_push(Variant::websocket(format), &channel(), &publication)));
     }
 }

@@ -1,4 +1,5 @@
-//! What a payload says, and that it keeps to `docs/payload.schema.json` and the provider's limit whatever comes.
+//! What a payload contains. Whatever the event and the patch say, the payload fits `docs/payload.schema.json` and the
+//! provider's limit.
 
 use std::sync::LazyLock;
 
@@ -62,7 +63,7 @@ fn apns(content: &Content<'_>) -> Result<ApnsBody, PayloadError> {
     })
 }
 
-/// What a provider other than Apple is given, with `patch` and some data.
+/// The payload for a provider other than Apple, with `patch` and some data.
 fn given(provider: Provider, present: &Present, patch: &str) -> Result<Value, PayloadError> {
     let patches = patches(Some(&Json::parse(patch.as_bytes()).unwrap()));
     let data = Json::of(&json!({"score": [1, 0]}));
@@ -165,7 +166,7 @@ fn a_patch_goes_over_the_whole() {
 }
 
 #[test]
-fn what_shows_plays_and_counts_nothing_is_a_background_push() {
+fn a_payload_without_alert_sound_and_badge_is_a_background_push() {
     let kind = |present: &Present, patch: &str| encoded(present, patch).map(|(_, kind, priority)| (kind, priority));
     let (alert, background) = ((PushType::Alert, Priority::Immediate), (PushType::Background, Priority::Considerate));
     let silent = r#"{"aps":{"alert":null,"sound":null,"content-available":1}}"#;
@@ -240,7 +241,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A patch as somebody writes one who knows what Apple takes, with anything beside it.
+/// A patch with what Apple understands, and with any other values beside that.
 fn patch() -> impl Strategy<Value = Value> {
     let alert = prop_oneof![
         Just(Value::Null),
@@ -293,7 +294,7 @@ fn present() -> impl Strategy<Value = Present> {
 }
 
 proptest! {
-    /// Whatever is asked for: an error, or a payload that keeps what `docs/payload.md` promises.
+    /// Whatever the event asks for, the result is an error or a payload as `docs/payload.md` promises.
     #[test]
     fn a_payload_keeps_to_its_schema_and_limit(
         texts in (".{0,200}", ".{0,200}"),
@@ -336,7 +337,7 @@ proptest! {
         }
     }
 
-    /// Any patch at all: no panic, and `tidings` is what we said.
+    /// Whatever the patch is: no panic, and the member `tidings` is the server's own.
     #[test]
     fn no_patch_reaches_what_is_ours(patch in value()) {
         if let Ok((value, ..)) = encoded(&NOTHING, &patch.to_string()) {

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use tidings_push::{JobStanding, Outcome, Standing};
-use tidings_sender::{DeviceOutcome, JobReport, JobState, Sender, Suppression};
+use tidings_sender::{DeviceOutcome, JobReport, Sender, Suppression};
 use tidings_store::{NewDevice, NewEvent};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, BrakeScope, Country, ExpectAudience, Filter, JournalPosition, Provider, TopicName};
+use tidings_types::{
+    AppId, BrakeScope, Country, ExpectAudience, Filter, JobState, JournalPosition, Provider, TopicName,
+};
 use tokio::time::Instant;
 
 use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, lake, pool, quiet_goal, soon, until};

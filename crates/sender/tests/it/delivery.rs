@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tidings_push::apns::Reason;
 use tidings_push::{Notification, Outcome};
-use tidings_sender::{Backlog, DeviceOutcome, JobState, Sender, SenderConfig, StartError, Suppression};
+use tidings_sender::{Backlog, DeviceOutcome, Sender, SenderConfig, StartError, Suppression};
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, CollapseKey, Country, Environment, Filter, JournalPosition, Locale, NotificationId, PushPermission,
-    PushPolicy, Subject, Timestamp,
+    AppId, CollapseKey, Country, Environment, Filter, JobState, JournalPosition, Locale, NotificationId,
+    PushPermission, PushPolicy, Subject, Timestamp,
 };
 use tokio::time::Instant;
 

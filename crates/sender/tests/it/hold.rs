@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tidings_push::{Notification, Outcome};
-use tidings_sender::{DeviceOutcome, JobReport, JobState, Sender, SenderConfig, Suppression};
+use tidings_sender::{DeviceOutcome, JobReport, Sender, SenderConfig, Suppression};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, Country, Filter, JournalPosition, Platform, PushPolicy, Subject, Timestamp};
+use tidings_types::{AppId, Country, Filter, JobState, JournalPosition, Platform, PushPolicy, Subject, Timestamp};
 use tokio::time::Instant;
 
 use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, pool, quiet_goal, soon, until};

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidings_push::{Notification, Outcome};
-use tidings_sender::{JobState, Sender, SenderConfig};
+use tidings_sender::{Sender, SenderConfig};
 use tidings_store::{NewDevice, Precondition};
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, BrakeScope, DeviceNumber, DeviceToken, Event, EventPriority, JournalPosition, Locale, Subject, TopicName,
+    AppId, BrakeScope, DeviceNumber, DeviceToken, Event, EventPriority, JobState, JournalPosition, Locale, Subject,
+    TopicName,
 };
 
 use crate::world::{Gateway, World, device, goal, pool, quiet_goal, token, until};

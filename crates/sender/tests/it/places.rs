@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tidings_push::Outcome;
-use tidings_sender::{DeviceOutcome, JobReport, JobState, Pool, Sender, SenderConfig};
+use tidings_sender::{DeviceOutcome, JobReport, Pool, Sender, SenderConfig};
 use tidings_store::NewDevice;
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, BrakeScope, CollapseKey, Event, EventPriority, JournalPosition, PushPolicy, ReceiptPolicy, Subject,
+    AppId, BrakeScope, CollapseKey, Event, EventPriority, JobState, JournalPosition, PushPolicy, ReceiptPolicy, Subject,
 };
 
 use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, lake, pool, quiet_goal, until};

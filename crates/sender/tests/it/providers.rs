@@ -7,11 +7,11 @@ use std::time::Duration;
 use tidings_push::pacing::Quota;
 use tidings_push::web_push::guard::EndpointRules;
 use tidings_push::{Forecast, Lakes, Notification, Outcome, PoolGauge, RateLimit};
-use tidings_sender::{DeviceOutcome, JobReport, JobState, Pool, Sender, SenderConfig, Shadow, StartError, Suppression};
+use tidings_sender::{DeviceOutcome, JobReport, Pool, Sender, SenderConfig, Shadow, StartError, Suppression};
 use tidings_store::{NewDevice, PutTerms};
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, DeviceToken, Environment, EventPriority, JournalPosition, Locale, Platform, Provider, Subject,
+    AppId, DeviceToken, Environment, EventPriority, JobState, JournalPosition, Locale, Platform, Provider, Subject,
 };
 
 use crate::world::{Automatic, Gateway, World, config, device, goal, lake, pool, until};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidings_push::{Notification, Outcome};
-use tidings_sender::{JobState, SenderConfig};
+use tidings_sender::SenderConfig;
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, JournalPosition, Timestamp};
+use tidings_types::{AppId, JobState, JournalPosition, Timestamp};
 use tokio::time::Instant;
 
 use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, pool, soon, until};

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidings_push::{JobStanding, Outcome, Standing};
-use tidings_sender::{DeviceOutcome, JobReport, JobState, Sender, Suppression};
-use tidings_types::{CollapseKey, Country, Event, Filter, JournalPosition, PushPolicy, Subject};
+use tidings_sender::{DeviceOutcome, JobReport, Sender, Suppression};
+use tidings_types::{CollapseKey, Country, Event, Filter, JobState, JournalPosition, PushPolicy, Subject};
 use tokio::time::Instant;
 
 use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, lake, pool, soon, until};

@@ -15,6 +15,7 @@ use tidings_types::{
 use crate::world::{Gateway, World, config, device, goal, pool, topics};
 
 mod document;
+mod values;
 
 fn locale(name: &str) -> Locale {
     Locale::new(name).unwrap()
@@ -38,7 +39,7 @@ fn patched(patch: &str) -> Event {
 }
 
 fn preview(topics: &Topics, event: &Event, name: &str) -> Value {
-    serde_json::from_slice(&topics.preview(event, Platform::Ios, &locale(name)).unwrap()).unwrap()
+    serde_json::from_slice(&topics.preview(event, Platform::Ios, &locale(name), None).unwrap()).unwrap()
 }
 
 /// What a device of this locale reads.
@@ -179,7 +180,10 @@ fn own_texts_leave_nobody_out_and_are_templates() {
     let misspelt = Event { topic: TopicName::new("gaol").unwrap(), ..own(&[("pl", "x")]) };
     assert!(refusal(&misspelt).ends_with("configure the topic gaol, did you mean goal?"));
     assert_eq!(preview(&topics, &misspelt, "pl")["aps"]["alert"]["title"], "x");
-    assert!(matches!(topics.preview(&misspelt, Platform::Ios, &locale("fi")), Err(TopicError::OthersUntold { .. })));
+    assert!(matches!(
+        topics.preview(&misspelt, Platform::Ios, &locale("fi"), None),
+        Err(TopicError::OthersUntold { .. })
+    ));
 
     assert_eq!(refusal(&own(&[("pl", "")])), "text: the title for locale pl: the text is empty");
     assert!(refusal(&own(&[("pl", "100 %")])).starts_with("text: the title for locale pl: the % at byte 4 starts"));

@@ -149,7 +149,7 @@ impl World {
 
     pub(crate) async fn accept_at(&self, event: Event, now: Timestamp) -> JournalPosition {
         let name = ChannelName::new(event.subjects[0].as_str()).unwrap();
-        let channel = DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60) };
+        let channel = DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60), has_texts: false };
         let events = vec![NewEvent { event, channels: vec![channel], audience_max: None }];
         self.store.append_events(events, now).await.unwrap()[0].position().expect("it is due")
     }

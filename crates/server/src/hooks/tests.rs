@@ -181,6 +181,51 @@ async fn a_back_end_gets_the_question_and_the_headers_it_may_get() {
     assert!(!backend.requests()[1].contains("between us") && !backend.requests()[1].contains("c=1"));
 }
 
+const OLD: &str = "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu";
+const NEW: &str = "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFv";
+
+/// Whether the signatures of a request are those of these secrets, in this order.
+fn is_signed(request: &str, secrets: &[&str]) -> bool {
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let (Some(id), Some(timestamp)) = (header("webhook-id"), header("webhook-timestamp")) else { return false };
+    let key = |secret: &&str| tidings_config::WebhookKey::parse(secret).unwrap();
+    let signature = |key| WebhookKeys { current: key, previous: None }.signature(id, timestamp, body.as_bytes());
+    let expected: Vec<String> = secrets.iter().map(key).map(signature).collect();
+    unix_now().as_secs().abs_diff(timestamp.parse().unwrap()) < 60
+        && header("webhook-signature") == Some(&expected.join(" "))
+}
+
+#[tokio::test]
+async fn questions_are_signed_and_credentials_are_replaced_at_a_reload() {
+    let backend = Backend::start(answer(200, "{}")).await;
+    let config = |more: &str| {
+        let text = format!("[hooks.main]\nurl = \"http://{}/asked\"\nallow_http = true\n{more}", backend.addr);
+        tidings_config::parse("t.toml", &text, []).unwrap_or_else(|error| panic!("{error}")).config
+    };
+    let before =
+        format!("signing_secret = \"{OLD}\"\nclient_headers = [\"Cookie\"]\nstatic_headers = [\"X-Key: old\"]");
+    let hooks = Hooks::start(&config(&before), &Registry::new()).unwrap();
+    asked(&hooks.0[0]).await;
+    asked(&hooks.0[0]).await;
+    let after = format!(
+        "signing_secret = \"{NEW}\"\nprevious_signing_secret = \"{OLD}\"\nstatic_headers = [\"X-Key: new\", \"Cookie: ours\"]"
+    );
+    hooks.reload(&config(&after));
+    asked(&hooks.0[0]).await;
+    let requests = backend.requests();
+    assert!(is_signed(&requests[0], &[OLD]) && is_signed(&requests[2], &[NEW, OLD]), "{requests:?}");
+    let id = |request: &str| request.lines().find(|line| line.starts_with("webhook-id: hook_")).map(str::to_owned);
+    assert!(id(&requests[0]).is_some() && id(&requests[0]) != id(&requests[1]));
+    assert!(requests[0].contains("x-key: old") && requests[0].contains("cookie: c=1"));
+    assert!(requests[2].contains("x-key: new") && requests[2].contains("cookie: ours"));
+    assert!(!requests[2].contains("cookie: c=1"), "a client never sets a static header");
+
+    hooks.reload(&tidings_config::parse("t.toml", "", []).unwrap().config);
+    asked(&hooks.0[0]).await;
+    assert!(is_signed(&backend.requests()[3], &[NEW, OLD]), "a hook that is gone is used until a restart");
+}
+
 #[tokio::test]
 async fn only_status_200_with_an_answer_is_valid() {
     let large = format!(r#"{{"result":{{"data":"{}"}}}}"#, "x".repeat(2000));

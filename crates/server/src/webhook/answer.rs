@@ -7,6 +7,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, StatusCode, header};
+use tidings_http1::SendError;
 use tidings_types::Timestamp;
 
 /// What came of an attempt.
@@ -28,6 +29,15 @@ pub(super) enum Answer {
 }
 
 impl Answer {
+    /// The answer to an attempt, also if there was none.
+    pub(super) fn of<T>(result: &Result<(T, Self), SendError>) -> Self {
+        match result {
+            Ok((_, answer)) => *answer,
+            Err(SendError::Unavailable | SendError::Backlog { .. }) => Self::Unsent,
+            Err(_) => Self::Failed { retry_after: None },
+        }
+    }
+
     pub(super) fn new(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Self {
         let retry_after = headers.get(header::RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now));
         match (status, retry_after) {

@@ -4,12 +4,35 @@ use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
 
 use super::answer::Answer;
 
-pub(super) struct Metrics {
+/// Attempts by their result.
+pub(super) struct Attempts {
     taken: Counter,
     failed: Counter,
     busy: Counter,
     gone: Counter,
     unsent: Counter,
+}
+
+impl Attempts {
+    pub(super) fn new(registry: &Registry, name: &'static str, help: &'static str) -> Self {
+        let of = |result| registry.counter(name, help, &[("result", result)]);
+        Self { taken: of("taken"), failed: of("failed"), busy: of("busy"), gone: of("gone"), unsent: of("unsent") }
+    }
+
+    pub(super) fn count(&self, answer: Answer) {
+        match answer {
+            Answer::Taken => &self.taken,
+            Answer::Failed { .. } => &self.failed,
+            Answer::Busy { .. } => &self.busy,
+            Answer::Gone => &self.gone,
+            Answer::Unsent => &self.unsent,
+        }
+        .inc();
+    }
+}
+
+pub(super) struct Metrics {
+    pub(super) attempts: Attempts,
     pub(super) told: Counter,
     pub(super) given_up: Counter,
     pub(super) in_flight: Gauge,
@@ -21,16 +44,9 @@ pub(super) struct Metrics {
 
 impl Metrics {
     pub(super) fn new(registry: &Registry) -> Self {
-        let attempts = |result| {
-            let help = "Attempts to send a report, by result.";
-            registry.counter("tidings_webhook_attempts_total", help, &[("result", result)])
-        };
+        let help = "Attempts to send a report, by result.";
         Self {
-            taken: attempts("taken"),
-            failed: attempts("failed"),
-            busy: attempts("busy"),
-            gone: attempts("gone"),
-            unsent: attempts("unsent"),
+            attempts: Attempts::new(registry, "tidings_webhook_attempts_total", help),
             told: registry.counter("tidings_webhook_told_total", "Reports that the receiver has taken.", &[]),
             given_up: registry.counter(
                 "tidings_webhook_given_up_total",
@@ -50,16 +66,5 @@ impl Metrics {
                 &[],
             ),
         }
-    }
-
-    pub(super) fn count(&self, answer: Answer) {
-        match answer {
-            Answer::Taken => &self.taken,
-            Answer::Failed { .. } => &self.failed,
-            Answer::Busy { .. } => &self.busy,
-            Answer::Gone => &self.gone,
-            Answer::Unsent => &self.unsent,
-        }
-        .inc();
     }
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 const EVENT_DONE: &str = "event.done";
 
 /// A report without the headers that each attempt adds.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Report {
     /// The same for all attempts, so that a receiver can recognise a repeat.
     pub(super) id: String,
@@ -51,8 +51,9 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::{Value, json};
-    use tidings_api::{JobPart, JobState, Outcomes, TimeTo};
+    use tidings_api::{JobPart, Outcomes};
     use tidings_types::{AppId, EventId, EventPriority, JournalPosition, Locale, Provider, TopicName};
+    use tidings_types::{JobState, TimeTo};
 
     use super::*;
 

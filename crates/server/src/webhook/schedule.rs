@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use super::answer::Answer;
 
 /// The pause after an attempt that found no connection; shorter if `backoff_min` is.
-const UNSENT_PAUSE: Duration = Duration::from_millis(250);
+pub(super) const UNSENT_PAUSE: Duration = Duration::from_millis(250);
 
 /// What bounds it.
 #[derive(Debug, Clone)]
@@ -176,7 +176,8 @@ impl Schedule {
             return Fate::GivenUp;
         }
         report.attempts = report.attempts.saturating_add(1);
-        let pause = backoff(&self.terms, report.attempts, random).max(at_least).min(report.end - now);
+        let pause =
+            backoff(self.terms.backoff_min, longest, report.attempts, random).max(at_least).min(report.end - now);
         report.due = Some(now + pause);
         self.due.insert((now + pause, position));
         Fate::Again(pause)
@@ -202,9 +203,8 @@ impl Schedule {
 }
 
 /// The pause behind the attempt that was the `attempts`th to fail.
-fn backoff(terms: &Terms, attempts: u32, random: u64) -> Duration {
-    let Terms { backoff_min, backoff_max, .. } = *terms;
-    backoff_min + tidings_push::retry::backoff(backoff_min, backoff_max.saturating_sub(backoff_min), attempts, random)
+pub(super) fn backoff(min: Duration, max: Duration, attempts: u32, random: u64) -> Duration {
+    min + tidings_push::retry::backoff(min, max.saturating_sub(min), attempts, random)
 }
 
 #[cfg(test)]

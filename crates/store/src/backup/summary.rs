@@ -27,6 +27,8 @@ pub(crate) const KEPT: [Table; Table::ALL.len() - 1] = [
     Table::Cancelled,
     Table::Brake,
     Table::Import,
+    Table::Feed,
+    Table::FeedEntry,
 ];
 
 /// The source and the content of a backup.

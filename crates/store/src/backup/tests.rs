@@ -1,4 +1,4 @@
-//! Backups from inside: the cut is of one moment, any changed byte is noticed, contradicting rows are found.
+//! Backups: all rows are of one moment, every changed byte is noticed, and contradicting rows are found.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +29,7 @@ impl CommitSink for Sink {
 }
 
 const T0: Timestamp = Timestamp(1_000_000_000);
-/// The end of a mute that no test lives to see.
+/// The end of a mute, later than any test.
 const NEVER: Timestamp = Timestamp(1 << 60);
 
 fn config(path: &Path) -> StoreConfig {
@@ -56,18 +56,19 @@ fn event(id: &str, at: Option<Timestamp>) -> Vec<NewEvent> {
         name: ChannelName::new(name).unwrap(),
         history_size: 2,
         history_ttl: Duration::from_secs(3600),
+        has_texts: false,
     };
     vec![NewEvent { event: Event { at, ..event }, channels: vec![channel("a"), channel("ab")], audience_max: None }]
 }
 
 async fn publish_once(store: &Store) -> Offset {
     let name = ChannelName::new("keyed").unwrap();
-    let channel = DurableChannel { name, history_size: 2, history_ttl: Duration::from_secs(3600) };
+    let channel = DurableChannel { name, history_size: 2, history_ttl: Duration::from_secs(3600), has_texts: false };
     let once = crate::Once { key: Some("key"), version: None };
     store.append_publication_once(channel, once, Json::of(&1), BTreeMap::new(), T0).await.unwrap().offset
 }
 
-/// Some of everything, from the life of a store.
+/// A store with rows in every table.
 async fn fill_store(store: &Store) {
     let goal = || vec![(subject("team:1"), vec![TopicName::new("goal").unwrap()])];
     for name in ["phone", "tablet", "gone"] {
@@ -88,6 +89,8 @@ async fn fill_store(store: &Store) {
     };
     let step = ImportStep { name: "all".parse().unwrap(), lines_before: 0, lines_after: 1 };
     store.import_devices(vec![import], Some(step), T0).await.unwrap();
+    let change = crate::FeedChange { seen: vec![([7; 16], 1)], ..Default::default() };
+    store.put_feed("news".parse().unwrap(), change).await.unwrap();
     for count in 0..4_u64 {
         store.append_events(event(&format!("e{count}"), None), T0).await.unwrap();
         store.append_events(event(&format!("l{count}"), Some(Timestamp(T0.0 + 1 + count))), T0).await.unwrap();
@@ -207,7 +210,7 @@ async fn a_restored_store_has_every_row_and_another_life() {
         State { epoch: new.epoch, revision: new.revision, change_base: old.change_end, change_bytes: 0, ..old };
     expected.insert(("meta", STATE_KEY.to_vec()), rows::encode(&as_restored));
     assert!(expected == restored);
-    // It opens, and is found sound; of an open one its lock keeps everybody else away.
+    // The restored store opens and is sound. While it is open, its lock keeps other processes out.
     let report = verify_folder(&place, |_| ()).unwrap();
     assert_eq!(report.findings, Findings::default());
     let restored = open(&place);
@@ -243,7 +246,7 @@ fn small_backup() -> &'static [u8] {
     })
 }
 
-/// Nothing of a store, not even of one that is to be.
+/// Whether the folder has no part of a store, finished or not.
 fn is_bare(folder: &Path) -> bool {
     ["data", "data.new"].iter().all(|name| !folder.join(name).exists())
 }
@@ -303,7 +306,7 @@ fn frames_that_are_missing_doubled_or_elsewhere_are_refused() {
             assert!(verify(&joined(&frames)[..], |_| ()).is_err(), "frame {at} {what}");
         }
     }
-    // That of another backup: right in itself, and in a right place.
+    // A frame of another backup: valid by itself, and in a valid place.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (_, others) = frames(&runtime.block_on(filled()).2);
     let at = (0..all.len() - 1).rev().find(|at| all[*at] != others[*at]).expect("epochs and secrets differ");
@@ -335,7 +338,7 @@ fn other_versions_are_named() {
 }
 
 proptest! {
-    /// Frames whose checksums are right, as a bug or a malicious hand makes them.
+    /// Frames with valid checksums and wrong content, as a bug or an attacker may make them.
     #[test]
     fn no_bytes_make_reading_panic(
         frames in prop::collection::vec(
@@ -366,7 +369,7 @@ proptest! {
         prop_assert!(refused, "none of them is a backup");
     }
 
-    /// However the bytes come, they are the same backup.
+    /// In whatever pieces the bytes arrive, the result does not change.
     #[test]
     fn a_backup_may_come_in_any_pieces(sizes in prop::collection::vec(1..900_usize, 1..20)) {
         let backup = small_backup();
@@ -384,7 +387,7 @@ proptest! {
     }
 }
 
-/// A filled store that is as it was after each look.
+/// A filled store that is restored to its first state after each check.
 struct Ground {
     store: Store,
     _folder: tempfile::TempDir,
@@ -421,7 +424,7 @@ impl Ground {
     }
 }
 
-/// The row of the device as another.
+/// The row of one device, as the row of another device.
 fn changed_device(store: &Store, number: u32, change: impl FnOnce(&mut Device)) {
     let key = rows::number_key(DeviceNumber(number));
     let row = with_engine(store, |engine| engine.get(Table::Device, &key).unwrap().unwrap().as_ref().to_vec());
@@ -489,7 +492,16 @@ async fn contradictions_among_devices_are_found() {
     assert_eq!(overlapping, ["block: does not fit: the block before it ends at 64, and all end at 64"]);
     let ungiven = ground.found(|store| plant(store, Table::Block, number(0), Some(block(64, 3))));
     assert_eq!(ungiven, ["block: has given 3 numbers, but device 3 behind them exists"]);
-    for table in [Table::Device, Table::Token, Table::Proven, Table::Mute, Table::Block, Table::Import] {
+    for table in [
+        Table::Device,
+        Table::Token,
+        Table::Proven,
+        Table::Mute,
+        Table::Block,
+        Table::Import,
+        Table::Feed,
+        Table::FeedEntry,
+    ] {
         let unread = ground.found(|store| plant(store, table, *b"\xff\xff", Some(b"?".to_vec())));
         assert_eq!(unread, [format!("{}: cannot be read", table.name())]);
     }
@@ -607,7 +619,7 @@ async fn rows_larger_than_a_block_and_many_blocks_come_through() {
     let sizes = [3 << 20, 0, 1, (1 << 20) - 12, (1 << 20) - 11, 1 << 20, 600 << 10, 600 << 10, 2 << 20];
     let mut rows = Rows::default();
     for (at, size) in sizes.into_iter().enumerate() {
-        // Half of it cannot be packed.
+        // Half of the bytes cannot be compressed.
         let mut noise = at as u64 + 1;
         let value = (0..size).map(|place| {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

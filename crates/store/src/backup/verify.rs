@@ -18,6 +18,7 @@ use crate::engine::STATE_KEY;
 use crate::engine::{EngineError, Table};
 use crate::events::LaterKey;
 use crate::events::rows::EventPlace;
+use crate::feeds::FeedState;
 use crate::hash::Hash16;
 use crate::imports::ImportProgress;
 use crate::meta::{DISPATCHED_KEY, FORMAT_KEY, State};
@@ -145,6 +146,8 @@ impl Inspector {
             Table::Job | Table::Cancelled => self.of_event(table, key),
             Table::Brake => rows::decode_brake(key, value).map(drop),
             Table::Import => rows::decode::<ImportProgress>(table, key, value).map(drop),
+            Table::Feed => rows::decode::<FeedState>(table, key, value).map(drop),
+            Table::FeedEntry => rows::decode_feed_entry(key, value).map(drop),
             Table::Block => self.block(key, value),
             Table::Change => Ok(()),
         };

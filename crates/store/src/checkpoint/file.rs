@@ -25,7 +25,7 @@ const NAME: &str = "checkpoint";
 const NAME_BESIDE: &str = "checkpoint.new";
 /// The beginning of the file in all versions.
 const MAGIC_OF_ALL: &[u8] = b"tidings checkpoint ";
-const MAGIC: &[u8; 20] = b"tidings checkpoint 3";
+const MAGIC: &[u8; 20] = b"tidings checkpoint 4";
 const HEAD_BYTES: usize = MAGIC.len() + 8 + 8 + 8;
 const SECTION_HEAD_BYTES: usize = 32;
 const END_BYTES: u64 = 8;

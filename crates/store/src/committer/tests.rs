@@ -83,7 +83,12 @@ fn event(id: &str) -> Vec<NewEvent> {
     let name = ChannelName::new("team:1").unwrap();
     vec![NewEvent {
         event,
-        channels: vec![DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60) }],
+        channels: vec![DurableChannel {
+            name,
+            history_size: 10,
+            history_ttl: Duration::from_secs(60),
+            has_texts: false,
+        }],
         audience_max: None,
     }]
 }
@@ -185,7 +190,7 @@ async fn what_is_acknowledged_was_synced_except_the_checkpoints_of_jobs() {
     store.append_events(event("e1"), Timestamp(1)).await.unwrap(); // Known: there is nothing to write.
     store.delete_device(&DeviceId::new("nobody").unwrap(), Precondition::None).await.unwrap();
     let device = device("phone");
-    // Together in one batch, or in two: the device is synced either way.
+    // In one batch or in two, the device is synced.
     let (jobs, device) = tokio::join!(
         store.remove_jobs(vec![JournalPosition(1)]),
         store.put_device(device, PutTerms::default(), Timestamp(1))
@@ -198,7 +203,7 @@ async fn what_is_acknowledged_was_synced_except_the_checkpoints_of_jobs() {
     assert_eq!(commits.last(), Some(&Durability::Synced));
 }
 
-/// A request of a few bytes takes all subscriptions of its device away.
+/// A request of a few bytes removes all subscriptions of its device.
 #[tokio::test]
 async fn a_batch_is_bounded_by_what_it_changes_too() {
     const DEVICE_COUNT: u32 = 100;
@@ -247,14 +252,14 @@ async fn a_damaged_row_is_named_and_costs_the_others_nothing() {
     damage(&store, Table::Event, &1u64.to_be_bytes());
     let read = store.device(&phone).unwrap_err();
     assert!(read.to_string().starts_with(r"row \x00\x00\x00\x00 of table device is damaged"), "{read}");
-    // What needs the row is refused, the store stays open, and others are served.
+    // Requests that need the row are refused. The store stays open, and other requests succeed.
     assert!(store.append_events(event("e1"), Timestamp(1)).await.is_err(), "the answer is in the damaged row");
     store.append_events(event("e2"), Timestamp(1)).await.unwrap();
     assert!(store.rotate_credential(&tablet).await.unwrap().is_some());
     assert_eq!(store.devices(None, 10).unwrap().len(), 1);
     assert_eq!((store.counts().failures, store.counts().reopened), (1, 0));
     store.close().await;
-    // From the checkpoint all are there; from the rows all but this one, which comes back when it registers again.
+    // Read from the checkpoint, all devices are there. Read from the rows, this one is missing until it registers again.
     let store = open(folder.path(), Arc::default());
     assert_eq!((store.counts().devices, store.counts().rebuilt), (2, 0));
     store.close().await;

@@ -28,19 +28,16 @@ impl Store {
         after: Option<&DeviceId>,
         limit: usize,
     ) -> Result<ExportPage, ReadError> {
-        let (mut exported, mut damaged, mut last) = (Vec::new(), Vec::new(), None);
+        let mut found = Found::default();
         self.with_engine(|engine| {
-            let rows = self.rows_of_user(engine, (user, after), limit, &mut damaged)?;
-            last = rows.keys().next_back().filter(|_| rows.len() >= limit).cloned();
+            let rows = self.rows_of_user(engine, (user, after), limit, &mut found.damaged)?;
+            found.last = rows.keys().next_back().filter(|_| rows.len() >= limit).cloned();
             for (id, (number, row)) in rows {
-                match damage::tolerate(read_all(engine, number, row), MISSING)? {
-                    Some(device) => exported.push(device),
-                    None => damaged.push(Some(id)),
-                }
+                found.add(read_all(engine, number, row).map(Some), || Some(id))?;
             }
             Ok(())
         })?;
-        Ok(ExportPage { devices: self.with_proven(exported), damaged, last })
+        Ok(self.page(found))
     }
 
     /// Devices with all their data, behind `after` in order of their ids: at most `limit`, including the unreadable ones. If
@@ -49,7 +46,7 @@ impl Store {
     /// # Errors
     /// When the store is being opened again or the disk fails.
     pub fn export(&self, after: Option<&DeviceId>, limit: usize) -> Result<ExportPage, ReadError> {
-        let (mut exported, mut damaged, mut last) = (Vec::new(), Vec::new(), None);
+        let mut found = Found::default();
         if limit == 0 {
             return Ok(ExportPage::default());
         }
@@ -58,16 +55,13 @@ impl Store {
                 let name = std::str::from_utf8(id).ok().and_then(|id| DeviceId::new(id).ok());
                 let read = read_device(engine, id, number)
                     .and_then(|found| found.map(|(number, row)| read_all(engine, number, row)).transpose());
-                match damage::tolerate(read, MISSING)? {
-                    Some(device) => exported.extend(device), // `None`: it was deleted meanwhile.
-                    None => damaged.push(name.clone()),
-                }
-                let is_full = exported.len() + damaged.len() >= limit;
-                last = name.filter(|_| is_full);
+                found.add(read, || name.clone())?;
+                let is_full = found.devices.len() + found.damaged.len() >= limit;
+                found.last = name.filter(|_| is_full);
                 Ok(!is_full)
             })
         })?;
-        Ok(ExportPage { devices: self.with_proven(exported), damaged, last })
+        Ok(self.page(found))
     }
 
     /// The devices with these numbers that exist, in this order, each as in [`Store::export`].
@@ -75,19 +69,16 @@ impl Store {
     /// # Errors
     /// When the store is being opened again or the disk fails.
     pub fn export_numbers(&self, numbers: &[DeviceNumber]) -> Result<ExportPage, ReadError> {
-        let (mut exported, mut damaged) = (Vec::with_capacity(numbers.len()), Vec::new());
+        let mut found = Found::default();
         self.with_engine(|engine| {
             for &number in numbers {
                 let row = engine.read(Table::Device, &rows::number_key(number), rows::decode_device);
                 let read = row.and_then(|row| row.map(|row| read_all(engine, number, row)).transpose());
-                match damage::tolerate(read, MISSING)? {
-                    Some(device) => exported.extend(device),
-                    None => damaged.push(self.known_id(number)),
-                }
+                found.add(read, || self.known_id(number))?;
             }
             Ok(())
         })?;
-        Ok(ExportPage { devices: self.with_proven(exported), damaged, last: None })
+        Ok(self.page(found))
     }
 
     /// The id of a device in memory.
@@ -96,10 +87,33 @@ impl Store {
         table.recipient(number).ok().flatten().and_then(|found| DeviceId::new(found.id).ok())
     }
 
-    fn with_proven(&self, devices: Vec<(DeviceNumber, Exported)>) -> Vec<Exported> {
+    fn page(&self, Found { devices, damaged, last }: Found) -> ExportPage {
         let table = self.shared().table.read();
         let complete = |(number, device): (_, Exported)| Exported { proven: table.is_proven(number), ..device };
-        devices.into_iter().map(complete).collect()
+        ExportPage { devices: devices.into_iter().map(complete).collect(), damaged, last }
+    }
+}
+
+/// A page in the making: only the device table knows which tokens are proven.
+#[derive(Default)]
+struct Found {
+    devices: Vec<(DeviceNumber, Exported)>,
+    damaged: Vec<Option<DeviceId>>,
+    last: Option<DeviceId>,
+}
+
+impl Found {
+    /// Adds what was read of a device, unless the device was deleted meanwhile (`None`). `id` names a damaged device.
+    fn add(
+        &mut self,
+        read: Result<Option<(DeviceNumber, Exported)>, EngineError>,
+        id: impl FnOnce() -> Option<DeviceId>,
+    ) -> Result<(), EngineError> {
+        match damage::tolerate(read, MISSING)? {
+            Some(device) => self.devices.extend(device),
+            None => self.damaged.push(id()),
+        }
+        Ok(())
     }
 }
 

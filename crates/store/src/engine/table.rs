@@ -39,10 +39,12 @@ pub(crate) enum Table {
     Import,
     PublishKey,
     PublishKeyOrder,
+    Feed,
+    FeedEntry,
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::Meta,
         Self::Event,
         Self::EventId,
@@ -64,6 +66,8 @@ impl Table {
         Self::Import,
         Self::PublishKey,
         Self::PublishKeyOrder,
+        Self::Feed,
+        Self::FeedEntry,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -89,6 +93,8 @@ impl Table {
             Self::Import => "import",
             Self::PublishKey => "publish_key",
             Self::PublishKeyOrder => "publish_key_order",
+            Self::Feed => "feed",
+            Self::FeedEntry => "feed_entry",
         }
     }
 
@@ -110,7 +116,7 @@ impl Table {
         };
         match self {
             // Only scanned, never read by key, so filters would be useless.
-            Self::Subscription | Self::Change => {
+            Self::Subscription | Self::Change | Self::FeedEntry => {
                 compressed(options, SCANNED_BLOCK_BYTES).filter_policy(FilterPolicy::disabled())
             }
             // Only numbers that exist are read.

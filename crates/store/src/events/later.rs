@@ -17,7 +17,7 @@ use crate::engine::{EngineError, Table};
 use crate::error::WriteError;
 use crate::events::prepared::PreparedEvent;
 use crate::events::rows::{EventPlace, LaterRow};
-use crate::events::{Appended, AppendedTo, LaterEvent, LaterKey, publication_data};
+use crate::events::{Appended, AppendedTo, LaterEvent, LaterKey, publication_data, texts};
 use crate::hash::{Hash16, hash16, hash32};
 use crate::queue::Class;
 use crate::rows;
@@ -218,6 +218,7 @@ fn prepared(LaterRow { id_hash, json, channels, later }: LaterRow<'_>) -> Prepar
         id_hash,
         content: hash32(json.as_bytes()),
         data: publication_data(&event),
+        texts: texts(&event, &channels),
         receipt: event.receipt_terms(key.at),
         id: event.id,
         json: json.as_bytes().to_vec(),

@@ -1,9 +1,9 @@
 //! An event on its way to the committer, with everything that the caller's task can compute.
 
-use tidings_types::{EventId, Json, ReceiptTerms, Timestamp};
+use tidings_types::{Event, EventId, Json, ReceiptTerms, Timestamp};
 
 use crate::channels::DurableChannel;
-use crate::events::{NewEvent, publication_data};
+use crate::events::{NewEvent, publication_data, texts};
 use crate::hash::{Hash16, Hash32, hash16, hash32};
 use crate::rows::parts::encode;
 use crate::weight;
@@ -16,6 +16,8 @@ pub(crate) struct PreparedEvent {
     pub(crate) json: Vec<u8>,
     /// The data of its publications.
     pub(crate) data: Json,
+    /// What its texts are made of, if one of its channels has texts.
+    pub(crate) texts: Option<Box<Event>>,
     pub(crate) channels: Vec<DurableChannel>,
     /// The receipts that its publications ask for.
     pub(crate) receipt: Option<ReceiptTerms>,
@@ -36,6 +38,7 @@ pub(crate) fn prepare(NewEvent { event, channels, audience_max }: NewEvent, now:
         id_hash: hash16(event.id.as_str().as_bytes()),
         content: hash32(&json),
         data: publication_data(&event),
+        texts: texts(&event, &channels),
         receipt: event.receipt_terms(now),
         later_at: event.at.filter(|at| *at > now),
         id: event.id,

@@ -168,11 +168,14 @@ impl Draft<'_> {
             info: None,
             time: now,
             receipt: event.receipt.map(|terms| ReceiptRequest { event: position, terms }),
+            texts: None,
         };
         let mut published = Vec::with_capacity(event.channels.len());
         for channel in event.channels {
             let name = channel.name.clone();
-            published.push((name, self.add_publication(channel, publication.clone())?));
+            let texts = event.texts.clone().filter(|_| channel.has_texts);
+            let publication = StoredPublication { texts, ..publication.clone() };
+            published.push((name, self.add_publication(channel, publication)?));
         }
         let head = EventHead { accepted_at, id_hash: event.id_hash };
         let row = rows::event_row(&head, &published, event.audience_max, &event.json);

@@ -1,4 +1,4 @@
-//! Apps, locales and countries. Each name is stored once; records contain its number.
+//! Apps, locales, countries and time zones. Each name is stored once; records contain its number.
 //!
 //! Bound: 4096 of each. A device with a further name is kept in memory as a whole. A name stays until the table is made
 //! anew, because the meaning of a number in a record must never change.
@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use tidings_types::{AppId, Country, Locale};
+use tidings_types::{AppId, Country, Locale, TimeZone};
 
 use crate::packed::{Unpack, put_bytes, put_varint};
 
@@ -19,6 +19,7 @@ pub(super) struct Names {
     pub(super) apps: Numbered<AppId>,
     pub(super) locales: Numbered<Locale>,
     pub(super) countries: Numbered<Country>,
+    pub(super) time_zones: Numbered<TimeZone>,
 }
 
 impl Names {
@@ -26,13 +27,15 @@ impl Names {
         self.apps.encode(AppId::as_str, out);
         self.locales.encode(Locale::as_str, out);
         self.countries.encode(Country::as_str, out);
+        self.time_zones.encode(TimeZone::as_str, out);
     }
 
     /// Adds names that [`Names::encode`] wrote during the life of the same heap; `None` if they are invalid.
     pub(super) fn decode(&mut self, rest: &mut Unpack<'_>) -> Option<()> {
         self.apps.decode(|text| AppId::new(text).ok(), rest)?;
         self.locales.decode(|text| Locale::new(text).ok(), rest)?;
-        self.countries.decode(|text| Country::new(text).ok(), rest)
+        self.countries.decode(|text| Country::new(text).ok(), rest)?;
+        self.time_zones.decode(|text| TimeZone::new(text).ok(), rest)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! kinds    a byte: platform, environment, kind of token, permission to push
-//! app, locale, country                their numbers in `names`, u16; 0xffff is no country
+//! app, locale, country, time zone     their numbers in `names`, u16; 0xffff is no country, no time zone
 //! since                               u64
 //! id                                  behind its length, a byte
 //! token                               the rest
@@ -23,7 +23,7 @@ const PROVIDERS: [Provider; 3] = [Provider::Apns, Provider::Fcm, Provider::WebPu
 const SANDBOX: u8 = 4;
 const TOKEN_SHIFT: u32 = 3;
 const PERMISSION_SHIFT: u32 = 5;
-const HEAD_BYTES: usize = 16;
+const HEAD_BYTES: usize = 18;
 /// A browser's keys.
 const KEY_BYTES: usize = 65 + 16;
 
@@ -46,10 +46,14 @@ pub(super) fn encode(device: &Device, names: &mut Names, out: &mut Vec<u8>) -> O
         Some(country) => names.countries.number(country)?,
         None => NOTHING,
     };
+    let time_zone = match &device.time_zone {
+        Some(zone) => names.time_zones.number(zone)?,
+        None => NOTHING,
+    };
     let id = device.id.as_str();
     out.clear();
     out.push(kinds);
-    [app, locale, country].into_iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+    [app, locale, country, time_zone].into_iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
     out.extend_from_slice(&device.since.0.to_le_bytes());
     out.push(u8::try_from(id.len()).ok()?);
     out.extend_from_slice(id.as_bytes());
@@ -70,7 +74,8 @@ pub(super) fn decode<'a>(
     let mut rest = Unpack(record);
     let kinds = rest.byte()?;
     let mut number_of = || rest.array().map(u16::from_le_bytes);
-    let (app, locale, country) = (number_of()?, number_of()?, number_of()?);
+    let (app, locale) = (number_of()?, number_of()?);
+    let (country, time_zone) = (number_of()?, number_of()?);
     let since = JournalPosition(u64::from_le_bytes(rest.array()?));
     let id_bytes = rest.byte()?;
     let id = std::str::from_utf8(rest.take(usize::from(id_bytes))?).ok()?;
@@ -89,6 +94,7 @@ pub(super) fn decode<'a>(
         locale: names.locales.value(locale)?,
         push_permission: *PERMISSIONS.get(usize::from(kinds >> PERMISSION_SHIFT))?,
         country: if country == NOTHING { None } else { Some(names.countries.value(country)?) },
+        time_zone: if time_zone == NOTHING { None } else { Some(names.time_zones.value(time_zone)?) },
         since,
     })
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 use tidings_types::{
     AppId, Country, DeviceId, DeviceToken, Environment, JournalPosition, Locale, Platform, Provider, PushPermission,
-    Timestamp,
+    TimeZone, Timestamp,
 };
 
 use super::*;
@@ -37,7 +37,7 @@ fn device(number: u32, version: u32, is_large: bool) -> Device {
         token,
         locale: Locale::new(["en", "pt-BR", "zh-Hant-TW"][pick as usize % 3]).unwrap(),
         country: (!pick.is_multiple_of(3)).then(|| Country::new(["SE", "BR"][pick as usize % 2]).unwrap()),
-        time_zone: None,
+        time_zone: (!pick.is_multiple_of(4)).then(|| TimeZone::new(["UTC", "Asia/Tokyo"][pick as usize % 2]).unwrap()),
         push_permission: PushPermission::ALL[pick as usize % 4],
         token_at: Timestamp(0),
         since: JournalPosition(u64::from(version) << 40 | u64::from(number)),
@@ -69,10 +69,10 @@ fn of_two_records_with_one_id_none_is_believed() {
 fn told(recipient: &Recipient<'_>) -> String {
     let token = recipient.token.map(|token| (token.to_token().to_text().into_owned(), token.to_token()));
     let keys = token.as_ref().map(|(_, token)| serde_json::to_string(token).unwrap());
-    let Recipient { number, id, proven, app, platform, environment, locale, country, since, .. } = recipient;
+    let Recipient { number, id, proven, app, platform, environment, locale, country, time_zone, since, .. } = recipient;
     let permission = recipient.push_permission;
     format!(
-        "{number:?} {id} {proven} {app} {platform:?} {environment:?} {locale} {country:?} {permission:?} {since:?} {keys:?}"
+        "{number:?} {id} {proven} {app} {platform:?} {environment:?} {locale} {country:?} {time_zone:?} {permission:?} {since:?} {keys:?}"
     )
 }
 

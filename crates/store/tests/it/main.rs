@@ -8,6 +8,7 @@ mod counts;
 mod crash;
 mod devices;
 mod expiry;
+mod feeds;
 mod full_disk;
 mod imports;
 mod journal;

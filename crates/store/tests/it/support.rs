@@ -143,7 +143,7 @@ pub(crate) fn event(id: &str, minute: i64) -> Event {
 }
 
 pub(crate) fn channel(name: &str, history_size: u32) -> DurableChannel {
-    DurableChannel { name: ChannelName::new(name).unwrap(), history_size, history_ttl: HOUR }
+    DurableChannel { name: ChannelName::new(name).unwrap(), history_size, history_ttl: HOUR, has_texts: false }
 }
 
 pub(crate) fn new_event(id: &str, minute: i64, channels: &[DurableChannel]) -> NewEvent {

@@ -217,6 +217,67 @@ pub(crate) struct ExportArgs {
     pub(crate) api: ApiServer,
 }
 
+/// Commands about feeds.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FeedsCommand {
+    /// List the feeds of the server.
+    #[command(after_help = "Example:
+  tidings feeds list")]
+    List {
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Show how a feed is: its last and next reading, its entries, its last failure, its wrong entries.
+    #[command(after_help = "Examples:
+  tidings feeds status
+  tidings feeds status news")]
+    Status {
+        /// The feed; all of them if it is not named.
+        name: Option<String>,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+    /// Show what the entries of a document would become, without a server.
+    Test(FeedsTestArgs),
+    /// Read a feed now, and show how it is then.
+    #[command(after_help = "Example:
+  tidings feeds poll news")]
+    Poll {
+        /// The feed.
+        name: String,
+        #[command(flatten)]
+        api: ApiServer,
+    },
+}
+
+/// Arguments of `feeds test`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings feeds test news.xml --feed news
+  curl -s https://www.example.com/news.xml | tidings feeds test - --mapping feeds/news.toml
+  tidings feeds test match.xml --feed match --json | jq 'select(.outcome == \"wrong\")'
+
+Each entry is shown as the event that it would become, or with the reason why it is skipped or
+wrong. With --feed, texts and parameters are checked too. Nothing is sent. What the server has
+sent before is not known here. The exit code is 1 if an entry is wrong or the document cannot
+be read to its end.")]
+pub(crate) struct FeedsTestArgs {
+    /// The document; `-` reads standard input.
+    #[arg(value_name = "FILE")]
+    pub(crate) document: PathBuf,
+    /// Read it as this feed of the configuration.
+    #[arg(long, value_name = "NAME", required_unless_present = "mapping", conflicts_with = "mapping")]
+    pub(crate) feed: Option<String>,
+    /// Read it by this mapping: the name of one that comes with the program, or a file.
+    #[arg(long, value_name = "MAPPING")]
+    pub(crate) mapping: Option<String>,
+    #[command(flatten)]
+    pub(crate) file: ConfigFile,
+    /// Print a JSON object for each entry, and one with the sums.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Commands about all devices of a user.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UsersCommand {
@@ -460,6 +521,7 @@ are told of events as before.")]
 #[command(after_help = "Examples:
   tidings preview goal --locale pl --set team=Sweden --set scorer=Ada --set minute=90
   tidings preview goal --locale pl --event event.json --raw | jq .aps
+  tidings preview final --zone Asia/Tokyo --set 'score={\"number\": 1234.5}'
 
 Texts and translations are those of the configuration; no server is asked. --raw prints the bytes
 that a device would be sent, except where its publication stands, which is known only then.")]
@@ -472,7 +534,10 @@ pub(crate) struct PreviewArgs {
     /// The kind of device: ios, android or web.
     #[arg(long, default_value = "ios")]
     pub(crate) platform: String,
-    /// A parameter for the texts; digits make a number. May be given several times.
+    /// The time zone of the device, such as Europe/Stockholm; without one, a device that has stored none.
+    #[arg(long)]
+    pub(crate) zone: Option<String>,
+    /// A parameter for the texts; digits make a number, a JSON object a typed value. May be given several times.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) set: Vec<(String, String)>,
     /// What it is about, kind:key; may be given several times.

@@ -18,6 +18,9 @@ pub(crate) struct Server {
     /// The server [default: the address of the configuration]
     #[arg(long, value_name = "URL", env = "TIDINGS_URL")]
     pub(crate) url: Option<String>,
+    /// Certificates (PEM) to trust instead of those of the system, for a server with https.
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub(crate) ca_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) file: ConfigFile,
 }

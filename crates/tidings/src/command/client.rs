@@ -1,10 +1,11 @@
-//! The commands that call a server's API: `devices`, `users`, `audience`, `jobs`.
+//! The commands that call a server's API: `devices`, `users`, `audience`, `feeds`, `jobs`.
 
 mod api;
 mod audience;
 mod brakes;
 mod bulk;
 mod devices;
+mod feeds;
 mod jobs;
 mod problem;
 mod report;
@@ -14,5 +15,6 @@ mod watch;
 pub(super) use api::{ApiClient, table};
 pub(crate) use audience::run as audience;
 pub(crate) use devices::run as devices;
+pub(crate) use feeds::run as feeds;
 pub(crate) use jobs::run as jobs;
 pub(crate) use users::run as users;

@@ -12,6 +12,7 @@ use tidings_server::topics;
 pub(crate) async fn run(command: ConfigCommand) -> Result<(), CommandError> {
     match command {
         ConfigCommand::Check(args) => check(&args),
+        ConfigCommand::Import(args) => super::import::run(&args),
         ConfigCommand::Example => Ok(line(example().trim_end())?),
         ConfigCommand::Reference => Ok(line(reference().trim_end())?),
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tidings_sender::{TopicError, Topics};
-use tidings_types::{Event, Locale, ParamValue, Platform};
+use tidings_types::{Event, Locale, ParamValue, Platform, TimeZone};
 
 use super::publish::{parameter, read_stdin};
 use super::{CommandError, load};
@@ -43,12 +43,18 @@ pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
         Some(locale) => vec![Locale::new(locale).map_err(|error| CommandError::Usage(error.to_string()))?],
         None => topics.locales(&event),
     };
+    let zone = args.zone.as_deref().map(TimeZone::new).transpose();
+    let zone = zone.map_err(|error| CommandError::Usage(error.to_string()))?;
+    let payload = |locale: &Locale| {
+        let payload = topics.preview(&event, platform, locale, zone.as_ref());
+        payload.map_err(|error| CommandError::Usage(error.to_string()))
+    };
     if let (true, [locale]) = (args.raw, &locales[..]) {
-        return Ok(line(String::from_utf8_lossy(&payload(&topics, &event, platform, locale)?))?);
+        return Ok(line(String::from_utf8_lossy(&payload(locale)?))?);
     }
     let mut shown = BTreeMap::new();
     for locale in &locales {
-        let payload = payload(&topics, &event, platform, locale)?;
+        let payload = payload(locale)?;
         shown.insert(locale.to_string(), texts(platform, &payload)?);
     }
     if args.json {
@@ -61,7 +67,7 @@ pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
 }
 
 /// Sets each missing parameter to its placeholder, `%{name}`, or to 2 if it chooses a plural form. Returns the names.
-fn fill(topics: &Topics, event: &mut Event) -> Result<Vec<String>, CommandError> {
+pub(crate) fn fill(topics: &Topics, event: &mut Event) -> Result<Vec<String>, CommandError> {
     let mut missing = Vec::new();
     loop {
         let (name, value) = match topics.check(event) {
@@ -82,10 +88,6 @@ fn fill(topics: &Topics, event: &mut Event) -> Result<Vec<String>, CommandError>
 
 fn placeholder(name: &str) -> ParamValue {
     ParamValue::Text(format!("%{{{name}}}"))
-}
-
-fn payload(topics: &Topics, event: &Event, platform: Platform, locale: &Locale) -> Result<bytes::Bytes, CommandError> {
-    topics.preview(event, platform, locale).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
 /// Title and body from the payload that would be sent.

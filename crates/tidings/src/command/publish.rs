@@ -90,10 +90,11 @@ fn event_of_flags(args: &PublishArgs) -> Result<String, CommandError> {
     Ok(event.to_string())
 }
 
-/// A number if the text is a whole number as JSON spells it (not `007`), else text.
+/// A number if the text is a whole number as JSON spells it (not `007`), a typed value if it is a JSON object, else text.
 pub(super) fn parameter(text: &str) -> serde_json::Value {
-    match text.parse::<i64>() {
-        Ok(number) if number.to_string() == text => number.into(),
+    match (text.parse::<i64>(), serde_json::from_str::<serde_json::Value>(text)) {
+        (Ok(number), _) if number.to_string() == text => number.into(),
+        (_, Ok(value)) if value.is_object() => value,
         _ => text.into(),
     }
 }

@@ -12,11 +12,12 @@ use std::time::Duration;
 use tidings_telemetry::chain;
 
 use self::follower::{Follower, Refused, Step};
-use super::{CommandError, load, plain};
+use super::{CommandError, load, named, plain};
 use crate::cli::SubscribeArgs;
 use tidings_client::{ServerUrl, Socket, SocketError};
 use tidings_config::Secret;
 use tidings_server::output::{Kind, line, remark};
+use tidings_types::Format;
 
 /// The upper end of the first pause; its mean is half of this.
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
@@ -35,8 +36,8 @@ enum Ended {
 
 /// Follows until told to stop.
 pub(crate) async fn run(args: SubscribeArgs) -> Result<(), CommandError> {
-    let server = match &args.server.url {
-        Some(url) => ServerUrl::parse(url)?,
+    let server = match named(&args.server)? {
+        Some(server) => server,
         None => plain(&load(&args.server.file)?.config.http)?,
     };
     let token = args.token.map(Secret::new);
@@ -72,7 +73,7 @@ impl Following {
 
     /// One connection from handshake to end.
     async fn connection(&mut self, server: &ServerUrl) -> Result<Ended, CommandError> {
-        let mut socket = match tokio::time::timeout(PATIENCE, Socket::open(server)).await {
+        let mut socket = match tokio::time::timeout(PATIENCE, Socket::open(server, Format::Json)).await {
             Ok(Ok(socket)) => socket,
             Ok(Err(error)) => return Ok(Ended::Broken(format!("cannot connect to {server}: {}", chain(&error)))),
             Err(_) => return Ok(Ended::Broken(format!("no answer from {server}"))),

@@ -82,9 +82,10 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 async fn watch_memory(process_id: u32, seen: &Mutex<Seen>) {
     let mut pulse = interval(PULSE);
     while let Some(memory) = memory_mib(process_id) {
-        let mut seen = lock(seen);
-        seen.memory_max_mib = seen.memory_max_mib.max(memory);
-        drop(seen);
+        {
+            let mut seen = lock(seen);
+            seen.memory_max_mib = seen.memory_max_mib.max(memory);
+        }
         pulse.tick().await;
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidings_client::{ServerUrl, Socket};
+use tidings_types::Format;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -86,7 +87,7 @@ impl Client {
 
     pub(crate) async fn over(server: SocketAddr, stream: io::Result<TcpStream>) -> Result<Self, String> {
         let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
-        let opened = timeout(PATIENCE, Socket::over(stream, &ServerUrl::of_listener(server))).await;
+        let opened = timeout(PATIENCE, Socket::over(stream, &ServerUrl::of_listener(server), Format::Json)).await;
         let socket = opened.map_err(|_| "no answer")?.map_err(|error| format!("no WebSocket: {error}"))?;
         let mut client = Self { socket, last_id: 0 };
         client.ask(json!({ "connect": {} })).await?;

@@ -1,4 +1,4 @@
-//! The server under attack: the real program in a folder of its own.
+//! The server under attack: the real program in a folder of its own. The soak uses it, too.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -96,6 +96,9 @@ scopes = ["publish", "read", "devices", "metrics", "operate", "backup"]
 
 [client]
 allow_anonymous = true
+sse = true
+http_stream = true
+uni_http_stream = true
 token.hmac_secret = "{TOKEN_SECRET}"
 
 [apps]

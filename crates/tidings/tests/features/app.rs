@@ -36,6 +36,8 @@ pub(crate) struct Identity {
     pub(crate) device: Option<(String, Option<String>)>,
     /// Whether it is on the screen, if it says so.
     pub(crate) visible: Option<bool>,
+    /// Its language, if it says so.
+    pub(crate) locale: Option<String>,
     /// How its SDK connects, and what it speaks.
     pub(crate) variant: Variant,
 }
@@ -56,10 +58,14 @@ pub(crate) struct App {
 struct Seen {
     /// The ids of events in the order they came, repeats included.
     events: Vec<String>,
+    /// The titles of those events that had one.
+    titles: Vec<String>,
     /// Where it is, by channel.
     positions: BTreeMap<String, Position>,
     /// Channels in which it was told that it missed something.
     gaps: Vec<String>,
+    /// Who came and who went, in the order in which it was told so.
+    company: Vec<(Company, String)>,
     /// Answers that were not taken yet, by the number of their command.
     answers: BTreeMap<u64, Value>,
     /// The channels of the subscribe commands that are not answered yet.
@@ -71,6 +77,13 @@ struct Seen {
 struct Position {
     epoch: String,
     offset: u64,
+}
+
+/// What somebody does in a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Company {
+    Comes,
+    Goes,
 }
 
 /// How a connection ended.
@@ -103,6 +116,12 @@ impl App {
     /// Follows a channel from now on.
     pub(crate) async fn follow(&mut self, channel: &str) {
         self.subscribe(channel, json!({ "channel": channel })).await;
+    }
+
+    /// Follows a channel from now on, but gets only what is about this team.
+    pub(crate) async fn follow_team(&mut self, channel: &str, team: &str) {
+        let filter = json!({ "cmp": "eq", "key": "team", "val": team });
+        self.subscribe(channel, json!({ "channel": channel, "tf": filter })).await;
     }
 
     /// Cuts the line without a word.
@@ -170,6 +189,22 @@ impl App {
         self.seen.borrow().events.clone()
     }
 
+    /// The titles of the events, as soon as there are so many.
+    pub(crate) async fn titles(&self, count: usize) -> Vec<String> {
+        self.wait(&format!("the app shows {count} titles"), |seen| {
+            (seen.titles.len() >= count).then(|| seen.titles.clone())
+        })
+        .await
+    }
+
+    /// Who came and who went, as soon as it was told of so many.
+    pub(crate) async fn company(&self, count: usize) -> Vec<(Company, String)> {
+        self.wait(&format!("the app has seen {count} come or go"), |seen| {
+            (seen.company.len() >= count).then(|| seen.company.clone())
+        })
+        .await
+    }
+
     /// Whether it was told of a gap in some channel.
     pub(crate) fn was_told_of_gap(&self) -> bool {
         !self.seen.borrow().gaps.is_empty()
@@ -186,7 +221,7 @@ impl App {
     }
 
     async fn connect_again(&mut self, addr: SocketAddr) -> Result<(), End> {
-        let Identity { token, device, visible, variant } = &self.identity;
+        let Identity { token, device, visible, locale, variant } = &self.identity;
         let mut said = json!({});
         if let Some((device, credential)) = device {
             said["device"] = json!(device);
@@ -194,6 +229,9 @@ impl App {
         }
         if let Some(visible) = visible {
             said["visible"] = json!(visible);
+        }
+        if let Some(locale) = locale {
+            said["locale"] = json!(locale);
         }
         let command = json!({ "connect": { "token": token, "data": { "tidings": said } } });
         let line = Line::open(addr, *variant).await.unwrap_or_else(|error| panic!("no WebSocket: {error}"));
@@ -273,9 +311,14 @@ impl Seen {
             }
             self.answers.insert(id, message);
         } else if let Some(channel) = message["push"]["channel"].as_str() {
-            let publication = &message["push"]["pub"];
-            if publication.is_object() {
-                self.take_publication(channel, publication);
+            let push = &message["push"];
+            if push["pub"].is_object() {
+                self.take_publication(channel, &push["pub"]);
+            }
+            for (name, company) in [("join", Company::Comes), ("leave", Company::Goes)] {
+                if let Some(user) = push[name]["info"]["user"].as_str() {
+                    self.company.push((company, user.to_owned()));
+                }
             }
         }
     }
@@ -296,6 +339,7 @@ impl Seen {
     fn take_publication(&mut self, channel: &str, publication: &Value) {
         let event = publication["tags"]["event"].as_str().expect("an event's publication names the event");
         self.events.push(event.to_owned());
+        self.titles.extend(publication["tags"]["title"].as_str().map(str::to_owned));
         let offset = publication["offset"].as_u64().expect("a durable channel numbers its publications");
         self.positions.entry(channel.to_owned()).or_default().offset = offset;
     }
@@ -346,10 +390,7 @@ struct SocketLine {
 impl SocketLine {
     async fn open(addr: SocketAddr, format: Format) -> Result<Self, SocketError> {
         let url = ServerUrl::of_listener(addr);
-        let socket = match format {
-            Format::Json => Socket::open(&url).await?,
-            Format::Protobuf => Socket::open_protobuf(&url).await?,
-        };
+        let socket = Socket::open(&url, format).await?;
         Ok(Self { socket, format, waiting: VecDeque::new() })
     }
 

@@ -68,7 +68,7 @@ impl Event {
     }
 
     /// It is for whom this selector means.
-    pub(crate) fn to_selector(self, selector: &str) -> Self {
+    pub(crate) fn for_selected(self, selector: &str) -> Self {
         self.with("to", json!({ "selector": selector }))
     }
 
@@ -135,6 +135,13 @@ impl Event {
     /// Who scored.
     pub(crate) fn by(self, team: &str) -> Self {
         self.with("params", json!({ "team": team }))
+    }
+
+    /// This team plays at this moment.
+    pub(crate) fn kick_off(self, team: &str, at: &str, zone: &str) -> Self {
+        let team = json!({ "name": team, "context": "team" });
+        let at = json!({ "datetime": at, "style": "time_short", "zone": zone });
+        self.with("params", json!({ "team": team, "at": at }))
     }
 
     /// How many goals there were.
@@ -331,6 +338,12 @@ impl Backend {
         device.get("token").is_some()
     }
 
+    /// Commands the server as Centrifugo's API does.
+    pub(crate) async fn command(&self, method: &str, params: &Value) {
+        let answer = self.must(Method::POST, &format!("/api/{method}"), Some(params)).await;
+        assert!(answer.get("error").is_none(), "{method} is refused: {answer}");
+    }
+
     /// Anything else.
     pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
         self.call(method, path, body).await
@@ -378,6 +391,12 @@ impl Backend {
     async fn must(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
         let shown = format!("{method} {path}");
         self.call(method, path, body).await.unwrap_or_else(|refusal| panic!("{shown} is refused: {refusal:?}"))
+    }
+
+    /// Posts a text as it is.
+    pub(crate) async fn post(&self, path: &str, body: String) -> Result<Value, Refusal> {
+        let (status, body) = self.answer(Method::POST, path, None, Bytes::from(body)).await;
+        read(status, &body)
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
@@ -446,11 +465,12 @@ fn read(status: u16, body: &Bytes) -> Result<Value, Refusal> {
     })
 }
 
-/// A token that lets a user in, signed with `secret` (JSON Web Token, RFC 7519, by HS256); with `device` it also proves
-/// which phone the app runs on. Not the server's code, so that a mistake in one is not repeated by the other.
-pub(crate) fn connection_token(secret: &str, user: &str, device: Option<&str>) -> String {
+/// A token that lets a user in, signed with `secret` (JSON Web Token, RFC 7519, by HS256). With `device` it also proves
+/// which phone the app runs on, and it brings the app into `channels`. Not the server's code, so that a mistake in one is
+/// not repeated by the other.
+pub(crate) fn connection_token(secret: &str, user: &str, device: Option<&str>, channels: &[String]) -> String {
     let part = |value: Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
-    let mut claims = json!({ "sub": user });
+    let mut claims = json!({ "sub": user, "channels": channels });
     if let Some(device) = device {
         claims["device"] = json!(device);
     }

@@ -21,6 +21,7 @@ pub(crate) struct Phone {
     /// Where the provider reaches it, if that is Apple or Google.
     pub(crate) token: String,
     pub(crate) locale: String,
+    pub(crate) time_zone: Option<String>,
     pub(crate) country: Option<String>,
     pub(crate) user: Option<String>,
     /// Whether its user lets the app show notifications, in the API's words.
@@ -80,6 +81,7 @@ impl Phone {
             reach: Reach::Apple,
             token: format!("{number:064x}"),
             locale: "en".to_owned(),
+            time_zone: None,
             country: None,
             user: None,
             permission: None,
@@ -108,6 +110,7 @@ impl Phone {
         let mut device = json!({
             "app": APP,
             "locale": self.locale,
+            "time_zone": self.time_zone,
             "country": self.country,
             "user": self.user,
         });

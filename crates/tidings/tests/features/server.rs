@@ -48,6 +48,14 @@ msgid "Open the app to see it again."
 msgstr "Otwórz aplikację, aby zobaczyć go jeszcze raz."
 
 #, ruby-format
+msgid "%{team} play at %{at}"
+msgstr "%{team} gra o %{at}"
+
+msgctxt "team"
+msgid "Sweden"
+msgstr "Szwecja"
+
+#, ruby-format
 msgid "%{goals} goal"
 msgid_plural "%{goals} goals"
 msgstr[0] "%{goals} gol"
@@ -225,10 +233,20 @@ loops = 1
 
 [channel.namespaces.match]
 durable = true
+event_texts = true
 history_size = {HISTORY_SIZE}
 history_ttl = "1h"
 force_recovery = true
 allow_subscribe_for_client = true
+
+[channel.namespaces.room]
+history_size = {HISTORY_SIZE}
+history_ttl = "1h"
+force_recovery = true
+allow_subscribe_for_client = true
+allow_tags_filter = true
+join_leave = true
+force_push_join_leave = true
 
 [topics.goal]
 title = "Goal for %{{team}}!"
@@ -239,6 +257,10 @@ title = "%{{goals}} goal"
 title_plural = "%{{goals}} goals"
 body = "Open the app to see it again."
 count = "goals"
+
+[topics.kick-off]
+title = "%{{team}} play at %{{at}}"
+body = "Open the app to see it again."
 
 [translations]
 dir = "locales"

@@ -6,6 +6,8 @@ mod apps;
 mod backend;
 #[path = "steps/devices.rs"]
 mod devices;
+#[path = "steps/feeds.rs"]
+mod feeds;
 #[path = "steps/google.rs"]
 mod google;
 #[path = "steps/operation.rs"]

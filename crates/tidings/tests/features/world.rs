@@ -15,6 +15,7 @@ use crate::app::{App, End, Identity};
 use crate::backend::{Backend, Count, Event, Progress, Receipts, Refusal, connection_token};
 use crate::ear::Ear;
 use crate::phone::{Crowd, Notification, Phone, Provider, Reach, Subscription};
+use crate::provider::DataProvider;
 use crate::server::{BACKEND_KEY, Server, TOKEN_SECRET};
 use crate::wait::{PATIENCE, until};
 
@@ -32,6 +33,8 @@ pub(crate) struct World {
     /// Further settings of the server.
     pub(crate) settings: String,
     google: Option<FcmSimulator>,
+    /// Whose documents the server reads, if it reads any.
+    pub(crate) data_provider: Option<DataProvider>,
     /// How many messages a minute Google takes, where that is said.
     pub(crate) google_quota: Option<u32>,
     pub(crate) browsers: Option<WebPushSimulator>,
@@ -42,6 +45,10 @@ pub(crate) struct World {
     pub(crate) protobuf: BTreeSet<String>,
     /// Whose apps connect by server-sent events.
     pub(crate) streaming: BTreeSet<String>,
+    /// Whose apps say in which language they want texts.
+    pub(crate) languages: BTreeMap<String, String>,
+    /// The channels that the tokens of people name.
+    pub(crate) named_channels: BTreeMap<String, Vec<String>>,
     /// Events that were accepted, in order.
     pub(crate) told: Vec<Told>,
     /// Ids of events that were refused.
@@ -81,6 +88,7 @@ impl World {
             ear: None,
             settings: String::new(),
             google: None,
+            data_provider: None,
             google_quota: None,
             browsers: None,
             crowd: None,
@@ -88,6 +96,8 @@ impl World {
             apps: BTreeMap::new(),
             protobuf: BTreeSet::new(),
             streaming: BTreeSet::new(),
+            languages: BTreeMap::new(),
+            named_channels: BTreeMap::new(),
             told: Vec::new(),
             refused: Vec::new(),
             refusal: None,
@@ -336,12 +346,14 @@ impl World {
                 Some(credential) => said = Some((phone.id, credential)),
             }
         }
-        let token = connection_token(TOKEN_SECRET, &person.to_lowercase(), signed.as_deref());
+        let channels = self.named_channels.get(person).map(Vec::as_slice).unwrap_or_default();
+        let token = connection_token(TOKEN_SECRET, &person.to_lowercase(), signed.as_deref(), channels);
         let addr = self.server().await.addr();
         let format = if self.protobuf.contains(person) { Format::Protobuf } else { Format::Json };
         let transport = if self.streaming.contains(person) { Transport::Sse } else { Transport::WebSocket };
         let variant = Variant { transport, format };
-        let app = App::connect(addr, Identity { token, device: said, visible, variant }).await;
+        let locale = self.languages.get(person).cloned();
+        let app = App::connect(addr, Identity { token, device: said, visible, locale, variant }).await;
         let app = app.unwrap_or_else(|end| panic!("{person}'s app is not let in: {end:?}"));
         self.apps.insert(person.to_owned(), app);
     }

@@ -1,4 +1,5 @@
-//! The shared log beside a model, with readers that come, wait, give up, move and go; and what must not run under its lock.
+//! The shared log beside a model, with readers that come, wait, give up, move and go; and what must not run under its
+//! lock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
@@ -27,11 +28,11 @@ impl Bell {
 struct Task {
     reader: Reader<u64>,
     bell: Arc<Bell>,
-    /// It waits, and has not been woken since.
+    /// The task waits, and has not been woken since.
     sleeps: bool,
-    /// How often it is to have been woken.
+    /// How often the task must have been woken.
     wakes: usize,
-    /// Where it is, and what went by.
+    /// The next index to read, the first index, and how many values were delivered.
     next: u64,
     start: u64,
     delivered: u64,
@@ -53,9 +54,9 @@ enum Step {
     Drop(usize),
     TryRead(usize, usize),
     PollRead(usize, usize),
-    /// Poll a `Read` future, and drop it.
+    /// Polls a `Read` future and drops it.
     Abandon(usize),
-    /// Another task polls from now on.
+    /// From now on another task polls the reader.
     Move(usize),
     Skip(usize),
     SetBounds(usize),
@@ -87,7 +88,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// The log and what it is to be: values are their own indices, those from `base` on are held.
+/// The log beside its model. Each value is its own index; the log holds the values from `base` on.
 struct Model {
     log: Arc<SharedLog<u64>>,
     tasks: Vec<Task>,
@@ -106,7 +107,7 @@ impl Model {
         Self { log, tasks: vec![], base: 0, end: 0, capacity, closed: false, delivered: 0, missed: 0 }
     }
 
-    /// The end of the log moved on, or it was closed: whoever slept is woken, once.
+    /// The log has grown or was closed: each task that waits is woken once.
     fn wake_all(&mut self) {
         for task in &mut self.tasks {
             task.wakes += usize::from(std::mem::take(&mut task.sleeps));
@@ -125,7 +126,7 @@ impl Model {
         (!self.tasks.is_empty()).then(|| who % self.tasks.len())
     }
 
-    /// What a read has to come to; 0 values and not closed means waiting.
+    /// What a read must return. No values, while the log is open: the read waits.
     fn owed(&self, who: usize, count: usize) -> Result<Vec<u64>, Lagged> {
         let next = self.tasks[who].next;
         if next < self.base {
@@ -326,7 +327,7 @@ fn one_read_copies_no_more_than_it_says_and_stays_within_its_bytes() {
     assert_eq!(reader.try_read(Bounds::count(10).and_bytes(0), &mut out), Ok(1), "at least one");
 }
 
-/// Tells when it is dropped, and looks at the log then, which would wait for ever under the lock.
+/// A value whose drop looks at the log. Under the log's lock that would wait for ever.
 struct Noisy(std::sync::Weak<SharedLog<Noisy>>, Arc<AtomicUsize>);
 
 impl Drop for Noisy {
@@ -349,7 +350,7 @@ fn what_is_pushed_out_is_dropped_outside_of_the_lock() {
     assert_eq!(dropped.load(Ordering::Relaxed), 9);
 }
 
-/// Its drop fails.
+/// A value whose drop panics.
 #[derive(Clone)]
 struct Bomb(bool);
 
@@ -381,7 +382,7 @@ fn the_memory_of_what_was_pushed_out_does_not_stay() {
     assert!(state.lost.capacity() + state.log.values.memory() <= 100, "{} are kept", state.lost.capacity());
 }
 
-/// Its clone fails.
+/// A value whose clone panics.
 #[derive(Debug)]
 struct Stubborn;
 

@@ -1,7 +1,9 @@
 //! Conversations in which a hook decides: what it is asked, and what its answer means for the client.
 
+use tidings_types::Transport;
+
 use super::*;
-use crate::{HOOK_HEADER_BYTES_MAX, HookAnswer, HookCall};
+use crate::{HOOK_HEADER_BYTES_MAX, HookAnswer, HookCall, parse_connect};
 
 /// The body of a question, without what is the same in all of this test's questions.
 pub(super) fn asked(call: &HookCall) -> String {
@@ -14,7 +16,10 @@ pub(super) fn asked(call: &HookCall) -> String {
 fn hooks() -> SessionConfig {
     let rpc_namespaces = [("chat".to_owned(), HookId(2))].into();
     let headers = vec!["cookie".into(), "x-real-ip".into()];
-    SessionConfig { hooks: SessionHooks { rpc: Some(HookId(1)), rpc_namespaces, headers, refresh: None }, ..config() }
+    SessionConfig {
+        hooks: SessionHooks { rpc: Some(HookId(1)), rpc_namespaces, headers, ..SessionHooks::default() },
+        ..config()
+    }
 }
 
 fn connected(config: SessionConfig, connect: &str) -> Session {
@@ -125,6 +130,143 @@ fn headers_that_are_kept_are_bounded() {
         let connect = format!(r#"{{"id":1,"connect":{{"headers":{{"cookie":"{}","other":"x"}}}}}}"#, "c".repeat(bytes));
         assert_eq!(run(&mut session, &connect) != "cut 3501", expected);
     }
+}
+
+/// A server whose hook decides on clients without a token.
+pub(super) fn admitting(allow_anonymous: bool) -> SessionConfig {
+    let hooks = SessionHooks { connect: Some(HookId(7)), headers: vec!["cookie".into()], ..SessionHooks::default() };
+    SessionConfig { hooks, allow_anonymous, ..config() }
+}
+
+/// What a client with this connect command is told when the hook answers so.
+pub(super) fn let_in(config: SessionConfig, connect: &str, answer: &str) -> (Session, String) {
+    let mut session = new_session(config);
+    let (_, asked) = ask(&mut session, &format!(r#""connect":{connect}"#));
+    let told = told(&mut session, asked, answer);
+    (session, told)
+}
+
+#[test]
+fn a_hook_is_asked_who_a_client_without_a_token_is() {
+    let mut session = new_session(admitting(true));
+    let connect = r#""connect":{"data":{"key":7},"name":"app","version":"2","subs":{"open:a":{},"b":{}},"headers":{"Cookie":"c=1"}}"#;
+    let (call, _asked) = ask(&mut session, connect);
+    let question = r#"connect {"data":{"key":7},"name":"app","version":"2","channels":["open:a","b"]}"#;
+    assert_eq!((call.hook, &*asked(&call)), (HookId(7), question));
+    assert_eq!(&*call.headers.unwrap()[0].1, "c=1");
+    assert!(!session.is_connected());
+    assert_eq!(run(&mut session, r#"{"id":2,"connect":{}}"#), "cut 3501", "the answer comes first");
+
+    let (call, _asked) = ask(&mut new_session(admitting(false)), r#""connect":{}"#);
+    assert_eq!(asked(&call), "connect {}");
+    for (token, expected) in [(&*connection_token("42", None), "client"), ("forged", "cut 3500")] {
+        let command = format!(r#"{{"id":1,"connect":{{"token":"{token}"}}}}"#);
+        let keyless = SessionConfig { token_verifier: None, ..admitting(true) };
+        assert!(run(&mut new_session(admitting(false)), &command).contains(expected), "the server checks tokens");
+        assert_eq!(run(&mut new_session(keyless), &command), "cut 3500", "also if it has no key");
+    }
+}
+
+#[test]
+fn a_hook_says_who_the_client_is_and_what_it_gets() {
+    let answer = r#"{"result":{"user":"42","info":{"name":"Ada"},"b64data":"WzFd","meta":{"plan":"gold"},"expire_at":1060,
+        "channels":["closed:a","$b"],"subs":{"closed:a":{"info":"seat","data":"hi"}},"caps":[{"channels":["*"],"match":"wildcard"}]}}"#;
+    let (session, told) = let_in(admitting(false), r#"{"subs":{"open:a":{}}}"#, answer);
+    assert!(told.contains(r#""expires":true,"ttl":60,"data":[1],"subs":{"$b":{},"closed:a":{"data":"hi"}}"#), "{told}");
+    let info = session.info(&channel("closed:a"));
+    assert_eq!((&*info.user, info.conn_info.unwrap().as_str()), ("42", r#"{"name":"Ada"}"#));
+    assert_eq!(info.chan_info, Some(Json::of(&"seat")));
+    assert_eq!(session.expires_at(), Some(at(60)));
+
+    let (session, told) = let_in(admitting(false), "{}", r#"{"result":{}}"#);
+    assert!(told.contains("client") && session.user().is_empty(), "an anonymous client, as the hook wants it");
+}
+
+#[test]
+fn a_client_that_the_hook_does_not_let_in_is_refused() {
+    let many = r#"{"result":{"channels":["a","b","c","d"]}}"#;
+    for (answer, expected, after) in [
+        ("{}", "cut 3501", "nothing"),
+        (
+            r#"{"error":{"code":401,"message":"who are you"}}"#,
+            r#"{"id":5,"error":{"code":401,"message":"who are you"}}"#,
+            "cut 3501",
+        ),
+        (r#"{"disconnect":{"code":4501,"reason":"no"}}"#, "cut 4501", "nothing"),
+        (r#"{"result":{"expire_at":999}}"#, r#"{"id":5,"error":{"code":110,"message":"expired"}}"#, "cut 3501"),
+        (
+            r#"{"result":{"channels":["nowhere:a"]}}"#,
+            r#"{"id":5,"error":{"code":102,"message":"unknown channel"}}"#,
+            "cut 3501",
+        ),
+        (many, "cut 3505", "nothing"),
+    ] {
+        let (mut session, told) = let_in(admitting(false), "{}", answer);
+        assert_eq!(told, expected, "{answer}");
+        assert!(!session.is_connected() && session.channels().len() == 0);
+        assert_eq!(run(&mut session, r#"{"id":2,"connect":{}}"#), after, "{answer}");
+    }
+    let mut session = new_session(admitting(true));
+    let (_, asked) = ask(&mut session, r#""connect":{}"#);
+    let effect = session.on_hook(asked, HookAnswer::Failed(ErrorCode::TooManyRequests), NOW);
+    let Effect::Refused(reply) = effect else { panic!("{effect:?}") };
+    assert!(String::from_utf8(reply).unwrap().contains(r#""code":111,"#), "also where anonymous clients may connect");
+
+    let mut session = new_session(admitting(true));
+    let (_, asked) = ask(&mut session, r#""connect":{}"#);
+    session.close();
+    assert_eq!(self::told(&mut session, asked, r#"{"result":{"user":"42"}}"#), "nothing");
+    assert!(session.user().is_empty());
+}
+
+#[test]
+fn without_a_result_the_settings_decide() {
+    let (session, told) = let_in(admitting(true), r#"{"subs":{"open:a":{}}}"#, "{}");
+    assert!(told.contains(r#""subs":{"open:a":{}}"#) && session.user().is_empty(), "{told}");
+}
+
+#[test]
+fn a_hook_decides_on_clients_that_only_listen() {
+    for (answer, expected) in [
+        (r#"{"result":{"user":"42"}}"#, r#"{"connect":{"client":"#),
+        (r#"{"error":{"code":401,"message":"no"}}"#, "cut 3004"),
+        (r#"{"disconnect":{"code":4501}}"#, "cut 4501"),
+        ("{}", "cut 3501"),
+    ] {
+        let variant = Variant { transport: Transport::UniSse, format: Format::Json };
+        let mut session = Session::new(Arc::new(admitting(false)), ClientId::from_random(7), variant);
+        let effect = session.handle(parse_connect(br#"{"data":7}"#).unwrap(), NOW);
+        let Effect::Hook { call, asked } = effect else { panic!("{effect:?}") };
+        let question: serde_json::Value = serde_json::from_slice(&call.body(true)).unwrap();
+        assert_eq!((&question["transport"], &question["data"]), (&"uni_sse".into(), &7.into()));
+        let told = told(&mut session, *asked, answer);
+        assert!(told.starts_with(expected), "{answer}: {told}");
+    }
+}
+
+#[test]
+fn a_hook_proves_no_device() {
+    let connect = r#"{"data":{"tidings":{"device":"phone-1"}}}"#;
+    let (session, _) = let_in(admitting(false), connect, r#"{"result":{"user":"42","device":"phone-1"}}"#);
+    assert_eq!(session.device(), None);
+}
+
+/// The connection of a user whom a hook has named goes on by a token, or by the refresh hook.
+#[test]
+fn a_connection_that_a_hook_let_in_is_refreshed() {
+    let answer = r#"{"result":{"user":"42","expire_at":1060,"meta":"m","channels":["closed:a"]}}"#;
+    for (user, expected) in [("42", r#""refresh":{"expires":true,"ttl":600}"#), ("7", "cut 3500")] {
+        let (mut session, _) = let_in(admitting(false), "{}", answer);
+        check(
+            &mut session,
+            &[(&format!(r#""refresh":{{"token":"{}"}}"#, connection_token(user, Some(600))), expected)],
+        );
+    }
+    let hooks = SessionHooks { refresh: Some(HookId(5)), ..admitting(false).hooks };
+    let (mut session, told) = let_in(SessionConfig { hooks, ..admitting(false) }, "{}", answer);
+    assert!(!told.contains("expires"), "{told}");
+    refreshed(&mut session, r#"refresh {"user":"42","meta":"m"}"#, r#"{"result":{"expire_at":1100}}"#, at(60));
+    assert_eq!(session.expires_at(), Some(at(100)));
 }
 
 const PUBLISH: &str = r#""publish":{"channel":"decided:a","data":{"text":"hi"}}"#;
@@ -310,4 +452,65 @@ fn a_hook_says_whether_a_subscription_goes_on() {
     refreshed(&mut session, question, "", at(100));
     assert!(!session.is_refresh_due(at(159)) && session.is_refresh_due(at(160)), "a minute more");
     check(&mut session, &[(r#""sub_refresh":{"channel":"decided:a","token":"t"}"#, "cut 3501")]);
+}
+
+#[test]
+fn what_a_hook_lets_pass_has_the_format_of_the_channel() {
+    let object = NamespaceOptions {
+        publish_hook: Some(HookId(4)),
+        data_format: DataFormat::JsonObject,
+        ..NamespaceOptions::closed()
+    };
+    let namespaces = Namespaces::new(object, Default::default());
+    let config = || SessionConfig { namespaces: namespaces.clone(), ..hooks() };
+    let mut session = connected(config(), "{}");
+    check(&mut session, &[(r#""publish":{"channel":"a","data":[]}"#, "error 107")]);
+    for (answer, expected) in [("{}", r#"{"id":5,"publish":{}}"#), (r#"{"result":{"data":[]}}"#, "107")] {
+        let (mut session, _, asked) = asking(config(), r#""publish":{"channel":"a","data":{}}"#);
+        let told = told(&mut session, asked, answer);
+        assert!(told.contains(expected), "{answer}: {told}");
+    }
+}
+
+#[test]
+fn who_has_left_a_private_channel_meanwhile_publishes_nothing() {
+    let config = SessionConfig {
+        namespaces: Namespaces::new(
+            NamespaceOptions { publish_hook: Some(HookId(4)), ..NamespaceOptions::closed() },
+            Default::default(),
+        ),
+        ..hooks()
+    };
+    let mut session = connected(config, &format!(r#"{{"token":"{}"}}"#, connection_token("42", None)));
+    let token = subscription_token("42", "$a", None);
+    run(&mut session, &format!(r#"{{"id":2,"subscribe":{{"channel":"$a","token":"{token}"}}}}"#));
+    let (_, asked) = ask(&mut session, r#""publish":{"channel":"$a","data":1}"#);
+    assert!(session.end_subscription(&channel("$a"), &Unsubscribe::SERVER).is_some());
+    let told = told(&mut session, asked, "{}");
+    assert!(told.contains(r#""code":103"#), "{told}");
+}
+
+#[test]
+fn headers_do_not_show() {
+    let mut session = new_session(hooks());
+    session.set_headers([("x-real-ip".into(), "hunter1".into())].into());
+    let command = r#"{"id":1,"connect":{"headers":{"cookie":"hunter2"},"data":"hunter3"}}"#;
+    let command = parse_frame(Format::Json, command.as_bytes()).next().unwrap().unwrap();
+    let shown = format!("{command:?}");
+    let effect = session.handle(command, NOW);
+    let shown = format!("{shown} {effect:?} {session:?}");
+    assert!(!shown.contains("hunter"), "{shown}");
+}
+
+#[test]
+fn a_hook_says_which_publications_a_client_may_get() {
+    let picky =
+        NamespaceOptions { subscribe_hook: Some(HookId(3)), allow_tags_filter: true, ..NamespaceOptions::closed() };
+    let config = SessionConfig { namespaces: Namespaces::new(picky, Default::default()), ..hooks() };
+    let (mut session, _, asked) = asking(config, r#""subscribe":{"channel":"a"}"#);
+    let answer = br#"{"result":{"tags_filter":{"key":"team","cmp":"eq","val":"SWE"}}}"#;
+    match session.on_hook(asked, HookAnswer::read(answer).unwrap(), NOW) {
+        Effect::Subscribe(effect) => assert!(!effect.filter.unwrap().matches(&Tags::default())),
+        other => panic!("{other:?}"),
+    }
 }

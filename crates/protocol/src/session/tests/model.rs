@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::device::{device_token, introduced};
+use super::hook::{admitting, let_in};
 use super::*;
 use crate::{HookAnswer, VISIBLE_TTL_MAX};
 
@@ -245,9 +246,15 @@ proptest! {
             Just(odd_token(serde_json::json!({"sub": "42", "subs": {"a": {}, "$d": {"expire_at": 1030}}}))),
         ],
         data in prop_oneof![Just("{}"), Just(r#"{"tidings":{"device":"tablet","credential":"c"}}"#)],
+        is_asked in any::<bool>(),
         operations in prop::collection::vec(operation(), 0..60),
     ) {
-        let (session, _) = introduced(&token, data);
+        let session = if is_asked {
+            let answer = r#"{"result":{"user":"42","channels":["a"],"subs":{"$d":{"expire_at":1030}}}}"#;
+            let_in(admitting(false), &format!(r#"{{"data":{data}}}"#), answer).0
+        } else {
+            introduced(&token, data).0
+        };
         let mut driver = Driver {
             device: session.device().cloned(),
             channels: session.channels().map(|channel| channel.as_str().to_owned()).collect(),

@@ -57,6 +57,19 @@ fn the_token_the_user_and_the_client_ask_for_them() {
 }
 
 #[test]
+fn the_server_filters_them_where_filters_are_allowed() {
+    let filter = json!({"key": "team", "cmp": "eq", "val": "SWE"});
+    let claims = |channel: &str| json!({"subs": {channel: {"tags_filter": filter}}});
+    let mut session = new_session(config());
+    let effect = effect(&mut session, &claims("picky:a"), json!({"picky:a": {"tf": {"key": "x", "cmp": "ex"}}}));
+    let filter = effect.subscriptions[0].filter.as_ref().unwrap();
+    let tags = |team: &str| -> Tags { std::collections::BTreeMap::from([("team".to_owned(), team.to_owned())]).into() };
+    assert_eq!(["SWE", "DEN"].map(|team| filter.matches(&tags(team))), [true, false]);
+    let (session, refused) = subs(config(), &claims("open:a"), json!({}));
+    assert_eq!((refused["error"]["code"].clone(), session.channels().count()), (json!(107), 0));
+}
+
+#[test]
 fn one_that_cannot_be_made_fails_the_connect() {
     let many = json!(["a", "b", "c", "d"]);
     for (claims, requested, expected) in [
@@ -83,7 +96,8 @@ fn one_that_cannot_be_made_fails_the_connect() {
 fn one_that_the_driver_cannot_make_fails_the_connect() {
     let mut session = new_session(config());
     let effect = effect(&mut session, &json!({"channels": ["a"]}), json!({}));
-    let reply = session.on_connected(effect.ticket, Err(ErrorCode::TooManyRequests), NOW).unwrap();
+    let effect = session.on_connect_failed(effect.ticket, ErrorCode::TooManyRequests);
+    let Effect::Refused(reply) = effect else { panic!("{effect:?}") };
     assert!(reply.starts_with(br#"{"id":1,"error":{"code":111,"#));
     assert_eq!(session.channels().len(), 0);
     assert_eq!(run(&mut session, r#"{"id":2,"connect":{}}"#), "cut 3501");
@@ -97,18 +111,12 @@ fn a_client_resumes_them_when_it_connects() {
     let effect = effect(&mut session, &claims, json!({"forced:a": position, "open:c": position}));
     let recover: Vec<_> = effect.subscriptions.iter().map(|effect| effect.recover.clone()).collect();
     assert_eq!(recover, [Some(ClientPosition { offset: Offset(7), epoch: "AAAAAAAA".to_owned() }), None, None]);
-    let missed = [8, 9].map(|offset| Publication {
-        offset: Offset(offset),
-        data: Json::of(&offset),
-        info: None,
-        tags: Tags::default(),
-        receipt: None,
-    });
+    let missed = missed();
     let made = effect.subscriptions.into_iter().map(|effect| {
         let recovered = effect.recover.is_some().then_some(&missed[..]);
         (effect.ticket, Subscribed { top: Some(top(9)), recovered })
     });
-    let reply = session.on_connected(effect.ticket, Ok(made.collect()), NOW).unwrap();
+    let reply = session.on_connected(effect.ticket, &made.collect::<Vec<_>>(), NOW).unwrap();
     let reply: Value = serde_json::from_slice(&reply).unwrap();
     let recovered = json!({
         "recoverable": true, "epoch": "AAAAAAAA", "publications": [{"data": 8, "offset": 8}, {"data": 9, "offset": 9}],
@@ -181,7 +189,8 @@ fn the_server_subscribes_a_connected_client() {
     let mut session = session("7");
     check(&mut session, &[(r#""subscribe":{"channel":"open:mine"}"#, r#""subscribe":{}"#)]);
     let data = Json::of(&9);
-    let missed = [Publication { offset: Offset(9), data, info: None, tags: Tags::default(), receipt: None }];
+    let missed =
+        [Publication { offset: Offset(9), data, info: None, tags: Tags::default(), receipt: None, texts: None }];
     let terms = |info: &str| SubscriptionTerms { info: Some(Json::of(&info)), ..SubscriptionTerms::default() };
     let mut subscribe = |name: &str, info: &str, since| {
         let effect = session.subscribe_by_server(&channel(name), terms(info), since).map(|effect| {
@@ -223,4 +232,24 @@ fn the_server_refreshes_a_connected_client() {
     assert_eq!((session.deadline(), session.info(&channel("a")).conn_info), (Some(at(85)), Some(Json::of(&"new"))));
     assert_eq!(session.refresh_by_server(None, None, NOW).unwrap(), br#"{"push":{"refresh":{}}}"#);
     assert_eq!((session.deadline(), session.info(&channel("a")).conn_info), (None, Some(Json::of(&"new"))));
+}
+
+#[test]
+fn where_a_hook_decides_a_client_cannot_name_a_channel_to_be_let_in() {
+    let open = NamespaceOptions { allow_subscribe_for_client: true, allow_subscribe_for_anonymous: true, ..closed() };
+    let decided = NamespaceOptions { subscribe_hook: Some(HookId(3)), allow_user_limited_channels: true, ..open };
+    let named = [("open", open), ("decided", decided)].map(|(name, options)| (name.to_owned(), options));
+    let namespaces = Namespaces::new(open, named.into());
+    for insecure in [false, true] {
+        let config = SessionConfig { namespaces: namespaces.clone(), insecure, ..config() };
+        let requested = json!({"open:a": {}, "decided:a": {}, "decided:b#7": {}});
+        assert_eq!(subs(config, &json!({"sub": "7"}), requested).1, json!({"open:a": {}}));
+    }
+    let config = SessionConfig { namespaces, ..config() };
+    let granted = json!({"channels": ["decided:a"]});
+    assert_eq!(subs(config, &granted, json!({"decided:a": {}})).1, json!({"decided:a": {}}), "a token may");
+}
+
+const fn closed() -> NamespaceOptions {
+    NamespaceOptions::closed()
 }

@@ -40,7 +40,14 @@ fn rsa() -> Pair {
     let public: PublicKeyX509Der<'_> = pair.public_key().as_der().unwrap();
     let RsaPublicKeyComponents { n, e } = RsaPublicKeyComponents::<Vec<u8>>::from(pair.public_key());
     Pair {
-        algorithms: &[Algorithm::RS256, Algorithm::RS384, Algorithm::RS512],
+        algorithms: &[
+            Algorithm::RS256,
+            Algorithm::RS384,
+            Algorithm::RS512,
+            Algorithm::PS256,
+            Algorithm::PS384,
+            Algorithm::PS512,
+        ],
         private: EncodingKey::from_rsa_pem(pem("PRIVATE KEY", private.as_ref()).as_bytes()).unwrap(),
         public_pem: pem("PUBLIC KEY", public.as_ref()),
         jwk: json!({"kty": "RSA", "n": text(&n), "e": text(&e), "use": "sig"}),
@@ -171,6 +178,20 @@ fn a_previous_secret_is_good_until_its_end() {
 }
 
 #[test]
+fn a_signer_signs_with_algorithms_of_its_key_only() {
+    let secret = secret("current");
+    for name in ["RS256", "ES256", "ES512", "none", ""] {
+        assert_eq!(TokenSigner::secret(&secret, Some(name)).err(), Some(SigningKeyError::Algorithm), "{name}");
+    }
+    assert_eq!(TokenSigner::private_pem("rubbish", None).err(), Some(SigningKeyError::Key));
+    assert_eq!(TokenSigner::private_pem(&PAIRS[1].public_pem, None).err(), Some(SigningKeyError::Key));
+    let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, &SystemRandom::new()).unwrap();
+    let key = pem("PRIVATE KEY", key.as_ref());
+    assert_eq!(TokenSigner::private_pem(&key, None).unwrap().algorithm, Algorithm::ES384);
+    assert_eq!(TokenSigner::private_pem(&key, Some("ES256")).err(), Some(SigningKeyError::Algorithm));
+}
+
+#[test]
 fn a_text_that_holds_no_public_key_is_refused() {
     let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
     assert_eq!(TokenKey::public_pem(&pem("PRIVATE KEY", pair.as_ref())).err(), Some(PublicKeyError::Private));
@@ -205,7 +226,7 @@ fn keys_of_a_document_that_are_for_something_else_are_skipped() {
         json!("rubbish"),
         with(&rsa.jwk, "use", json!("enc")),
         with(&rsa.jwk, "key_ops", json!(["encrypt"])),
-        with(&rsa.jwk, "alg", json!("PS256")),
+        with(&rsa.jwk, "alg", json!("ES256")),
         with(&rsa.jwk, "alg", json!("HS256")),
         with(&rsa.jwk, "alg", json!("RSA-OAEP")),
         with(&rsa.jwk, "n", json!(text(&[0xff; 128]))), // 1024 bits.
@@ -227,6 +248,7 @@ fn keys_of_a_document_that_are_for_something_else_are_skipped() {
     let narrow = accepting(jwks(&[with(&rsa.jwk, "alg", json!("RS384"))]).unwrap());
     assert!(fault(&narrow, &rsa.signed(Algorithm::RS384, None)).is_none());
     assert!(fault(&narrow, &rsa.signed(Algorithm::RS256, None)).is_some());
+    assert!(fault(&narrow, &rsa.signed(Algorithm::PS384, None)).is_some());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What FCM and browsers are given.
+//! The payloads for FCM and for browsers.
 
 use super::*;
 use crate::payload::{FCM_PAYLOAD_BYTES_MAX, WEB_PUSH_PAYLOAD_BYTES_MAX};
@@ -168,7 +168,7 @@ fn each_limit_is_exact_and_the_refusal_tells_what_is_too_large() {
     assert_eq!(WEB_PUSH_PAYLOAD_BYTES_MAX, 3993);
 }
 
-/// A patch as somebody writes one who knows what FCM takes.
+/// A patch with what FCM understands.
 fn fcm_patch() -> impl Strategy<Value = Value> {
     let notification =
         || prop_oneof![Just(Value::Null), ".{0,8}".prop_map(|text| json!({"title": text})), Just(json!({}))];
@@ -189,8 +189,8 @@ fn fcm_patch() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever is asked for: an error, or what `docs/payload.md` promises; and a body that is the message and the
-    /// token.
+    /// Whatever the event asks for, the result is an error or a message as `docs/payload.md` promises. The body is that
+    /// message with the token.
     #[test]
     fn a_message_keeps_to_its_schema_and_limit(
         texts in (".{0,200}", ".{0,200}"), present in present(), patch in option::of(fcm_patch()),
@@ -246,7 +246,7 @@ proptest! {
         }
     }
 
-    /// Any patch at all: no panic, and what is ours is what we said.
+    /// Whatever the patch is: no panic, and the server's own members are unchanged.
     #[test]
     fn no_patch_reaches_what_is_ours_with_any_provider(patch in value()) {
         if let Ok(text) = given(Provider::WebPush, &NOTHING, &patch.to_string()) {

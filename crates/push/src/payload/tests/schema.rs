@@ -1,12 +1,12 @@
-//! Checks a value against the schemas in `docs`: the few words of JSON Schema that they use, and no others.
+//! Checks a value against the schemas in `docs`. It knows only the few words of JSON Schema that these schemas use.
 //!
-//! A judge of our own would prove little; the conformance tests let `ajv` read the same schemas. This one is here to
-//! see thousands of payloads.
+//! A checker of our own proves little, so the conformance tests let `ajv` read the same schemas. This one is fast
+//! enough to check thousands of payloads.
 
 use serde_json::Value;
 use tidings_types::Provider;
 
-/// The schema of what a provider is given.
+/// The schema of the payloads for a provider.
 fn schema(provider: Provider) -> Value {
     let text = match provider {
         Provider::Apns => include_str!("../../../../../docs/payload.schema.json"),
@@ -16,7 +16,7 @@ fn schema(provider: Provider) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// What the provider's schema says against `value`.
+/// The ways in which `value` breaks the provider's schema.
 pub(super) fn complaints(provider: Provider, value: &Value) -> Vec<String> {
     let (schema, mut complaints) = (schema(provider), Vec::new());
     check(&schema, &schema, value, "", &mut complaints);

@@ -40,7 +40,7 @@ fn the_examples_of_the_document_are_what_is_sent() {
         assert_eq!(next, "json payload", "behind the event {}", event.id);
         topics().check(&event).unwrap();
         let made: Value =
-            serde_json::from_slice(&topics().preview(&event, Platform::Ios, &locale(name)).unwrap()).unwrap();
+            serde_json::from_slice(&topics().preview(&event, Platform::Ios, &locale(name), None).unwrap()).unwrap();
         let expected: Value = serde_json::from_str(expected).unwrap();
         assert_eq!(made, expected, "event {}: {made:#}", event.id);
         checked += 1;

@@ -9,7 +9,7 @@ use crate::{Once, Version};
 
 fn channel() -> DurableChannel {
     let name = ChannelName::new("chat:1").unwrap();
-    DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60) }
+    DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60), has_texts: false }
 }
 
 async fn publish(store: &Store, number: u64, epoch: &str, key: Option<&str>) -> Result<u64, WriteError> {

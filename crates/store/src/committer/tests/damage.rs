@@ -1,4 +1,4 @@
-//! Rows that are not what was written: each costs what needs it, and nothing else.
+//! Damaged rows: each costs only what needs the row.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
@@ -30,7 +30,7 @@ fn import(name: &str) -> NewImport {
     NewImport { subscriptions: goals(), proven: true, ..device.into() }
 }
 
-/// The devices that are told of a goal, with their tokens as text.
+/// The devices that a goal is pushed to, with their tokens as text.
 fn told(store: &Store) -> Vec<(String, Option<DeviceToken>)> {
     let numbers: Vec<_> = store.select(&event("e").remove(0).event).iter_from(DeviceNumber(0)).collect();
     let mut told = Vec::new();
@@ -65,7 +65,7 @@ fn change(draft: &mut Draft<'_>, name: &str) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// What a batch would write and change in memory, the number of effects for these.
+/// What a batch would write, and the number of its changes in memory.
 fn outcome(store: &Store, work: impl FnOnce(&mut Draft<'_>)) -> (String, usize) {
     with_draft(store, |draft| {
         work(draft);
@@ -101,7 +101,7 @@ async fn a_request_that_meets_damage_leaves_no_trace_in_its_batch() {
     assert_eq!(nothing.1, 0);
 }
 
-/// A producer that tries again and again what rests on a damaged row costs nobody else a refusal.
+/// A producer repeats a request that needs a damaged row. The requests of others are not refused.
 #[tokio::test]
 async fn others_of_the_batch_are_not_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ async fn a_device_whose_name_or_token_leads_nowhere_is_found_in_memory() {
         store.close().await;
         store = open(folder.path(), Arc::default());
     }
-    // It takes the token of the other, and its own name again.
+    // It takes the token of the other device, and gets its own name again.
     let moved = NewDevice { token: token("tablet"), ..device("phone") };
     let registered = store.put_device(moved, PutTerms::default(), Timestamp(2)).await.unwrap();
     assert!(!registered.created);
@@ -179,7 +179,7 @@ async fn a_device_whose_name_or_token_leads_nowhere_is_found_in_memory() {
     assert_eq!(store.counts().devices, 1);
 }
 
-/// Rows that lead to another's number: nothing is taken from it, nothing proven by it.
+/// A row leads to the number of another device: that device loses nothing, and nothing is proven by it.
 #[tokio::test]
 async fn a_row_that_leads_to_a_stranger_is_not_believed() {
     let folder = tempfile::tempdir().unwrap();
@@ -203,8 +203,8 @@ async fn a_row_that_leads_to_a_stranger_is_not_believed() {
     assert_eq!(store.device(&id("a")).unwrap().unwrap().token, token("a"), "its token is its own");
 }
 
-/// Where the row that named a device leads to a stranger, the device is registered anew, and what memory has of the old one
-/// has the same id.
+/// The row that named a device leads to another device. The device is registered again, while memory still has the old
+/// device under the same id.
 #[tokio::test]
 async fn of_two_devices_with_one_id_the_row_decides() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +228,7 @@ async fn of_two_devices_with_one_id_the_row_decides() {
     let mut event = event("e").remove(0).event;
     event.subjects = vec![Subject::new("team:9").unwrap()];
     assert_eq!(store.select(&event).iter_from(DeviceNumber(0)).collect::<Vec<_>>(), Vec::from_iter(number));
-    // The old one goes, the new one stays.
+    // The old device is deleted, the new one stays.
     with_draft(&store, |draft| {
         let row = draft.row(DeviceNumber(1)).unwrap().unwrap();
         draft.remove_device(DeviceNumber(1), row).unwrap();
@@ -250,6 +250,7 @@ async fn a_damaged_channel_goes_on_from_its_history_and_others_come_back_as_well
         name: ChannelName::new("team:2").unwrap(),
         history_size: 0,
         history_ttl: Duration::from_secs(60),
+        has_texts: false,
     };
     let publish = |store: Store, channel: DurableChannel| async move {
         store.append_publication(channel, Json::of(&1), Default::default(), None, Timestamp(1000)).await
@@ -264,7 +265,8 @@ async fn a_damaged_channel_goes_on_from_its_history_and_others_come_back_as_well
         let channels = store.durable_channels(Timestamp(1)).map(Result::unwrap);
         channels.map(|channel| (channel.name.to_string(), channel.top.0)).collect()
     };
-    // Of the second nobody knows which offsets were given out: it goes on behind them all, at the millisecond it is.
+    // Which offsets the second channel has given out is not known. So it goes on behind all of them, at the current
+    // millisecond.
     assert_eq!(tops(&store), [("team:1".to_owned(), 2), ("team:2".to_owned(), 1), ("team:3".to_owned(), 1)]);
     for expected in [1001, 1002] {
         assert_eq!(publish(store.clone(), other.clone()).await.unwrap().offset.0, expected);
@@ -278,13 +280,14 @@ async fn a_damaged_channel_goes_on_from_its_history_and_others_come_back_as_well
 /// Publishes with an idempotency key; the offset that the answer has.
 async fn publish_once(store: &Store, name: &str) -> u64 {
     let place = ChannelName::new(&format!("told:{name}")).unwrap();
-    let channel = DurableChannel { name: place, history_size: 2, history_ttl: Duration::from_secs(60) };
+    let channel =
+        DurableChannel { name: place, history_size: 2, history_ttl: Duration::from_secs(60), has_texts: false };
     let once = crate::Once { key: Some(name), version: None };
     let published = store.append_publication_once(channel, once, Json::of(&1), Default::default(), Timestamp(1)).await;
     published.unwrap().offset.0
 }
 
-/// Everything there is, twice: `a` is to be damaged, `b` to be as it was.
+/// Every kind of row, twice: the rows of `a` will be damaged, those of `b` must stay as they are.
 async fn fill(store: &Store) {
     for name in ["a", "b"] {
         store
@@ -302,7 +305,7 @@ async fn fill(store: &Store) {
     store.put_jobs(vec![(JournalPosition(1), vec![1; 9]), (JournalPosition(2), vec![2; 9])], None).await.unwrap();
 }
 
-/// The tables whose rows are flipped; that of `meta` decides whether the store is a store.
+/// The tables whose rows are damaged. Not `meta`: without it the folder is no store.
 const FLIPPED: [Table; 13] = [
     Table::Event,
     Table::EventId,
@@ -319,7 +322,7 @@ const FLIPPED: [Table; 13] = [
     Table::PublishKeyOrder,
 ];
 
-/// Flips bits of a byte of the first row of a table, that of `a`, wherever it is.
+/// Flips bits of one byte of a table's first row, which is the row of `a`.
 fn flip(store: &Store, table: Table, place: prop::sample::Index, mask: u8) {
     let engine = store.shared().engine.read();
     let engine = engine.as_ref().unwrap();
@@ -341,7 +344,7 @@ fn flip(store: &Store, table: Table, place: prop::sample::Index, mask: u8) {
     engine.commit(rows, Durability::Synced).unwrap();
 }
 
-/// Everything that is done to a store goes on with `b`, and with what is new.
+/// Everything that a store does still works for `b` and for new things.
 async fn goes_on(store: &Store) {
     assert_eq!(store.device(&id("b")).unwrap().unwrap().token, token("b"));
     assert!(told(store).contains(&("b".to_owned(), token("b"))), "{:?}", told(store));
@@ -367,7 +370,7 @@ async fn goes_on(store: &Store) {
             .created
     );
     assert_eq!(publish_once(store, "b").await, 1);
-    // Also what was flipped can be said anew.
+    // What was damaged can be written again.
     publish_once(store, "a").await;
     store.put_device(NewDevice { token: token("a"), ..device("a") }, PutTerms::default(), Timestamp(3)).await.unwrap();
     store.delete_device(&id("a"), Precondition::None).await.unwrap();
@@ -378,7 +381,7 @@ async fn goes_on(store: &Store) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20, max_shrink_iters: 60, ..ProptestConfig::default() })]
 
-    /// Whatever byte of whatever row is not what it was: the store opens, and all others are served.
+    /// Whichever byte of whichever row is damaged: the store opens, and everything else works.
     #[test]
     fn a_flipped_byte_costs_its_own_row(
         table in prop::sample::select(&FLIPPED[..]),
@@ -499,7 +502,7 @@ async fn a_block_that_cannot_be_read_holds_up_no_end_of_a_mute() {
     assert!(look_count < 100 && ends.ended == Timestamp(9000), "{look_count} looks to {:?}", ends.ended);
 }
 
-/// Their names are in memory, and what is kept of them in other files. A backup, which is to have every row, is none.
+/// The names of the devices are in memory, and sending reads other files. A backup must have every row, so it fails.
 #[tokio::test]
 async fn a_block_that_cannot_be_read_hides_no_devices_from_lists_and_exports() {
     const COUNT: usize = 300;
@@ -547,7 +550,7 @@ async fn a_block_that_cannot_be_read_hides_no_devices_from_lists_and_exports() {
     assert!(crate::backup::verify(&backup[..], |_| ()).is_err(), "nor is what there is of it taken for one");
 }
 
-/// An export says whom it has not, so that nobody takes it for whole.
+/// An export names the devices that it lacks, so that nobody takes it for complete.
 #[tokio::test]
 async fn an_export_names_the_devices_that_cannot_be_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -561,7 +564,7 @@ async fn an_export_names_the_devices_that_cannot_be_read() {
     }
     let page = store.export(None, 2).unwrap();
     assert_eq!((page.devices.len(), page.damaged.len(), page.last), (1, 1, Some(id("b"))));
-    // Of a user the same.
+    // The export of a user names them too.
     let hers = ["a", "b", "c"]
         .map(|name| NewImport { device: NewDevice { user: UserId::new("ann").ok(), ..device(name) }, ..import(name) });
     store.import_devices(hers.into(), None, Timestamp(1)).await.unwrap();
@@ -570,22 +573,22 @@ async fn an_export_names_the_devices_that_cannot_be_read() {
     let pages = [None, Some("a")].map(|after| store.export_of_user(&ann, after.map(id).as_ref(), 9).unwrap());
     let found = pages.map(|page| (page.devices.len(), page.damaged, page.last));
     assert_eq!(found, [(2, vec![Some(id("c"))], None), (1, vec![Some(id("c"))], None)]);
-    // The same of one whose name leads nowhere: whose it is, the name says.
+    // A device whose name leads nowhere is named too: the row of the name is enough for that.
     damage(&store, Table::DeviceId, b"b");
     assert_eq!(store.export(None, 9).unwrap().damaged, ["b", "c"].map(|name| Some(id(name))));
-    // And of one of whose mutes nobody knows until when: elsewhere it would be told against its will.
+    // And a device with a damaged mute: elsewhere it would get pushes that its user has muted.
     damage(&store, Table::Mute, &rows::mute_key(DeviceNumber(0), &MuteScope::Everything));
     assert_eq!(store.export(None, 9).unwrap().damaged, ["a", "b", "c"].map(|name| Some(id(name))));
     assert!(store.mutes(&id("a")).unwrap().is_some(), "a list leaves it out");
 }
 
-/// So many times 16 bytes, of no two indexes alike, so that they do not become small.
+/// `count` times 16 bytes that differ for each index, so that compression does not make them small.
 fn bulk(index: u64, count: u64) -> Json {
     let data: Vec<_> = (0..count).map(|part| hash16(&(1000 * index + part).to_be_bytes())).collect();
     Json::of(&data)
 }
 
-/// A byte that the disk has changed: the block around it cannot be read, and opening the store again does not help.
+/// The disk has changed a byte. The block around it cannot be read, and opening the store again does not help.
 #[tokio::test]
 async fn a_block_that_cannot_be_read_costs_its_own_events() {
     let folder = tempfile::tempdir().unwrap();
@@ -623,8 +626,8 @@ async fn a_block_that_cannot_be_read_costs_its_own_events() {
     assert_eq!((read(&store), store.journal_end()), (1, JournalPosition(62)));
 }
 
-/// Two gaps among those that wait: what can be read is released, also what comes in between later, and the store opens
-/// when a gap is the first that it finds.
+/// There are two unreadable ranges among the scheduled events. All events that can be read are released, also those
+/// scheduled in between later. The store opens although an unreadable range comes first.
 #[tokio::test]
 async fn a_block_that_cannot_be_read_holds_up_no_event_for_later() {
     let folder = tempfile::tempdir().unwrap();
@@ -676,7 +679,7 @@ async fn a_block_that_cannot_be_read_holds_up_no_event_for_later() {
     );
 }
 
-/// Under a wrong id a retry would be another event, and everybody told twice.
+/// Under a wrong id a retry would count as another event, and everybody would be pushed twice.
 #[tokio::test]
 async fn an_event_for_later_is_not_released_under_another_id() {
     let folder = tempfile::tempdir().unwrap();
@@ -696,7 +699,7 @@ async fn an_event_for_later_is_not_released_under_another_id() {
     assert!(!store.append_events(event("e1"), Timestamp(9)).await.unwrap()[0].repeated, "it can be handed in again");
 }
 
-/// Who is forgotten is forgotten also where nobody can read any more what there is of him.
+/// A user is erased also where the user's rows can no longer be read.
 #[tokio::test]
 async fn a_device_with_a_damaged_row_goes_with_its_user_and_with_its_address() {
     let folder = tempfile::tempdir().unwrap();

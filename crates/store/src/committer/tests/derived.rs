@@ -1,4 +1,4 @@
-//! Whatever is done, and whatever the disk does: what is in memory is what would be read at open.
+//! Whatever callers and the disk do: memory has what a fresh open would read.
 
 use std::ops::Bound;
 
@@ -19,7 +19,7 @@ const SUBJECTS: [&str; 2] = ["team:1", "user:ann"];
 const TOPICS: [&str; 2] = ["goal", "card"];
 const SCOPES: [BrakeScope; 2] = [BrakeScope::Everything, BrakeScope::Provider(Provider::Fcm)];
 
-/// Device, user, token, whether it subscribes, and whether its token is said to be proven.
+/// A device, its user and token, whether it subscribes, and whether its token counts as proven.
 type Imported = (usize, Option<usize>, Option<u8>, bool, bool);
 
 #[derive(Debug, Clone)]
@@ -97,7 +97,7 @@ fn topic(index: usize) -> TopicName {
     TopicName::new(TOPICS[index]).unwrap()
 }
 
-/// Its answer is of no interest here, nor whether it was refused.
+/// The answer does not matter here, nor whether the request was refused.
 async fn apply(store: &Store, change: Change) {
     let id = |index: usize| DeviceId::new(DEVICES[index]).unwrap();
     match change {
@@ -171,7 +171,7 @@ fn facts(table: &DeviceTable, index: &Index, brakes: &Brakes) -> Vec<String> {
     facts
 }
 
-/// What is counted of the events for later is what there is, and who follows is told.
+/// The count of scheduled events is right, and followers are told of each change.
 fn check_later(store: &Store, state: State) {
     let (mut keys, mut bytes) = (Vec::new(), 0);
     let engine = store.shared().engine.read();
@@ -189,7 +189,7 @@ fn check_later(store: &Store, state: State) {
     assert_eq!(store.counts().later, keys.len() as u64);
 }
 
-/// What the table says of an id is what the row says.
+/// The device table and the row of an id name the same number.
 fn check_hints(store: &Store) {
     let engine = store.shared().engine.read();
     for id in DEVICES.map(|name| DeviceId::new(name).unwrap()) {
@@ -201,7 +201,8 @@ fn check_hints(store: &Store) {
     }
 }
 
-/// What the checkpoint of the moment and the changes since make, in a folder of its own; `None` when there is none yet.
+/// What the current checkpoint and the changes since then give, in a folder of its own; `None`: there is no checkpoint
+/// yet.
 fn from_checkpoint(store: &Store) -> Option<(Derived, tempfile::TempDir)> {
     let shared = store.shared();
     let _no_other_is_written = shared.checkpoint.interrupt();
@@ -322,7 +323,7 @@ async fn a_checkpoint_is_of_no_use_beside_an_older_copy_of_the_rows() {
     assert_eq!(told(&store), 1);
     store.close().await;
     drop(store);
-    // It was begun before the subscription, and met it on its way.
+    // The checkpoint was begun before the subscription was made, and contains it.
     crate::checkpoint::begin_at(folder.path(), epoch, taken);
     let fuzzy = std::fs::read(folder.path().join("checkpoint")).unwrap();
     let store = open();

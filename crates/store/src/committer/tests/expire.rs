@@ -1,4 +1,4 @@
-//! Which devices a look for idle ones takes, and how many. The clock was ahead for a moment before each of them.
+//! Which idle devices one search deletes, and how many. Before each test the clock was ahead for a moment.
 
 use std::cell::Cell;
 use std::ops::Bound;
@@ -24,7 +24,7 @@ fn imports(range: std::ops::Range<u32>) -> Vec<NewImport> {
     range.map(|number| device(&format!("d{number:05}")).into()).collect()
 }
 
-/// Looks once, writes what comes of it past the committer, and tells how many it took.
+/// Searches once, writes the result past the committer, and returns how many devices were deleted.
 fn look(store: &Store, now: Timestamp, cursor: &mut Vec<u8>) -> u64 {
     let shared = store.shared();
     let engine = shared.engine.read();
@@ -91,7 +91,7 @@ async fn devices_with_many_subscriptions_expire_a_few_at_a_time() {
     assert_eq!(look(&store, began.saturating_add(12 * DAY), &mut Vec::new()), 2, "more than 16 000 changes are enough");
 }
 
-/// What comes behind a block that cannot be read expires too.
+/// Devices behind an unreadable block expire too.
 #[tokio::test]
 async fn a_block_that_cannot_be_read_is_gone_around() {
     let folder = tempfile::tempdir().unwrap();

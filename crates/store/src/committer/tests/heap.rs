@@ -13,7 +13,7 @@ fn open_large(folder: &Path, sink: Arc<Sink>) -> Store {
     Store::open(StoreConfig { device_count_max: 1000, ..config(folder) }, sink).unwrap()
 }
 
-/// Waits until the committer has looked after its numbers with what it knows now.
+/// Waits until the committer has freed the numbers that it can free now.
 async fn looks_twice(store: &Store) {
     let looks = || store.shared().counters.looks.load(Ordering::Relaxed);
     let before = looks();
@@ -47,7 +47,7 @@ async fn who_has_which_number_is_known_again_after_an_opening() {
         numbers.push((format!("phone-{index}"), put(&store, &format!("phone-{index}")).await));
     }
     let hint = |store: &Store, name: &str| store.shared().table.read().number_of(&DeviceId::new(name).unwrap());
-    // Of a few a full bucket may have lost the hint.
+    // A full bucket may have lost the hints of a few devices.
     let known = |store: &Store| numbers.iter().filter(|(name, number)| hint(store, name) == Some(*number)).count();
     eventually("nearly all are known", || known(&store) >= 40).await;
     delete(&store, "phone-7").await;
@@ -62,7 +62,7 @@ async fn who_has_which_number_is_known_again_after_an_opening() {
     }
 }
 
-/// All bytes of the heap change under the maps of the store, as a disk may do it.
+/// Changes all bytes of the heap under the maps of the store, as a failing disk may.
 fn spoil_heap(folder: &Path) {
     for file in fs::read_dir(folder.join("heap")).unwrap() {
         let file = file.unwrap().path();
@@ -104,7 +104,8 @@ async fn a_device_whose_record_and_row_are_damaged_is_left_out() {
     assert_ne!(put(&store, "first").await, first, "what is left of it must not be another's");
 }
 
-/// Rows written anew leave files in which nothing lives. The checkpoint that is there speaks of them, until there is another.
+/// Rows that are written again leave files without living records. The current checkpoint refers to these files until
+/// the next checkpoint is written.
 #[tokio::test]
 async fn no_file_goes_before_a_checkpoint_without_it_is_there() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,7 +123,7 @@ async fn no_file_goes_before_a_checkpoint_without_it_is_there() {
     eventually("a checkpoint", || store.counts().checkpoints > 0).await;
     let (place, beside) = (folder.path().join("checkpoint"), folder.path().join("beside"));
 
-    // A folder stands where the next one would.
+    // A folder has the name that the next checkpoint would have.
     let none_is_written = store.shared().checkpoint.interrupt();
     let spoken_of = files();
     fs::rename(&place, &beside).unwrap();

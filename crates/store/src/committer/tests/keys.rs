@@ -1,4 +1,4 @@
-//! Publications with idempotency keys: once, whatever the disk and another version of us do.
+//! A publication with an idempotency key is made once, whatever the disk and other versions of the server do.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +16,7 @@ const KEY_COUNT_MAX: usize = 8;
 
 fn channel(name: &str) -> DurableChannel {
     let name = ChannelName::new(name).unwrap();
-    DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60) }
+    DurableChannel { name, history_size: 10, history_ttl: Duration::from_secs(60), has_texts: false }
 }
 
 async fn publish_in(store: &Store, name: &str, key: &str, at: u64) -> Result<StreamPosition, WriteError> {
@@ -154,7 +154,7 @@ async fn a_damaged_key_is_not_known_and_costs_nobody_else() {
     assert_eq!(store.counts().failures, 0);
 }
 
-/// A version that knows of no keys leaves their counters out of the state it writes.
+/// A version without idempotency keys leaves their counters out of the state that it writes.
 #[tokio::test]
 async fn keys_are_found_again_after_an_older_version_has_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -178,7 +178,7 @@ async fn keys_are_found_again_after_an_older_version_has_written() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    /// Publications at later and later times; 0 as a key: the store is opened anew.
+    /// Publications in order of time; 0 as a key: the store is opened again.
     #[test]
     fn keys_are_remembered_as_a_list_remembers_them(steps in prop::collection::vec((0..12_u8, 0..WINDOW / 4), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,4 +1,4 @@
-//! Folders as versions before left them, spelt out: this one reads them and goes on.
+//! Data folders of earlier versions, byte by byte: this version reads them and goes on.
 
 use tidings_types::{
     CollapseKey, Device, DeviceNumber, DeviceToken, JournalPosition, Json, ParamValue, PushPolicy, UserId,
@@ -7,7 +7,7 @@ use tidings_types::{
 use super::*;
 use crate::hash::{hash16, hash32};
 
-/// Says all that could be said.
+/// An event with every field that could be set then.
 const FULL: &str = r#"{"id":"full","topic":"goal","subjects":["match:1","user:ann"],"params":{"minute":3,"odds":0.1,"who":"Åsa"},"data":{"a": [1]},"channels":["match:1"],"push":"always","collapse_key":"m-1","ttl":90}"#;
 const PLAIN: &str = r#"{"id":"plain","topic":"goal","subjects":["match:1"],"push":"always","ttl":14400}"#;
 const QUIET: &str = r#"{"id":"quiet","topic":"goal","subjects":["match:1"],"push":"never","ttl":14400}"#;
@@ -62,7 +62,7 @@ fn older_rows() -> Rows {
     rows
 }
 
-/// As format 2 had them: devices that it did not touch are as they were, `droid` is its own.
+/// Rows as format 2 had them. It left older devices as they were; `droid` was written by format 2.
 fn rows_of_format_2() -> Rows {
     let mut rows = older_rows();
     rows.put(Table::Meta, b"format", "tidings-store-2");
@@ -128,7 +128,7 @@ async fn all_that_an_older_version_kept_is_read() {
     assert_eq!(serde_json::to_string(&store.device(&tablet).unwrap()).unwrap(), TABLET);
     assert_eq!(store.prove(&phone, Some("secret")).unwrap(), Some(DeviceNumber(0)));
     assert_eq!((store.prove(&phone, Some("Secret")).unwrap(), store.prove(&tablet, Some("")).unwrap()), (None, None));
-    // Users are found although no version before kept them in memory.
+    // Users are found although earlier versions did not keep them in memory.
     assert_eq!(store.select(&full).iter_from(DeviceNumber(0)).collect::<Vec<_>>(), [DeviceNumber(0)]);
     let to = Recipients { users: vec![UserId::new("ann").unwrap()], devices: vec![tablet], selector: None };
     let named = store.select(&Event { to: Some(to), ..full });
@@ -200,7 +200,7 @@ async fn an_event_that_an_older_version_accepted_is_known_when_it_is_repeated() 
         assert!(append(plain("quiet", push)).await.is_err(), "{push:?}");
     }
     assert_eq!(append(plain("quiet", never)).await, Ok((3, true)));
-    // Other content, and what could not be said then.
+    // Other content, and fields that did not exist then.
     let said = |change: fn(&mut Event)| {
         let mut event = plain("plain", unsaid);
         change(&mut event);
@@ -216,7 +216,7 @@ async fn an_event_that_an_older_version_accepted_is_known_when_it_is_repeated() 
     ] {
         assert!(append(other.clone()).await.is_err(), "{other:?}");
     }
-    // Among events of this version the policy is content like all else.
+    // In events of this version the policy is content like every other field.
     assert_eq!(append(plain("new", always)).await, Ok((4, false)));
     assert!(append(plain("new", unsaid)).await.is_err());
     assert_eq!(append(plain("newer", unsaid)).await, Ok((5, false)));

@@ -1,4 +1,4 @@
-//! Events for later, brakes and proven tokens where the disk or another version of us does what it should not.
+//! Scheduled events, brakes and proven tokens with a failing disk and with rows of other versions.
 
 use tidings_types::{BrakeScope, DeviceToken};
 
@@ -17,7 +17,7 @@ async fn put_with_token(store: &Store, name: &str) {
     store.put_device(NewDevice { token, ..device(name) }, PutTerms::default(), Timestamp(1)).await.unwrap();
 }
 
-/// What a release says when its commit fails, and then when the store is open again; and what the sink was told in all.
+/// The answer of a release whose commit fails, the answer when the store is open again, and all that the sink was told.
 async fn release_with_fault(fault: Fault) -> (usize, Vec<u64>) {
     let folder = tempfile::tempdir().unwrap();
     let sink = Arc::new(Sink::default());
@@ -70,7 +70,7 @@ async fn a_damaged_event_for_later_is_lost_alone_and_its_id_is_free() {
     assert!(!store.append_events(event("e2"), Timestamp(9)).await.unwrap()[0].repeated);
 }
 
-/// A version that knows of no events for later leaves their counters out of the state it writes.
+/// A version without scheduled events leaves their counters out of the state that it writes.
 #[tokio::test]
 async fn events_for_later_are_found_again_after_an_older_version_has_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ async fn a_damaged_channel_holds_up_no_event_that_is_due() {
     let events = store.events_from(JournalPosition(0), 9).unwrap();
     let published: Vec<Vec<_>> =
         events.iter().map(|(_, one)| one.published.iter().map(|(name, _)| name.clone()).collect()).collect();
-    // It has no history to go on from, so it goes on behind all that it can have given out by then.
+    // The channel has no history, so it goes on behind all offsets that it can have given out.
     let first = ChannelName::new("team:1").unwrap();
     assert_eq!(published, [vec![first.clone(), name], vec![first]]);
     assert_eq!(*sink.0.lock().unwrap(), [10, 1, 11]);

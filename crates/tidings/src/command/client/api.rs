@@ -15,7 +15,7 @@ use tidings_server::output::{Kind, remark};
 
 use super::problem;
 use crate::cli::ApiServer;
-use crate::command::{CommandError, load, plain};
+use crate::command::{CommandError, load, named, plain};
 
 /// A server with the key for it.
 pub(in crate::command) struct ApiClient {
@@ -33,7 +33,7 @@ impl ApiClient {
             (None, Some(path)) => Some(key_in(path)?),
             (None, None) => None,
         };
-        let (url, is_json) = (args.server.url.as_deref().map(ServerUrl::parse).transpose()?, args.json);
+        let (url, is_json) = (named(&args.server)?, args.json);
         match (url, stated) {
             (Some(server), key) if key.is_some() || !server.is_loopback() => Ok(Self { server, key, is_json }),
             (url, stated) => {
@@ -168,7 +168,16 @@ mod tests {
 
     #[test]
     fn addresses_that_are_no_server_are_refused() {
-        for url in ["https://a", "http://", "a:80", "http://a/path", "http://user:pass@a", "http://a?b", "ws://a"] {
+        for url in [
+            "https://a/path",
+            "https://user:pass@a",
+            "http://",
+            "a:80",
+            "http://a/path",
+            "http://user:pass@a",
+            "http://a?b",
+            "ws://a",
+        ] {
             assert!(ServerUrl::parse(url).is_err(), "{url}");
         }
         for (listener, url) in

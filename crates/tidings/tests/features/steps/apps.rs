@@ -7,7 +7,7 @@ use tidings_types::{Format, Variant};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Person, PhoneName};
-use crate::app::{App, End, Identity};
+use crate::app::{App, Company, End, Identity};
 use crate::backend::{Progress, connection_token};
 use crate::wait::{PATIENCE, until};
 use crate::world::{Claim, World};
@@ -29,6 +29,23 @@ async fn connected(world: &mut World, person: Person) {
 async fn following(world: &mut World, person: Person, channel: String) {
     world.connect(&person, Claim::Nothing, None).await;
     world.app(&person).follow(&channel).await;
+}
+
+#[given(expr = "{person}'s app is connected and follows {string} for the team {string} only")]
+async fn following_team(world: &mut World, person: Person, channel: String, team: String) {
+    world.connect(&person, Claim::Nothing, None).await;
+    world.app(&person).follow_team(&channel, &team).await;
+}
+
+#[given(expr = "{person}'s app in the language {string} is connected and follows {string}")]
+async fn following_in_language(world: &mut World, person: Person, locale: String, channel: String) {
+    world.languages.insert((*person).to_owned(), locale);
+    following(world, person, channel).await;
+}
+
+#[given(expr = "{person}'s token names {string}")]
+async fn token_names(world: &mut World, person: Person, channel: String) {
+    world.named_channels.entry((*person).to_owned()).or_default().push(channel);
 }
 
 #[given(expr = "{person}'s app is connected by server-sent events and follows {string}")]
@@ -89,6 +106,7 @@ async fn hangs(world: &mut World, person: Person) {
 }
 
 #[given(expr = "{person}'s app loses its connection")]
+#[when(expr = "{person}'s app loses its connection")]
 async fn loses_connection(world: &mut World, person: Person) {
     world.app(&person).lose_connection().await;
 }
@@ -125,9 +143,10 @@ async fn pongs(world: &mut World, person: Person) {
 
 #[when("somebody connects with a token that is not ours")]
 async fn stranger(world: &mut World) {
-    let token = connection_token("a-secret-that-a-stranger-has-made-up", "ada", None);
+    let token = connection_token("a-secret-that-a-stranger-has-made-up", "ada", None, &[]);
     let addr = world.server().await.addr();
-    let identity = Identity { token, device: None, visible: None, variant: Variant::websocket(Format::Json) };
+    let identity =
+        Identity { token, device: None, visible: None, locale: None, variant: Variant::websocket(Format::Json) };
     world.refused_connection = App::connect(addr, identity).await.err();
 }
 
@@ -141,6 +160,11 @@ async fn gets_it(world: &mut World, person: Person) {
     gets_all(world, person, 1).await;
 }
 
+#[then(expr = "{person}'s app shows {string}")]
+async fn shows(world: &mut World, person: Person, title: String) {
+    assert_eq!(world.app(&person).titles(1).await, [title]);
+}
+
 #[then(expr = "{person}'s app gets the {int} events it missed, in order, once")]
 #[then(expr = "{person}'s app has got the {int} events, in order, once")]
 async fn gets_all(world: &mut World, person: Person, count: usize) {
@@ -149,6 +173,32 @@ async fn gets_all(world: &mut World, person: Person, count: usize) {
     let got = world.app(&person).events(count).await;
     assert_eq!(got, told, "what {person}'s app got, and what was told");
     assert!(!world.app(&person).was_told_of_gap(), "{person}'s app is told that it missed something");
+}
+
+#[then(expr = "{person}'s app gets no event")]
+async fn gets_none(world: &mut World, person: Person) {
+    assert_eq!(world.app(&person).events(0).await, Vec::<String>::new(), "what {person}'s app got");
+}
+
+#[then(expr = "{person}'s app gets the publications {int} and {int}")]
+async fn gets_two(world: &mut World, person: Person, one: usize, other: usize) {
+    gets_numbered(world, &person, &[one, other]).await;
+}
+
+#[then(expr = "{person}'s app gets the publications {int}, {int} and {int}")]
+async fn gets_three(world: &mut World, person: Person, one: usize, two: usize, three: usize) {
+    gets_numbered(world, &person, &[one, two, three]).await;
+}
+
+async fn gets_numbered(world: &mut World, person: &str, numbers: &[usize]) {
+    let expected: Vec<String> = numbers.iter().map(|number| format!("publication-{number}")).collect();
+    assert_eq!(world.app(person).events(numbers.len()).await, expected, "what {person}'s app got");
+}
+
+#[then(expr = "{person}'s app has seen {string} come, {string} come and {string} go")]
+async fn has_seen(world: &mut World, person: Person, first: String, second: String, third: String) {
+    let expected = [(Company::Comes, first), (Company::Comes, second), (Company::Goes, third)];
+    assert_eq!(world.app(&person).company(expected.len()).await, expected);
 }
 
 #[then(expr = "{person}'s and {person}'s apps get the same {int} events in the same order")]

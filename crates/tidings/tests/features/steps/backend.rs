@@ -1,8 +1,9 @@
 //! What backends tell and ask, and what they are answered.
 
 use cucumber::{then, when};
+use serde_json::{Value, json};
 
-use super::PhoneName;
+use super::{Person, PhoneName};
 use crate::backend::{Event, Progress, Refusal};
 use crate::server::{DEVICES_KEY, HISTORY_SIZE};
 use crate::world::World;
@@ -12,6 +13,33 @@ use crate::world::World;
 async fn tells(world: &mut World, topic: String, subject: String) {
     let event = world.event(&topic, &subject);
     world.tell(event).await;
+}
+
+#[when(expr = "the backend subscribes {person} to {string}")]
+async fn subscribes(world: &mut World, person: Person, channel: String) {
+    command(world, "subscribe", json!({ "user": person.to_lowercase(), "channel": channel })).await;
+}
+
+#[when(expr = "the backend unsubscribes {person} from {string}")]
+async fn unsubscribes(world: &mut World, person: Person, channel: String) {
+    command(world, "unsubscribe", json!({ "user": person.to_lowercase(), "channel": channel })).await;
+}
+
+#[when(expr = "the backend disconnects {person}")]
+async fn disconnects(world: &mut World, person: Person) {
+    command(world, "disconnect", json!({ "user": person.to_lowercase() })).await;
+}
+
+#[when(expr = "the backend publishes about the teams {string}, {string} and {string} in {string}")]
+async fn publishes_three(world: &mut World, one: String, two: String, three: String, channel: String) {
+    for (index, team) in [one, two, three].into_iter().enumerate() {
+        let tags = json!({ "event": format!("publication-{}", index + 1), "team": team });
+        command(world, "publish", json!({ "channel": channel, "data": {}, "tags": tags })).await;
+    }
+}
+
+async fn command(world: &mut World, method: &str, params: Value) {
+    world.backend().await.command(method, &params).await;
 }
 
 #[when(expr = "the backend tells of a {string} about {string} and {string}")]
@@ -86,6 +114,18 @@ async fn tells_silently(world: &mut World, topic: String, subject: String) {
 async fn tells_by_whom(world: &mut World, topic: String, subject: String, team: String) {
     let event = world.event(&topic, &subject).by(&team);
     world.tell(event).await;
+}
+
+#[when(expr = "the backend tells of a kick-off of {string} about {string} at {string} in the zone of each phone")]
+async fn tells_of_kick_off(world: &mut World, team: String, subject: String, at: String) {
+    let event = world.event("kick-off", &subject).kick_off(&team, &at, "device");
+    world.tell(event).await;
+}
+
+#[when(expr = "the backend tells of a kick-off of {string} about {string} at {string} in the zone {string}")]
+async fn tells_of_kick_off_in_zone(world: &mut World, team: String, subject: String, at: String, zone: String) {
+    let event = world.event("kick-off", &subject).kick_off(&team, &at, &zone);
+    world.try_to_tell(event).await;
 }
 
 #[when(expr = "the backend tells of {int} goals in a {string} about {string}")]

@@ -295,7 +295,7 @@ async fn means(world: &mut World, count: u64, of: u64, one: String, first: u64, 
 
 #[when(expr = "the backend tells of a {string} about {string} to those of {string}")]
 async fn tells_selected(world: &mut World, topic: String, subject: String, selector: String) {
-    let event = world.event(&topic, &subject).to_selector(&selector);
+    let event = world.event(&topic, &subject).for_selected(&selector);
     world.tell(event).await;
 }
 

@@ -23,6 +23,19 @@ async fn subscribed_in_language(world: &mut World, phone: PhoneName, locale: Str
     world.subscribe(&phone, topic, subject).await;
 }
 
+#[given(expr = "{phone} in the language {string} and the time zone {string} is subscribed to {string} of {string}")]
+async fn subscribed_in_zone(
+    world: &mut World,
+    phone: PhoneName,
+    locale: String,
+    zone: String,
+    topic: String,
+    subject: String,
+) {
+    world.register(&phone, |phone| (phone.locale, phone.time_zone) = (locale, Some(zone))).await;
+    world.subscribe(&phone, topic, subject).await;
+}
+
 #[given(expr = "{phone} in {string} is subscribed to {string} of {string}")]
 async fn subscribed_in_country(world: &mut World, phone: PhoneName, country: String, topic: String, subject: String) {
     world.register(&phone, |phone| phone.country = Some(country)).await;

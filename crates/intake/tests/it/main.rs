@@ -1,0 +1,6 @@
+//! Feeds as their providers, files and senders see them: a real store, real HTTP, and a door that the test watches.
+
+mod files;
+mod polling;
+mod receiving;
+mod support;

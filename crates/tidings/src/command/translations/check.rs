@@ -1,0 +1,209 @@
+//! `tidings translations check` and `compile-check`: what is wrong, where, and what to do about it.
+
+use serde::Serialize;
+use tidings_gettext::{Finding, Severity, check};
+use tidings_server::output::line;
+use tidings_types::{Event, EventId, Locale, Subject};
+
+use super::desk::{Desk, PoFile, read, severity};
+use super::stats::counted;
+use crate::cli::{CheckArgs, CompileCheckArgs, FindingFormat};
+use crate::command::preview::fill;
+use crate::command::{CommandError, load};
+
+#[derive(Default, Serialize)]
+struct Report {
+    errors: usize,
+    warnings: usize,
+    notes: usize,
+    findings: Vec<Shown>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    severity: &'static str,
+    code: &'static str,
+    file: String,
+    line: usize,
+    column: usize,
+    locale: Locale,
+    references: Vec<String>,
+    msgid: String,
+    message: String,
+    help: Option<String>,
+    /// The line of the file, and the characters to point at.
+    #[serde(skip)]
+    marked: (String, std::ops::Range<usize>),
+}
+
+pub(super) fn run(args: &CheckArgs) -> Result<(), CommandError> {
+    let desk = Desk::open(&args.file)?;
+    let mut report = Report::default();
+    for PoFile { domain, locale, path } in desk.files()? {
+        let bytes = read(&path)?;
+        for finding in check(&locale, &bytes, &desk.domains[&domain]) {
+            report.add(finding, &path.display().to_string(), &bytes);
+        }
+    }
+    if args.quiet {
+        report.findings.retain(|shown| shown.severity != "note");
+    }
+    report.print(args.format)?;
+    let short = shortcomings(&desk, args)?;
+    if report.errors > 0 {
+        return Err(CommandError::Failed("what is wrong is not sent; the language falls back there".to_owned()));
+    }
+    if short.is_empty() { Ok(()) } else { Err(CommandError::Failed(short.join("; "))) }
+}
+
+/// Languages that are missing, and those with too few translations.
+fn shortcomings(desk: &Desk, args: &CheckArgs) -> Result<Vec<String>, CommandError> {
+    let mut short = Vec::new();
+    let files = desk.files()?;
+    for name in &args.locale {
+        let locale = Locale::new(name).map_err(|error| CommandError::Usage(error.to_string()))?;
+        for domain in desk.domains.keys() {
+            if !files.iter().any(|file| file.locale == locale && file.domain == *domain) {
+                short.push(format!("{locale} has no {domain}.po: run `tidings translations merge --locale {locale}`"));
+            }
+        }
+    }
+    let Some(least) = args.min_translated else { return Ok(short) };
+    // A file that cannot be read is an error of the report.
+    for it in counted(desk).unwrap_or_default() {
+        if it.percent() < usize::from(least) {
+            let (locale, domain, percent) = (&it.locale, &it.domain, it.percent());
+            short.push(format!("{locale} has {percent} % of {domain} translated, at least {least} % are asked for"));
+        }
+    }
+    Ok(short)
+}
+
+impl Report {
+    fn add(&mut self, finding: Finding, file: &str, bytes: &[u8]) {
+        let (count, word) = match severity(&finding) {
+            Severity::Error => (&mut self.errors, "error"),
+            Severity::Warning => (&mut self.warnings, "warning"),
+            Severity::Note => (&mut self.notes, "note"),
+        };
+        *count += 1;
+        self.findings.push(Shown {
+            severity: word,
+            code: finding.kind.code(),
+            file: file.to_owned(),
+            line: finding.line,
+            column: finding.column,
+            marked: marked(bytes, &finding.range),
+            locale: finding.locale,
+            references: finding.references,
+            msgid: finding.msgid,
+            message: finding.message,
+            help: finding.help,
+        });
+    }
+
+    fn print(&self, format: FindingFormat) -> Result<(), CommandError> {
+        match format {
+            FindingFormat::Json => line(serde_json::to_string_pretty(self).expect("texts and numbers"))?,
+            FindingFormat::Github => self.findings.iter().try_for_each(|shown| line(shown.annotation()))?,
+            FindingFormat::Text => {
+                self.findings.iter().try_for_each(|shown| line(shown.words()))?;
+                line(format!("errors: {}, warnings: {}, notes: {}", self.errors, self.warnings, self.notes))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The line with the range, and the range in it, in characters.
+fn marked(bytes: &[u8], range: &std::ops::Range<usize>) -> (String, std::ops::Range<usize>) {
+    let start = bytes[..range.start].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let end = bytes[range.end..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| range.end + at);
+    let text = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
+    let before = text(&bytes[start..range.start]).chars().count();
+    let width = text(&bytes[range.clone()]).chars().count().max(1);
+    (text(&bytes[start..end]), before..before + width)
+}
+
+impl Shown {
+    /// As a compiler tells it: the place, the line, a caret under what is meant.
+    fn words(&self) -> String {
+        let Self { severity, code, file, line, column, locale, message, .. } = self;
+        let (text, marked) = &self.marked;
+        let (number, space) = (line.to_string(), " ".repeat(line.to_string().len()));
+        let under: String = text.chars().take(marked.start).map(|it| if it == '\t' { '\t' } else { ' ' }).collect();
+        let carets = "^".repeat(marked.len());
+        let mut told = format!(
+            "{severity}[{code}] {locale}: {message}\n{space}--> {file}:{line}:{column}\n{space} |\n{number} | {text}\n\
+             {space} | {under}{carets}\n"
+        );
+        if !self.references.is_empty() {
+            told += &format!("{space} = used by {}\n", self.references.join(", "));
+        }
+        if let Some(help) = &self.help {
+            told += &format!("{space} = {help}\n");
+        }
+        told
+    }
+
+    /// A workflow command of GitHub Actions, which shows it beside the line.
+    fn annotation(&self) -> String {
+        let Self { severity, code, file, line, column, locale, message, .. } = self;
+        let level = if *severity == "note" { "notice" } else { severity };
+        let help = self.help.as_ref().map_or_else(String::new, |help| format!("\n{help}"));
+        let (file, title) = (property(file), property(&format!("{locale}: {code}")));
+        format!("::{level} file={file},line={line},col={column},title={title}::{}", data(&format!("{message}{help}")))
+    }
+}
+
+/// Escapes what would end the message of a workflow command.
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// As [`data`], for a property.
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+/// Renders each topic in each language for each provider, with a placeholder for each parameter.
+pub(super) fn compile(args: &CompileCheckArgs) -> Result<(), CommandError> {
+    let config = load(&args.file)?.config;
+    let topics = tidings_server::topics(&config).map_err(tidings_server::ServeError::from)?;
+    let (mut wrong, mut count) = (0, 0);
+    for topic in topics.names() {
+        let (id, subject) = (EventId::new("check").expect("ASCII"), Subject::new("check:1").expect("ASCII"));
+        let mut event = Event::new(id, topic.clone(), vec![subject]);
+        match fill(&topics, &mut event) {
+            Ok(_) => count += topics.locales(&event).len(),
+            Err(error) => {
+                wrong += 1;
+                line(format!("{topic}: {error}"))?;
+            }
+        }
+    }
+    match wrong {
+        0 => Ok(line(format!("{} topics in {count} texts: all can be sent", config.topics.len()))?),
+        _ => Err(CommandError::Failed(format!("{wrong} topics cannot be sent"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{data, marked, property};
+
+    #[test]
+    fn the_caret_counts_characters_not_bytes() {
+        let file = "one\nmsgstr \"Größe %{x}\"\nlast".as_bytes();
+        let at = file.windows(4).position(|four| four == b"%{x}").unwrap();
+        let (line, range) = marked(file, &(at..at + 4));
+        assert_eq!((line.as_str(), range), ("msgstr \"Größe %{x}\"", 14..18));
+        assert_eq!(marked(b"", &(0..0)), (String::new(), 0..1));
+    }
+
+    #[test]
+    fn nothing_ends_an_annotation_early() {
+        assert_eq!(data("50 %\nmore"), "50 %25%0Amore");
+        assert_eq!(property("a:b,c"), "a%3Ab%2Cc");
+    }
+}

@@ -1,0 +1,11 @@
+//! The program from outside: its commands, and servers that are started, asked and stopped.
+
+mod apps;
+mod cli;
+mod devices;
+mod log;
+mod port;
+mod program;
+mod reload;
+mod store;
+mod translations;
