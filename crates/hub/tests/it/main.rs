@@ -1,6 +1,7 @@
 //! The hub as its users see it: one order for all readers, no gap between resume and live, bounds that say so.
 
 mod receipts;
+mod simulation;
 mod texts;
 
 use std::collections::BTreeMap;
