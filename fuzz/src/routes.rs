@@ -11,6 +11,7 @@
 //! The server is made anew after [`REQUESTS_PER_SERVER`] requests, before its bounds are reached. An input may find something
 //! that it does not find alone; most such findings repeat with the corpus before them.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tidings_api::{
     Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, Estimate, EventCheck,
-    JobView, Jobs, ListFuture, Node, OrderFuture, Readiness, Scope,
+    JobView, Jobs, ListFuture, Node, OrderFuture, Readiness, Rfc3339, Scope, Texts, TextsView,
 };
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::{NamespaceOptions, Namespaces, Order, Target};
@@ -161,6 +162,22 @@ impl Connections for Nothing {
 
     fn list(&self, _: Target) -> ListFuture {
         Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+impl Texts for Nothing {
+    fn view(&self) -> TextsView {
+        let since = Rfc3339(unix_now());
+        TextsView { topics: 0, languages: Vec::new(), since, can_roll_back: false, faults: Vec::new() }
+    }
+
+    fn reload(&self) -> Pin<Box<dyn Future<Output = TextsView> + Send>> {
+        let view = self.view();
+        Box::pin(async { view })
+    }
+
+    fn roll_back(&self) -> Option<TextsView> {
+        None
     }
 }
 
@@ -401,6 +418,7 @@ impl Server {
             jobs: Arc::new(Nothing),
             connections: Arc::new(Nothing),
             feeds: None,
+            texts: Arc::new(Nothing),
             registry: registry.clone(),
             node: Node {
                 uid: "u".to_owned(),
@@ -410,7 +428,7 @@ impl Server {
             },
         };
         let router = tidings_api::router(api)
-            .merge(tidings_api::health_router())
+            .merge(tidings_api::health_router(Vec::new))
             .merge(tidings_api::ready_router(store.clone(), true, || Readiness {
                 is_stopping: false,
                 listeners: Vec::new(),

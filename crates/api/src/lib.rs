@@ -13,6 +13,9 @@
 //! GET    /v1/feeds                       the state of feeds → {"feeds": […]}                            read
 //! POST   /v1/feeds/{name}                a document of a feed → {entries, sent, repeated, …}            publish
 //! POST   /v1/feeds/{name}/poll           reads a feed now → its state                                   operate
+//! GET    /v1/texts                       the texts in force → {topics, languages, faults, …}            read
+//! POST   /v1/texts/reload                reads the texts again → as above                               operate
+//! POST   /v1/texts/rollback              puts those before in force → as above                          operate
 //! GET    /v1/brakes                      the pauses → {"brakes": [{"scope", "paused_at"}]}              read
 //! PUT    /v1/brakes/{scope}              pauses pushes → 201, 200 if they were paused already           operate
 //! DELETE /v1/brakes/{scope}              resumes them → 204                                             operate
@@ -123,6 +126,7 @@ mod routes;
 mod selectors;
 mod shared;
 mod target;
+mod texts;
 mod turns;
 mod users;
 mod warnings;
@@ -149,7 +153,7 @@ pub use job::{Estimate, JobEntry, JobPart, JobView, Jobs, Outcomes};
 pub use operation::{
     ProviderStatus, Readiness, ReadyListener, ReadyProvider, health_router, metrics_router, ready_router,
 };
-pub use ports::{CheckError, ClientCounts, Connections, EventCheck, ListFuture, Node, OrderFuture};
+pub use ports::{CheckError, ClientCounts, Connections, EventCheck, ListFuture, Node, OrderFuture, Texts, TextsView};
 pub use publisher::{Publisher, Unpublished};
 pub use rate::Rate;
 pub use rfc3339::{Rfc3339, Rfc3339Error};
@@ -186,6 +190,8 @@ pub struct Api {
     pub connections: Arc<dyn Connections>,
     /// The feeds; `None`: there are none.
     pub feeds: Option<Arc<dyn Feeds>>,
+    /// The topics and translations.
+    pub texts: Arc<dyn Texts>,
     /// The registry of metrics.
     pub registry: Registry,
     /// The answer of `/api/info`.
@@ -223,7 +229,8 @@ pub fn router(api: Api) -> Router {
 
 /// The routes.
 pub fn routers(api: Api) -> Routers {
-    let Api { config, hub, store, keys, apps, check, configured, jobs, connections, feeds, registry, node } = api;
+    let Api { config, hub, store, keys, apps, check, configured, jobs, connections, feeds, texts, registry, node } =
+        api;
     let request_count_max = config.request_count_max;
     let key_rate = config.key_rate.map(|rate| Arc::new(KeyRate::new(rate, &keys, &registry)));
     let app_count_max = (request_count_max / 4).max(1);
@@ -244,6 +251,7 @@ pub fn routers(api: Api) -> Routers {
         jobs,
         connections,
         feeds,
+        texts,
         node,
         started,
         turns,

@@ -22,12 +22,17 @@ use crate::rfc3339::Rfc3339;
 
 /// `GET /health`, for supervisors: the process answers. It needs no key and checks nothing else, so that no supervisor
 /// restarts a server because of a problem with its disk or a provider.
-pub fn health_router() -> Router {
+///
+/// `faults` names what the server works without, or with an earlier version of: `texts`.
+pub fn health_router(faults: impl Fn() -> Vec<&'static str> + Clone + Send + Sync + 'static) -> Router {
     #[derive(Serialize)]
     struct Health {
         status: &'static str,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        faults: Vec<&'static str>,
     }
-    Router::new().route("/health", get(async || json(StatusCode::OK, &Health { status: "ok" })))
+    let health = async move || json(StatusCode::OK, &Health { status: "ok", faults: faults() });
+    Router::new().route("/health", get(health))
 }
 
 /// What `/ready` shows besides the store.

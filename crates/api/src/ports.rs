@@ -1,4 +1,4 @@
-//! What the API needs from other components: a check of events, the live connections, this server's name.
+//! What the API needs from other components: a check of events, the live connections, the texts, this server's name.
 //!
 //! Two more ports are defined beside their data: [`Jobs`](crate::Jobs) and [`Configured`](crate::Configured).
 
@@ -6,10 +6,12 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use serde::Serialize;
 use tidings_protocol::{LiveConnection, Order, OrderError, Target};
-use tidings_types::{DeviceNumber, Event};
+use tidings_types::{DeviceNumber, Event, Locale};
 
 use crate::problem::Invalid;
+use crate::rfc3339::Rfc3339;
 
 /// This server among others.
 #[derive(Clone)]
@@ -90,4 +92,31 @@ impl CheckError {
     pub(crate) fn at(self, prefix: &str) -> Invalid {
         Invalid::new(&format!("{prefix}{}", self.field), self.message)
     }
+}
+
+/// The texts of a server.
+pub trait Texts: Send + Sync {
+    /// Those in force.
+    fn view(&self) -> TextsView;
+
+    /// Reads them again, and takes them over if nothing is wrong. Resolves when that is done.
+    fn reload(&self) -> Pin<Box<dyn Future<Output = TextsView> + Send>>;
+
+    /// Puts those before the last reload in force; `None`: there are none.
+    fn roll_back(&self) -> Option<TextsView>;
+}
+
+/// The texts in force.
+#[derive(Debug, Clone, Serialize)]
+pub struct TextsView {
+    /// The number of topics.
+    pub topics: usize,
+    /// The languages that have translations.
+    pub languages: Vec<Locale>,
+    /// Since when they are in force.
+    pub since: Rfc3339,
+    /// Whether there are texts to roll back to.
+    pub can_roll_back: bool,
+    /// What is wrong with the texts that were read last; empty if they are in force.
+    pub faults: Vec<String>,
 }

@@ -22,7 +22,7 @@ use crate::places::Places;
 use crate::problem::{Kind, Problem};
 use crate::{
     Shared, audience, backup, brakes, centrifugo, cors, devices, event_report, events, exports, feeds, imports, input,
-    jobs, mutes, selectors, users,
+    jobs, mutes, selectors, texts, users,
 };
 
 /// A registered route, as it is described.
@@ -108,6 +108,9 @@ fn own_routes(entries: Entries<'_>) -> Entries<'_> {
         .add("GET /v1/feeds", Read, feeds::list)
         .add("POST /v1/feeds/{name}", Publish, feeds::receive)
         .add("POST /v1/feeds/{name}/poll", Operate, feeds::poll)
+        .add("GET /v1/texts", Read, texts::view)
+        .add("POST /v1/texts/reload", Operate, texts::reload)
+        .add("POST /v1/texts/rollback", Operate, texts::roll_back)
         .add("GET /v1/brakes", Read, brakes::brakes)
         .add("PUT /v1/brakes/{scope}", Operate, brakes::pause)
         .add("DELETE /v1/brakes/{scope}", Operate, brakes::resume)

@@ -21,7 +21,7 @@ use crate::config::ApiConfig;
 use crate::feed::Feeds;
 use crate::job::Jobs;
 use crate::places::Places;
-use crate::ports::{Connections, EventCheck, Node};
+use crate::ports::{Connections, EventCheck, Node, Texts};
 use crate::problem::{Kind, Problem};
 use crate::turns::Turns;
 use crate::warnings::Configured;
@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) connections: Arc<dyn Connections>,
     /// `None`: there are none.
     pub(crate) feeds: Option<Arc<dyn Feeds>>,
+    pub(crate) texts: Arc<dyn Texts>,
     pub(crate) node: Node,
     pub(crate) started: Instant,
     pub(crate) turns: Turns,

@@ -65,9 +65,7 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
         check.name("channel.namespaces", name);
         check.namespace(&format!("channel.namespaces.{}", bare_or_quoted(name)), namespace);
     }
-    for (name, topic) in &config.topics {
-        check.topic(&format!("topics.{name}"), name, topic);
-    }
+    check.topics(&config.topics);
     check.service(&config.translations);
     check.feeds(&mut config.feeds);
     check.all_apns(&config.apns);
@@ -89,6 +87,11 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
         check.problem("log.filter", &format!("{error}, got {:?}", config.log.filter));
     }
     check.warnings
+}
+
+/// Checks the topics alone.
+pub(super) fn check_topics(config: &Config, reader: &mut Reader) {
+    Check { reader, warnings: Vec::new() }.topics(&config.topics);
 }
 
 struct Check<'a> {
@@ -386,6 +389,12 @@ impl Check<'_> {
         let TranslationService { pull, push, .. } = &translations.service;
         if translations.dir.is_none() && !(pull.is_empty() && push.is_empty()) {
             self.problem("translations.service", "needs `translations.dir`");
+        }
+    }
+
+    fn topics(&mut self, topics: &BTreeMap<TopicName, Topic>) {
+        for (name, topic) in topics {
+            self.topic(&format!("topics.{name}"), name, topic);
         }
     }
 

@@ -636,7 +636,7 @@ fn judge(table: &[String], name: &str, value: &Toml) -> Result<(), String> {
         row.insert("url".into(), "https://localhost/".into());
     }
     let whole = table.iter().rev().fold(row, |inner, part| Table::from_iter([(part.clone(), Toml::Table(inner))]));
-    let (_, reader) = crate::read("import", &toml::to_string(&whole).expect("names as keys"), []);
+    let (_, reader) = crate::read("import", &toml::to_string(&whole).expect("names as keys"), [], None);
     reader.problems.into_iter().next().map_or(Ok(()), |problem| Err(problem.message))
 }
 

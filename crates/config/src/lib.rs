@@ -36,6 +36,7 @@ use self::field::{Reader, Section, closest, read_table};
 pub use self::file::{FILE_BYTES_MAX, read_file};
 pub use self::import::{Entry, Import, ImportError, ImportFile, Outcome, import};
 pub use self::memory::{Basis, INFLUX_BUFFER_BYTES, LOG_BYTES_MAX, MemorySum, Term, memory_sum};
+pub use self::messages::topics_toml;
 pub use self::sections::*;
 pub use self::show::{effective, example, reference};
 pub use self::tree::{Origin, Problem};
@@ -136,6 +137,35 @@ pub fn load(
     file: Option<&Path>,
     variables: impl IntoIterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
 ) -> Result<Loaded, ConfigError> {
+    let (name, text, variables) = sources(file, variables)?;
+    parse(&name, &text, variables)
+}
+
+/// As [`load`], but topics that are wrong are left out: a wrong text must not keep a server from starting. Also returns
+/// what is wrong with them.
+///
+/// # Errors
+/// If the file cannot be read, or with all other mistakes.
+pub fn load_to_serve(
+    file: Option<&Path>,
+    variables: impl IntoIterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+) -> Result<(Loaded, Vec<Problem>), ConfigError> {
+    let (name, text, variables) = sources(file, variables)?;
+    let error = match parse(&name, &text, variables.clone()) {
+        Ok(loaded) => return Ok((loaded, Vec::new())),
+        Err(error) => error,
+    };
+    let mut faults = Vec::new();
+    let loaded = finish(read(&name, &text, variables, Some(&mut faults)));
+    loaded.map(|loaded| (loaded, faults)).map_err(|_| error)
+}
+
+/// The name and text of the file, and the variables that are settings.
+#[expect(clippy::type_complexity, reason = "three parts that go into one call")]
+fn sources(
+    file: Option<&Path>,
+    variables: impl IntoIterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+) -> Result<(String, String, Vec<(String, String)>), ConfigError> {
     let implied = Path::new(DEFAULT_FILE);
     let file = file.or_else(|| implied.is_file().then_some(implied));
     let (name, text) = match file {
@@ -151,7 +181,7 @@ pub fn load(
         // A value that is not UTF-8 is wrong for every setting. The message shows replacement characters.
         Some((name, value.to_string_lossy().into_owned()))
     });
-    parse(&name, &text, variables)
+    Ok((name, text, variables.collect()))
 }
 
 /// Reads a configuration from text. Messages about mistakes name `file`.
@@ -163,7 +193,11 @@ pub fn parse(
     text: &str,
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Loaded, ConfigError> {
-    let (config, mut reader) = read(file, text, variables);
+    finish(read(file, text, variables, None))
+}
+
+/// Checks what was read.
+fn finish((config, mut reader): (Option<Config>, Reader)) -> Result<Loaded, ConfigError> {
     let mut warnings = Vec::new();
     let config = config.map(|mut config| {
         warnings = check::check(&mut config, &mut reader);
@@ -180,12 +214,24 @@ pub fn parse(
     }
 }
 
-/// Reads every setting, and the topics of the messages folder, without checking relations.
-fn read(file: &str, text: &str, variables: impl IntoIterator<Item = (String, String)>) -> (Option<Config>, Reader) {
+/// Reads every setting, and the topics of the messages folder, without checking relations. With `faults`, topics that are
+/// wrong are left out, and their mistakes go there.
+fn read(
+    file: &str,
+    text: &str,
+    variables: impl IntoIterator<Item = (String, String)>,
+    faults: Option<&mut Vec<Problem>>,
+) -> (Option<Config>, Reader) {
     let mut reader = Reader::new(Config::ITEMS);
     let mut table = tree::parse(file, text, &mut reader.problems);
     tree::overlay(&mut table, variables.into_iter().filter(|(name, _)| is_setting(name)));
-    messages::add(&mut table, &mut reader.problems);
+    match faults {
+        None => messages::add(&mut table, &mut reader.problems),
+        Some(faults) => {
+            messages::add(&mut table, faults);
+            messages::leave_out_wrong(&mut table, faults);
+        }
+    }
     let config = read_table(&table, "", &Origin::Default, &mut reader);
     (config, reader)
 }

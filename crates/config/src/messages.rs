@@ -6,10 +6,16 @@
 //!
 //! Bounds: [`FILE_COUNT_MAX`] files of [`FILE_BYTES_MAX`] bytes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tidings_types::TopicName;
+
+use super::check::check_topics;
+use super::field::{Reader, Section as _, read_table};
 use super::file::read_file;
+use super::sections::{Config, Topic};
 use super::tree::{self, Node, Origin, Problem, Table, Value};
 
 /// Files of a folder.
@@ -36,6 +42,41 @@ pub(crate) fn add(table: &mut Table, problems: &mut Vec<Problem>) {
             Err(error) => problems.push(problem(format!("cannot read {name}: {error}"))),
         }
     }
+}
+
+/// Removes the topics that are wrong, each read alone, and notes what is wrong with them.
+pub(crate) fn leave_out_wrong(table: &mut Table, faults: &mut Vec<Problem>) {
+    let Some((_, Node { value: Value::Table(topics), .. })) = table.get_mut("topics") else { return };
+    topics.retain(|name, topic| {
+        let alone = Value::Table(Table::from([(name.clone(), topic.clone())]));
+        let alone =
+            Table::from([("topics".to_owned(), (topic.0.clone(), Node { origin: topic.0.clone(), value: alone }))]);
+        let mut reader = Reader::new(Config::ITEMS);
+        if let Some(config) = read_table::<Config>(&alone, "", &Origin::Default, &mut reader) {
+            check_topics(&config, &mut reader);
+        }
+        let is_right = reader.problems.is_empty();
+        faults.append(&mut reader.problems);
+        is_right
+    });
+}
+
+/// The topics as TOML, as they stand in a file.
+pub fn topics_toml(topics: &BTreeMap<TopicName, Topic>) -> String {
+    let mut all = toml::Table::new();
+    for (name, topic) in topics {
+        let Topic { domain, title, body, title_plural, body_plural, count, context, comment, title_max, body_max } =
+            topic;
+        let texts = [("domain", domain), ("title", title), ("body", body)].map(|(name, text)| (name, Some(text)));
+        let more = [("title_plural", title_plural), ("body_plural", body_plural), ("count", count)];
+        let more = more.into_iter().chain([("context", context), ("comment", comment)]);
+        let texts = texts.into_iter().chain(more.map(|(name, text)| (name, text.as_ref())));
+        let texts = texts.filter_map(|(name, text)| Some((name.to_owned(), text?.as_str().into())));
+        let limits = [("title_max", title_max), ("body_max", body_max)];
+        let limits = limits.map(|(name, limit)| (name.to_owned(), i64::from(*limit).into()));
+        all.insert(name.to_string(), toml::Value::Table(texts.chain(limits).collect()));
+    }
+    toml::Table::from_iter([("topics".to_owned(), toml::Value::Table(all))]).to_string()
 }
 
 /// The folder, and where it is stated.

@@ -650,7 +650,7 @@ fn every_comment_of_the_example_file_is_a_valid_setting() {
     };
     let text: String = example().lines().map(uncomment).collect();
     let text = text.replace("messages = \"messages\"\n", ""); // The folder would have to be there.
-    let (config, reader) = read("example", &text, NO_VARIABLES);
+    let (config, reader) = read("example", &text, NO_VARIABLES, None);
     assert_eq!(reader.problems, [], "{text}");
     let config = config.unwrap();
     assert!(config.apns.contains_key("main") && config.channel.namespaces.contains_key("match"));
@@ -1036,7 +1036,7 @@ proptest! {
 
 #[test]
 fn every_setting_is_listed_once() {
-    let Reader { effective, .. } = read("t.toml", "", NO_VARIABLES).1;
+    let Reader { effective, .. } = read("t.toml", "", NO_VARIABLES, None).1;
     let mut paths: Vec<_> = effective.iter().map(|setting| (&setting.table, &setting.name)).collect();
     let count = paths.len();
     paths.sort();
@@ -1071,4 +1071,43 @@ fn feeds_are_checked_and_their_secrets_are_not_shown() {
     let folder =
         |files: &str| loaded(&feed(&format!("files = {files:?}"))).config.feeds.into_values().next().unwrap().folder();
     assert_eq!(folder("src/t*.rs"), Some(("src".into(), ("t".to_owned(), ".rs".to_owned()))));
+}
+
+#[test]
+fn topics_are_read_as_they_are_written() {
+    let text = r#"[topics.goal]
+domain = "match"
+title = "Goal for \"%{team}\"!"
+body = "%{goals} goal"
+title_plural = "Goals for %{team}"
+body_plural = "%{goals} goals"
+count = "goals"
+context = "match"
+comment = "%{team} is a country"
+title_max = 40
+body_max = 100
+[topics.own-goal]
+title = "T"
+body = "B"
+"#;
+    let topics = parse("t.toml", text, NO_VARIABLES).unwrap().config.topics;
+    let again = parse("kept", &topics_toml(&topics), NO_VARIABLES).unwrap().config.topics;
+    assert!(topics.len() == 2 && topics == again, "{again:?}");
+}
+
+#[test]
+fn a_server_does_without_the_topics_that_are_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.toml");
+    let text = "[topics.right]\ntitle = \"T\"\nbody = \"B\"\n[topics.wrong]\ntitle = \"%{\"\nbody = 7\n[topics.less]\n";
+    std::fs::write(&file, text).unwrap();
+    let (loaded, faults) = load_to_serve(Some(&file), []).unwrap();
+    assert_eq!(loaded.config.topics.keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["right"]);
+    let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    assert!(told.iter().any(|fault| fault.contains("t.toml:6") && fault.contains("topics.wrong.body")), "{told:?}");
+    assert!(told.iter().any(|fault| fault.contains("topics.less")), "{told:?}");
+    assert!(load(Some(&file), []).is_err(), "a check finds them");
+    std::fs::write(&file, format!("{text}[http]\nlisten = 7\n")).unwrap();
+    let error = load_to_serve(Some(&file), []).unwrap_err().to_string();
+    assert!(error.contains("http.listen") && error.contains("topics.less"), "{error}");
 }

@@ -20,12 +20,12 @@ use crate::metrics::Metrics;
 use crate::permits::Permits;
 use crate::places::{EVERYWHERE, Place};
 use crate::routes::Routes;
-use crate::topic::{TextIndex, Topics};
+use crate::topic::{CurrentTopics, TextIndex};
 
 /// What all jobs share.
 pub(crate) struct Context {
     pub(crate) store: Store,
-    pub(crate) topics: Arc<Topics>,
+    pub(crate) topics: Arc<CurrentTopics>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) receipts: Arc<Receipts>,
     pub(crate) limits: LaneLimits,
@@ -77,7 +77,7 @@ impl Context {
     /// The records read here decide, because those that the walk read may be old.
     pub(crate) fn prepare(&self, job: &Job, window: &Window) -> Prepared {
         let event = &job.accepted.event;
-        let texts = self.topics.texts(event);
+        let texts = job.topics(&self.topics).texts(event);
         let is_typed = event.params.values().any(ParamValue::is_typed);
         let (lane, devices) = (window.lane(), window.devices());
         let mut prepared = Prepared { findings: Vec::with_capacity(devices.len()), ..Prepared::default() };
@@ -176,7 +176,7 @@ impl Context {
         let make = || {
             let accepted = &job.accepted;
             let stream = accepted.published.first().map(|(channel, position)| (channel, *position));
-            let texts = self.topics.texts(&accepted.event);
+            let texts = job.topics(&self.topics).texts(&accepted.event);
             let encode = || texts.encode(text, places.get(index), route.provider, stream, &job.collapse_id);
             let encoded = panics::catch(Work::Notification, encode).map_err(|_| Suppression::Panicked)?;
             let encoded = encoded.map_err(|error| {

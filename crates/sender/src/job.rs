@@ -48,7 +48,7 @@ use crate::flow::Flow;
 use crate::metrics::Metrics;
 use crate::parts::PartIndex;
 use crate::places::{PlaceIndex, Places};
-use crate::topic::TextIndex;
+use crate::topic::{CurrentTopics, TextIndex, Topics};
 use crate::wave::{Answers, is_doubtful};
 
 /// One event on its way.
@@ -68,6 +68,8 @@ pub(crate) struct Job {
     receipts: Option<Arc<EventReceipts>>,
     /// Nobody is held any more and nobody will be.
     nobody_held: Notify,
+    /// The topics that were in force when the first window was prepared. The job stays with them.
+    topics: OnceLock<Arc<Topics>>,
     /// Made for the first device that needs them.
     pub(crate) renderings: Mutex<Renderings>,
 }
@@ -144,6 +146,7 @@ impl Job {
             lanes_wanted: Notify::new(),
             receipts: None,
             nobody_held: Notify::new(),
+            topics: OnceLock::new(),
             renderings: Mutex::default(),
         }
     }
@@ -240,6 +243,11 @@ impl Job {
     }
 
     /// Where the outcomes of one provider, app and language are counted; a ticket's `cell`.
+    /// The topics of the job's texts.
+    pub(crate) fn topics(&self, current: &CurrentTopics) -> &Topics {
+        self.topics.get_or_init(|| current.get())
+    }
+
     pub(crate) fn cell(&self, provider: Provider, app: &AppId, locale: Option<&Locale>) -> u16 {
         self.lock().books.cell(provider, app, locale)
     }

@@ -117,4 +117,4 @@ pub use tidings_jobs::{
     Counts, DeviceOutcome, JobPart, JobReport, RUNNING_PER_SLOT, Suppression, Telling, WAITING_BYTES_MAX,
     WAITING_PER_SLOT,
 };
-pub use topic::{NAMES, TextIndex, TopicTemplates, Topics};
+pub use topic::{CurrentTopics, NAMES, TextIndex, TopicTemplates, Topics};

@@ -32,7 +32,7 @@ use crate::permits::Permits;
 use crate::registry::{Finished, JobRegistry, Table};
 use crate::report::{Backlog, Drained, Estimate};
 use crate::routes::Routes;
-use crate::topic::Topics;
+use crate::topic::CurrentTopics;
 use crate::waiting::{EVENT_LOST, WaitingJob, WaitingJobs};
 use crate::wave::Waves;
 use crate::worker::Worker;
@@ -58,7 +58,7 @@ impl Sender {
     pub fn start(
         config: SenderConfig,
         store: Store,
-        topics: Arc<Topics>,
+        topics: Arc<CurrentTopics>,
         mut pools: Vec<Pool>,
         receipts: Arc<Receipts>,
         registry: &Registry,
@@ -74,7 +74,7 @@ impl Sender {
         let dispatched = table.next;
         store.trim(table.floor()); // The store does not keep this, and perhaps no later checkpoint says it.
         let apps = routes.lanes().iter().map(|lane| &lane.app);
-        let metrics = Metrics::new(registry).telling_apart(registry, apps, topics.languages());
+        let metrics = Metrics::new(registry).telling_apart(registry, apps, topics.get().languages());
         let metrics = Arc::new(metrics.with_alarms(registry, routes.lanes()));
         metrics.jobs_untold.add(table.untold.len() as i64);
         let (gone_tx, gone) = mpsc::channel(config.gone_token_count_max);

@@ -17,10 +17,12 @@
 //! Names with translations of their own are looked up in the topic's domain, then in the domain [`NAMES`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tidings_gettext::{Catalogue, Reader, Template, Translations, check_value};
 use tidings_push::payload::{Content, Encoded, Part, PayloadError};
+use tidings_telemetry::panics::lock;
 use tidings_types::{
     ChannelName, CollapseKey, DateTime, Epoch, Event, EventChannels, Json, Locale, Offset, ParamValue, Platform,
     Provider, PushPolicy, StreamPosition, Subject, Text, TimeZone, TopicName,
@@ -48,6 +50,27 @@ pub struct TopicTemplates {
     pub body: Template,
     /// The gettext domain whose catalogues translate both.
     pub domain: String,
+}
+
+/// The topics in force, which a reload replaces. Whoever works with topics takes them once, and stays with what it took.
+#[derive(Debug)]
+pub struct CurrentTopics(Mutex<Arc<Topics>>);
+
+impl CurrentTopics {
+    /// These are in force.
+    pub fn new(topics: Arc<Topics>) -> Self {
+        Self(Mutex::new(topics))
+    }
+
+    /// Those in force now.
+    pub fn get(&self) -> Arc<Topics> {
+        lock(&self.0).clone()
+    }
+
+    /// Puts others in force. Returns those that were.
+    pub fn replace(&self, topics: Arc<Topics>) -> Arc<Topics> {
+        std::mem::replace(&mut *lock(&self.0), topics)
+    }
 }
 
 /// The texts of all topics. Immutable; a reload makes a new one.

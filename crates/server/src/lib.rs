@@ -30,6 +30,7 @@ mod providers;
 mod report;
 mod seed;
 mod text;
+mod texts;
 mod tls;
 mod tokens;
 mod webhook;
@@ -63,14 +64,14 @@ use self::data_folder::Exposed;
 use self::hooks::Hooks;
 use self::journal::{Devices, Journal, Sink};
 use self::listener::Admission;
-use self::live_texts::LiveTexts;
 use self::metrics::influx::Influxing;
 use self::providers::{Providers, Section};
 use self::report::{Connections, Jobs};
+use self::texts::{TextDesk, Texts};
 use self::tls::Tls;
 use self::tokens::Tokens;
 use self::webhook::{Presence, Webhook};
-use tidings_config::{Config, PushSection};
+use tidings_config::{Config, Problem, PushSection};
 
 pub use self::error::ServeError;
 pub use self::feeds::FeedsError;
@@ -80,6 +81,7 @@ pub use self::outgoing::OutgoingError;
 pub use self::providers::{CredentialError, ProviderError};
 pub use self::seed::SeedError;
 pub use self::text::{TextError, topics};
+pub use self::texts::Loader;
 pub use self::tokens::TokensError;
 
 /// Names of a list that are logged at the start.
@@ -158,6 +160,7 @@ pub struct Server {
     shutdown_timeout: Duration,
     store: Store,
     sender: Arc<Sender>,
+    texts: Arc<Texts>,
     providers: Providers,
     webhook: Option<Webhook>,
     hooks: Arc<Hooks>,
@@ -178,20 +181,26 @@ impl Server {
     /// # Errors
     /// If a part cannot start. The parts that had started are dropped.
     pub async fn start(config: Config) -> Result<Self, ServeError> {
-        Self::start_with(config, None).await
+        let again = config.clone();
+        Self::start_with(config, &[], Arc::new(move || Ok((again.clone(), Vec::new()))), None).await
     }
 
-    /// As [`Server::start`], and registers the devices of a file before the listeners open.
+    /// As [`Server::start`], and registers the devices of a file before the listeners open. `faults`: what is wrong with the
+    /// topics that [`tidings_config::load_to_serve`] has left out.
+    /// `load`: reads the configuration again, when the API asks for a reload of the texts.
     ///
     /// # Errors
     /// As [`Server::start`], and if the file is wrong or the store refuses its devices.
-    pub async fn start_with(config: Config, seed: Option<&Path>) -> Result<Self, ServeError> {
+    pub async fn start_with(
+        config: Config,
+        faults: &[Problem],
+        load: Loader,
+        seed: Option<&Path>,
+    ) -> Result<Self, ServeError> {
         let registry = Registry::new();
         tidings_telemetry::process::register(&registry);
         tidings_telemetry::panics::register(&registry);
         crate::log::register(&registry);
-        let topics = Arc::new(text::topics(&config)?);
-        introduce(&config, &topics);
         if let Some(Exposed { count, since }) = data_folder::secure(&config.data_dir)? {
             warn!(
                 folder = %config.data_dir.display(),
@@ -200,6 +209,8 @@ impl Server {
                 "Other users of this machine could read files of the data folder, device tokens among them; they no longer can"
             );
         }
+        let texts = Arc::new(Texts::start(&config, faults, &registry));
+        introduce(&config, &texts.current().get());
         let (keys, api_key) = keys::keys(&config)?;
 
         let namespaces = Arc::new(config.namespaces());
@@ -208,8 +219,7 @@ impl Server {
         let (opened, to_open) = (sink.clone(), move |sink: Arc<Sink>| Store::open(store_config, sink));
         let store = tokio::task::spawn_blocking(move || to_open(opened)).await.expect("opening does not panic")?;
         let hub = Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config));
-        let texts = LiveTexts::new(topics.clone(), &config.translations.live_locales);
-        let hub = hub.with_localizer(Arc::new(texts));
+        let hub = hub.with_localizer(texts.live());
         let hub = Arc::new(hub.with_changes(changes_config(&config).map(|config| Arc::new(Changes::new(&config)))));
         journal::restore(&store, &hub, &namespaces)?;
         say_what_is_paused(&store);
@@ -223,7 +233,7 @@ impl Server {
         let pools = sections.iter().flat_map(|section: &Section| section.pools.clone()).collect();
         metrics::register(&registry, &store, &hub, &sections);
         let (jobs, receipts) = (sender_config(&config), hub.receipts().clone());
-        let sender = Arc::new(Sender::start(jobs, store.clone(), topics.clone(), pools, receipts, &registry)?);
+        let sender = Arc::new(Sender::start(jobs, store.clone(), texts.current(), pools, receipts, &registry)?);
         let mut providers = Providers::default();
         for section in sections {
             let (provider, name) = (section.provider, section.name.clone());
@@ -247,7 +257,7 @@ impl Server {
         let edge = Arc::new(edge.map_err(ServeError::Thread)?);
         sink.revoke_at(&edge);
 
-        let door = Arc::new(text::Door::new(topics, &config));
+        let door = Arc::new(text::Door::new(texts.current(), &config));
         let publisher = Publisher::new(hub.clone(), store.clone(), door.clone(), config.events.channels);
         let intake = feeds::start(&config, &store, publisher, &registry)?;
         let api = Api {
@@ -261,6 +271,7 @@ impl Server {
             jobs: Arc::new(Jobs(Arc::downgrade(&sender))),
             connections: Arc::new(Connections(Arc::downgrade(&edge))),
             feeds: Some(Arc::new(feeds::Feeds(intake.clone()))),
+            texts: Arc::new(TextDesk { texts: texts.clone(), load }),
             registry: registry.clone(),
             node: node(node_uid, &edge),
         };
@@ -279,7 +290,10 @@ impl Server {
         background.spawn(journal::release_later(store.clone()));
         let influx = Influxing::start(&config.influx, &registry);
 
-        let public = connections::router(edge.clone(), &config.client).merge(tidings_api::health_router());
+        let health_of = texts.clone();
+        let health = move || if health_of.is_faulty() { vec!["texts"] } else { Vec::new() };
+        let public =
+            connections::router(edge.clone(), &config.client).merge(tidings_api::health_router(health.clone()));
         let routers = tidings_api::routers(api);
         let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(routers.servers);
         let (told, status) = (readiness.clone(), tidings_api::ready_router(store.clone(), false, readiness));
@@ -292,7 +306,7 @@ impl Server {
         let public = match inside {
             None => public.merge(internal),
             Some((inside, _)) => {
-                let internal = internal.merge(tidings_api::health_router());
+                let internal = internal.merge(tidings_api::health_router(health));
                 serve(inside, internal, Admission::internal(limits, &registry), None);
                 public.merge(status).merge(routers.apps.unwrap_or_default())
             }
@@ -319,6 +333,7 @@ impl Server {
             shutdown_timeout,
             store,
             sender,
+            texts,
             providers,
             webhook,
             hooks,
@@ -362,9 +377,11 @@ impl Server {
         &self.sender
     }
 
-    /// Takes over the listener's certificate, the keys of tokens, the push credentials, and the secrets of the webhook and
-    /// of hooks of this configuration. The log has the result.
-    pub fn reload(&self, config: &Config) {
+    /// Takes over the texts, the listener's certificate, the keys of tokens, the push credentials, and the secrets of the
+    /// webhook and of hooks of this configuration. The log has the result. `faults`: as for [`Server::start_with`]; with
+    /// them the texts stay.
+    pub fn reload(&self, config: &Config, faults: &[Problem]) {
+        self.texts.reload(config, faults);
         if let Some(tls) = &self.tls {
             tls.reload(&config.http.tls);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidings_api::{CheckError, Configured, EventCheck};
 use tidings_gettext::{Catalogue, PoError, Template, TemplateError, Translations};
-use tidings_sender::{NAMES, TopicTemplates, Topics};
+use tidings_sender::{CurrentTopics, NAMES, TopicTemplates, Topics};
 use tidings_types::{AppId, Environment, Event, Locale, Provider, TopicName};
 use tracing::warn;
 
@@ -46,13 +46,13 @@ pub enum TextError {
 
 /// Checks events and devices for the API before it accepts them.
 pub(super) struct Door {
-    topics: Arc<Topics>,
+    topics: Arc<CurrentTopics>,
     /// The apps whose devices can be pushed.
     served: BTreeSet<(Provider, Environment, AppId)>,
 }
 
 impl Door {
-    pub(super) fn new(topics: Arc<Topics>, config: &Config) -> Self {
+    pub(super) fn new(topics: Arc<CurrentTopics>, config: &Config) -> Self {
         let served = config.push_sections().flat_map(|section| {
             section.apps.iter().map(move |app| (section.provider, section.environment, app.clone()))
         });
@@ -62,21 +62,22 @@ impl Door {
 
 impl EventCheck for Door {
     fn check(&self, event: &Event) -> Result<(), CheckError> {
-        self.topics.check(event).map_err(|error| CheckError::new(error.field(), &error.to_string()))
+        self.topics.get().check(event).map_err(|error| CheckError::new(error.field(), &error.to_string()))
     }
 }
 
 impl Configured for Door {
     fn untranslated(&self, event: &Event) -> Vec<Locale> {
-        self.topics.untranslated_of(event)
+        self.topics.get().untranslated_of(event)
     }
 
     fn plain_moments(&self, event: &Event) -> Vec<String> {
-        self.topics.plain_moments(event).map(str::to_owned).collect()
+        self.topics.get().plain_moments(event).map(str::to_owned).collect()
     }
 
     fn knows_topic(&self, topic: &TopicName) -> bool {
-        self.topics.has(topic) || self.topics.names().next().is_none()
+        let topics = self.topics.get();
+        topics.has(topic) || topics.names().next().is_none()
     }
 
     fn serves(&self, app: &AppId, provider: Provider, environment: Environment) -> bool {
@@ -85,69 +86,117 @@ impl Configured for Door {
 }
 
 /// Reads topics and translations.
+///
+/// # Errors
+/// The first thing that is wrong.
 pub fn topics(config: &Config) -> Result<Topics, TextError> {
-    let mut templates = BTreeMap::new();
-    for (name, topic) in &config.topics {
-        let read = topic_templates(topic).map_err(|source| TextError::Template { topic: name.clone(), source })?;
-        templates.insert(name.clone(), read);
-    }
-    let mut translations = BTreeMap::new();
-    if let Some(dir) = &config.translations.dir {
-        let domains = templates.values().map(|topic| topic.domain.as_str()).chain([NAMES]);
-        for domain in domains.collect::<BTreeSet<_>>() {
-            let all = load(dir, domain)?;
-            check(domain, &all, templates.values().filter(|topic| topic.domain == domain))?;
-            translations.insert(domain.to_owned(), all);
+    let mut faults = Vec::new();
+    let topics = Source::read(config, &mut faults).build(config, &mut faults);
+    faults.into_iter().next().map_or(Ok(topics), Err)
+}
+
+/// Topics, and the files with their translations.
+pub(super) struct Source {
+    pub(super) topics: BTreeMap<TopicName, Topic>,
+    pub(super) files: Vec<File>,
+}
+
+/// A PO file.
+pub(super) struct File {
+    pub(super) domain: String,
+    pub(super) locale: Locale,
+    pub(super) path: PathBuf,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Source {
+    /// Reads `<locale>/LC_MESSAGES/<domain>.po` of every locale and domain that has one. What cannot be read is left out,
+    /// and is among the faults. A folder whose name is not a locale is skipped with a warning.
+    pub(super) fn read(config: &Config, faults: &mut Vec<TextError>) -> Self {
+        let mut source = Self { topics: config.topics.clone(), files: Vec::new() };
+        let Some(dir) = &config.translations.dir else { return source };
+        let domains = source.topics.values().map(|topic| topic.domain.clone()).chain([NAMES.to_owned()]);
+        let domains: BTreeSet<String> = domains.collect();
+        let unreadable = |path: &Path, source| TextError::Unreadable { path: path.to_owned(), source };
+        let folders = std::fs::read_dir(dir).and_then(|all| all.map(|entry| Ok(entry?.path())).collect());
+        let mut folders: Vec<PathBuf> = folders.unwrap_or_else(|error| {
+            faults.push(unreadable(dir, error));
+            Vec::new()
+        });
+        folders.sort();
+        for folder in folders {
+            let paths = domains.iter().map(|domain| (domain, folder.join("LC_MESSAGES").join(format!("{domain}.po"))));
+            let paths: Vec<_> = paths.filter(|(_, path)| path.is_file()).collect();
+            let Ok(locale) = Locale::new(&folder.file_name().unwrap_or_default().to_string_lossy()) else {
+                if !paths.is_empty() {
+                    warn!(path = %folder.display(), "The name of a translation folder is not a locale");
+                }
+                continue;
+            };
+            for (domain, path) in paths {
+                let (domain, locale) = (domain.clone(), locale.clone());
+                match std::fs::read(&path) {
+                    Ok(bytes) => source.files.push(File { domain, locale, path, bytes }),
+                    Err(error) => faults.push(unreadable(&path, error)),
+                }
+            }
         }
+        source
     }
-    let providers = [
-        (Provider::Apns, config.apns.is_empty()),
-        (Provider::Fcm, config.fcm.is_empty()),
-        (Provider::WebPush, config.web_push.is_empty()),
-    ];
-    let configured = providers.into_iter().filter(|(_, is_absent)| !is_absent).map(|(provider, _)| provider);
-    Ok(Topics::new(templates, translations).for_providers(configured).publishing_in(config.events.channels))
+
+    /// The topics, ready to be used. What is wrong is left out, and is among the faults.
+    pub(super) fn build(&self, config: &Config, faults: &mut Vec<TextError>) -> Topics {
+        let mut templates = BTreeMap::new();
+        for (name, topic) in &self.topics {
+            match topic_templates(topic) {
+                Ok(read) => drop(templates.insert(name.clone(), read)),
+                Err(source) => faults.push(TextError::Template { topic: name.clone(), source }),
+            }
+        }
+        let domains: BTreeSet<&String> = self.files.iter().map(|file| &file.domain).collect();
+        let mut translations = BTreeMap::new();
+        for domain in domains {
+            let of_domain = templates.values().filter(|topic: &&TopicTemplates| topic.domain == **domain);
+            let of_domain: Vec<&Template> = of_domain.flat_map(|topic| [&topic.title, &topic.body]).collect();
+            translations.insert(domain.clone(), self.translations(domain, &of_domain, faults));
+        }
+        let providers = [
+            (Provider::Apns, config.apns.is_empty()),
+            (Provider::Fcm, config.fcm.is_empty()),
+            (Provider::WebPush, config.web_push.is_empty()),
+        ];
+        let configured = providers.into_iter().filter(|(_, is_absent)| !is_absent).map(|(provider, _)| provider);
+        Topics::new(templates, translations).for_providers(configured).publishing_in(config.events.channels)
+    }
+
+    /// The translations of a domain, without the files that are wrong.
+    fn translations(&self, domain: &str, templates: &[&Template], faults: &mut Vec<TextError>) -> Translations {
+        let mut flawed: BTreeSet<Locale> = BTreeSet::new();
+        let files = || self.files.iter().filter(|file| file.domain == domain);
+        for file in files() {
+            if let Err(source) = Catalogue::parse(&file.bytes) {
+                faults.push(TextError::Catalogue { path: file.path.clone(), source });
+                flawed.insert(file.locale.clone());
+            }
+        }
+        let without = |flawed: &BTreeSet<Locale>| {
+            let right = files().filter(|file| !flawed.contains(&file.locale));
+            let read = right.filter_map(|file| Some((file.locale.clone(), Catalogue::parse(&file.bytes).ok()?)));
+            Translations::new(read.collect::<Vec<_>>())
+        };
+        let all = without(&flawed);
+        let problems = all.check(templates.iter().copied());
+        if problems.is_empty() {
+            return all;
+        }
+        let lines: Vec<String> = problems.iter().map(|problem| format!("\n  {problem}")).collect();
+        let told = format!("{} wrong translations of domain {domain}{}", problems.len(), lines.concat());
+        faults.push(TextError::Flawed(told));
+        flawed.extend(problems.into_iter().map(|problem| problem.locale));
+        without(&flawed)
+    }
 }
 
 fn topic_templates(topic: &Topic) -> Result<TopicTemplates, TemplateError> {
     Ok(TopicTemplates { title: topic.title_template()?, body: topic.body_template()?, domain: topic.domain.clone() })
-}
-
-/// Reads `<locale>/LC_MESSAGES/<domain>.po` of every locale that has one. A folder whose name is not a locale is
-/// skipped with a warning.
-fn load(dir: &Path, domain: &str) -> Result<Translations, TextError> {
-    let unreadable = |path: &Path| {
-        let path = path.to_owned();
-        move |source| TextError::Unreadable { path, source }
-    };
-    let mut catalogues = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(unreadable(dir))? {
-        let folder = entry.map_err(unreadable(dir))?.path();
-        let path = folder.join("LC_MESSAGES").join(format!("{domain}.po"));
-        if !path.is_file() {
-            continue;
-        }
-        let Ok(locale) = Locale::new(&folder.file_name().unwrap_or_default().to_string_lossy()) else {
-            warn!(path = %folder.display(), "The name of a translation folder is not a locale");
-            continue;
-        };
-        let bytes = std::fs::read(&path).map_err(unreadable(&path))?;
-        let catalogue = Catalogue::parse(&bytes).map_err(|source| TextError::Catalogue { path, source })?;
-        catalogues.push((locale, catalogue));
-    }
-    Ok(Translations::new(catalogues))
-}
-
-fn check<'a>(
-    domain: &str,
-    translations: &Translations,
-    topics: impl Iterator<Item = &'a TopicTemplates>,
-) -> Result<(), TextError> {
-    let templates: Vec<&Template> = topics.flat_map(|topic| [&topic.title, &topic.body]).collect();
-    let problems = translations.check(templates);
-    if problems.is_empty() {
-        return Ok(());
-    }
-    let lines: Vec<String> = problems.iter().map(|problem| format!("\n  {problem}")).collect();
-    Err(TextError::Flawed(format!("{} wrong translations of domain {domain}{}", problems.len(), lines.concat())))
 }

@@ -16,8 +16,13 @@ pub(crate) mod translations;
 pub(crate) mod web_push;
 
 use tidings_client::{Roots, ServerUrl};
-use tidings_config::{ConfigError, Http, Loaded};
+use tidings_config::{ConfigError, Http, Loaded, Problem};
 use tidings_server::command_error::CommandError;
+
+/// As [`load`], without the topics that are wrong; also returns what is wrong with them.
+pub(crate) fn load_to_serve(file: &crate::cli::ConfigFile) -> Result<(Loaded, Vec<Problem>), ConfigError> {
+    tidings_config::load_to_serve(file.config.as_deref(), std::env::vars_os())
+}
 
 /// Reads the configuration with the environment of this process.
 pub(crate) fn load(file: &crate::cli::ConfigFile) -> Result<Loaded, ConfigError> {

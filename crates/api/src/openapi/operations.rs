@@ -228,6 +228,7 @@ pub(super) fn operation(route: Route) -> Option<Operation> {
     events(name)
         .or_else(|| jobs(name))
         .or_else(|| feeds(name))
+        .or_else(|| texts(name))
         .or_else(|| brakes(name))
         .or_else(|| store(name))
         .or_else(|| devices(name))
@@ -350,6 +351,22 @@ fn store(name: &str) -> Option<Operation> {
         let answer = operation.answers.last_mut().expect("just added");
         (answer.status, answer.is_bytes, answer.is_secret) = (200, true, true);
         operation
+    })
+}
+
+fn texts(name: &str) -> Option<Operation> {
+    let new = |id, summary| Operation::new(id, OPERATION, summary);
+    Some(match name {
+        "GET /v1/texts" => new("getTexts", "The topics and translations in force").answers(200, "The texts.", "Texts"),
+        "POST /v1/texts/reload" => new(
+            "reloadTexts",
+            "Read topics and translations again, and take over all of them or none",
+        )
+        .answers(200, "The texts in force then. With `faults`, they are those before.", "Texts"),
+        "POST /v1/texts/rollback" => new("rollBackTexts", "Put the texts before the last reload in force")
+            .answers(200, "The texts in force then.", "Texts")
+            .refuses(404),
+        _ => return None,
     })
 }
 

@@ -120,7 +120,7 @@ pub(super) fn schemas(config: &ApiConfig) -> Map<String, Value> {
         .chain(entries(typed_values()))
         .chain(entries(of_devices(config)))
         .chain(entries(of_audiences()))
-        .chain(entries(of_feeds()))
+        .chain(entries(of_feeds_and_texts()))
         .chain(entries(answers()))
         .chain(entries(remarks()))
         .collect();
@@ -128,11 +128,22 @@ pub(super) fn schemas(config: &ApiConfig) -> Map<String, Value> {
     schemas
 }
 
-/// What is told of feeds.
-fn of_feeds() -> Value {
+/// What is told of feeds and of texts.
+fn of_feeds_and_texts() -> Value {
     let moment = |description: &str| json!({"type": "string", "format": "date-time", "description": description});
     json!({
         "Document": {"description": "A document of the feed's kind, such as RSS, XML or JSON."},
+        "Texts": given(&[], json!({
+            "topics": {"type": "integer", "minimum": 0, "description": "The number of topics."},
+            "languages": {"type": "array", "items": {"type": "string"}, "description": "The languages that have translations."},
+            "since": moment("Since when they are in force."),
+            "can_roll_back": {"type": "boolean", "description": "Whether there are texts to roll back to."},
+            "faults": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "What is wrong with the texts that were read last; empty if they are in force.",
+            },
+        })),
         "Feeds": given(&[], json!({"feeds": items(reference("Feed"))})),
         "Feed": given(&["place", "read_at", "worked_at", "next_at", "etag", "error"], json!({
             "name": {"type": "string", "description": "The operator's name for it."},
@@ -816,7 +827,14 @@ fn remarks() -> Value {
             "detail": {"type": "string", "description": "For people: the field's path and what is wrong."},
             "field": {"type": "string", "description": "The path of the field."},
         })),
-        "Health": given(&[], json!({"status": {"const": "ok"}})),
+        "Health": given(&["faults"], json!({
+            "status": {"const": "ok"},
+            "faults": {
+                "type": "array",
+                "items": {"enum": ["texts"]},
+                "description": "What the server works without, or with an earlier version of. `texts`: the topics or translations that were read last are wrong; the log says why.",
+            },
+        })),
         "Ready": ready(),
     })
 }

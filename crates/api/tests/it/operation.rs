@@ -188,7 +188,11 @@ async fn a_store_that_refuses_writes_makes_the_server_unready_and_a_provider_tha
             .collect(),
     );
     assert_eq!(ask("/ready").await, (StatusCode::SERVICE_UNAVAILABLE, unready));
-    assert_eq!(ask("/health").await, (StatusCode::OK, json!({"status": "ok"})), "the process works");
+    assert_eq!(
+        ask("/health").await,
+        (StatusCode::OK, json!({"status": "ok", "faults": ["texts"]})),
+        "the process works"
+    );
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use tidings_api::{
     Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, Estimate, EventCheck,
     FeedBody, FeedCounts, FeedError, FeedFuture, FeedReason, FeedRefusal, FeedReport, FeedState, FeedView, Feeds,
     JobView, Jobs, ListFuture, Node, OrderFuture, ProviderStatus, Readiness, ReadyListener, ReadyProvider, Rfc3339,
-    Routers, Scope,
+    Routers, Scope, Texts, TextsView,
 };
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::{
@@ -178,6 +180,32 @@ impl EventCheck for OneTopic {
 /// that begin with `other`; of these `other.on-apple` is, in production.
 /// The feed `news`; its documents are lines of events, up to the word "broken".
 struct OneFeed;
+
+/// Texts in Polish, which can be rolled back once.
+#[derive(Default)]
+struct OneText(Arc<AtomicBool>);
+
+impl Texts for OneText {
+    fn view(&self) -> TextsView {
+        TextsView {
+            topics: 2,
+            languages: vec![Locale::new("pl").unwrap()],
+            since: Rfc3339(Timestamp(1_700_000_000_000)),
+            can_roll_back: self.0.load(Ordering::Relaxed),
+            faults: vec!["messages.po is not a PO file".to_owned()],
+        }
+    }
+
+    fn reload(&self) -> Pin<Box<dyn Future<Output = TextsView> + Send>> {
+        self.0.store(true, Ordering::Relaxed);
+        let view = self.view();
+        Box::pin(async move { view })
+    }
+
+    fn roll_back(&self) -> Option<TextsView> {
+        self.0.swap(false, Ordering::Relaxed).then(|| self.view())
+    }
+}
 
 fn news() -> FeedView {
     let moment = Some(Rfc3339(Timestamp(1_700_000_000_000)));
@@ -488,12 +516,13 @@ impl Server {
             jobs: jobs.clone(),
             connections: revoked.clone(),
             feeds: Some(Arc::new(OneFeed)),
+            texts: Arc::new(OneText::default()),
             registry: registry.clone(),
             node,
         };
         let Routers { servers, apps } = tidings_api::routers(api);
         let router = servers
-            .merge(tidings_api::health_router())
+            .merge(tidings_api::health_router(|| vec!["texts"]))
             .merge(tidings_api::ready_router(store.clone(), true, readiness))
             .merge(tidings_api::metrics_router(registry, keys()));
         let first = store.journal_end();

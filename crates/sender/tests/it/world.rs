@@ -12,7 +12,7 @@ use tidings_buffer::{Consumer, Lake};
 use tidings_gettext::{Catalogue, Plural, Template, Translations};
 use tidings_hub::{EventReceipts, Receipts};
 use tidings_push::{Lakes, Notification, Outcome, OutcomeSink, Settled, TokenGone};
-use tidings_sender::{Pool, Sender, SenderConfig, StartError, TopicTemplates, Topics};
+use tidings_sender::{CurrentTopics, Pool, Sender, SenderConfig, StartError, TopicTemplates, Topics};
 use tidings_store::{
     CommitSink, DurableChannel, NewDevice, NewEvent, NewImport, QueueLimit, Store, StoreConfig, StoredPublication,
 };
@@ -64,6 +64,10 @@ pub(crate) fn topics() -> Arc<Topics> {
     let topics = BTreeMap::from([(TopicName::new("goal").unwrap(), goal)]);
     let topics = Topics::new(topics, BTreeMap::from([("match".to_owned(), translations)]));
     Arc::new(topics.for_providers([Provider::Apns]))
+}
+
+fn current() -> Arc<CurrentTopics> {
+    Arc::new(CurrentTopics::new(topics()))
 }
 
 /// The hub, as far as the sender sees it: an event's receipts are open, with its readers, before the event is told of.
@@ -160,12 +164,12 @@ impl World {
 
     pub(crate) fn try_start(&self, config: SenderConfig, pools: Vec<Pool>) -> Result<Sender, StartError> {
         let receipts = self.live.receipts.clone();
-        Sender::start(config, self.store.clone(), topics(), pools, receipts, &Registry::new())
+        Sender::start(config, self.store.clone(), current(), pools, receipts, &Registry::new())
     }
 
     /// As [`World::start`], with metrics that can be read.
     pub(crate) fn start_measured(&self, config: SenderConfig, pools: Vec<Pool>, registry: &Registry) -> Sender {
-        Sender::start(config, self.store.clone(), topics(), pools, self.live.receipts.clone(), registry).unwrap()
+        Sender::start(config, self.store.clone(), current(), pools, self.live.receipts.clone(), registry).unwrap()
     }
 
     /// Accepts by a clock that is ahead: the event's times run in full from when its job begins, however long the disk

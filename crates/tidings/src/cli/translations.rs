@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::ConfigFile;
+use super::{ApiServer, ConfigFile};
 
 /// Bring texts to translators and back.
 #[derive(Debug, Subcommand)]
@@ -23,6 +23,12 @@ pub(crate) enum TranslationsCommand {
     Push(PushArgs),
     /// Render every text in every language as the server does, for every provider.
     CompileCheck(CompileCheckArgs),
+    /// Show which texts the server uses.
+    Status(TextsArgs),
+    /// Let the server read its texts again. It takes over all of them, or none if one is wrong.
+    Reload(TextsArgs),
+    /// Let the server use the texts before the last reload.
+    Rollback(TextsArgs),
     /// Write PO files in languages that nobody speaks, to see whether all texts are translated and fit.
     Pseudo(PseudoArgs),
 }
@@ -141,6 +147,17 @@ pub(crate) struct PushArgs {
 pub(crate) struct CompileCheckArgs {
     #[command(flatten)]
     pub(crate) file: ConfigFile,
+}
+
+/// Arguments of `translations status`, `reload` and `rollback`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings translations status --json
+  tidings translations reload                   fails, and says why, if a text is wrong
+  tidings translations rollback                 until the next reload or restart")]
+pub(crate) struct TextsArgs {
+    #[command(flatten)]
+    pub(crate) api: ApiServer,
 }
 
 /// Arguments of `translations pseudo`.

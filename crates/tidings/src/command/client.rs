@@ -1,6 +1,6 @@
 //! The commands that call a server's API: `devices`, `users`, `audience`, `feeds`, `jobs`.
 
-mod api;
+pub(super) mod api;
 mod audience;
 mod brakes;
 mod bulk;

@@ -1,19 +1,20 @@
 //! `tidings serve`: runs the server until it is told to stop.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use tidings_telemetry::chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::cli::ServeArgs;
-use crate::command::{CommandError, load};
+use crate::command::{CommandError, load_to_serve};
 use tidings_config::{Config, memory_sum};
 use tidings_server::output::{Kind, remark};
 use tidings_server::{FILE_RESERVE, Server, raise_file_limit, stopped};
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
-    let loaded = load(&args.file).inspect_err(|error| {
+    let (loaded, faults) = load_to_serve(&args.file).inspect_err(|error| {
         if let Some(format) = error.log_format() {
             tidings_server::log::speak(format.into());
         }
@@ -45,7 +46,9 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         remark(Kind::Note, "stopped while starting; nothing that was acknowledged is lost");
         std::process::exit(0);
     });
-    let server = Server::start_with(loaded.config, args.seed.as_deref()).await?;
+    let file = args.file.clone();
+    let load = Arc::new(move || load_to_serve(&file).map(|(loaded, faults)| (loaded.config, faults)));
+    let server = Server::start_with(loaded.config, &faults, load, args.seed.as_deref()).await?;
     drop(starting);
     let (public, api, tls) = (server.addr(), server.api_addr(), server.tls_addr());
     let scheme = if tls == Some(public) { "https" } else { "http" };
@@ -55,8 +58,8 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     loop {
         tokio::select! {
             () = &mut stop => break,
-            Some(()) = hangup.recv() => match load(&args.file) {
-                Ok(loaded) => server.reload(&loaded.config),
+            Some(()) = hangup.recv() => match load_to_serve(&args.file) {
+                Ok((loaded, faults)) => server.reload(&loaded.config, &faults),
                 Err(error) => tracing::error!(error = chain(&error), "Configuration is wrong, nothing is reloaded"),
             },
         }

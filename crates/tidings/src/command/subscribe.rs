@@ -12,7 +12,7 @@ use std::time::Duration;
 use tidings_telemetry::chain;
 
 use self::follower::{Follower, Refused, Step};
-use super::{CommandError, load, named, plain};
+use super::{CommandError, load_to_serve, named, plain};
 use crate::cli::SubscribeArgs;
 use tidings_client::{ServerUrl, Socket, SocketError};
 use tidings_config::Secret;
@@ -38,7 +38,7 @@ enum Ended {
 pub(crate) async fn run(args: SubscribeArgs) -> Result<(), CommandError> {
     let server = match named(&args.server)? {
         Some(server) => server,
-        None => plain(&load(&args.server.file)?.config.http)?,
+        None => plain(&load_to_serve(&args.server.file)?.0.config.http)?,
     };
     let token = args.token.map(Secret::new);
     let mut following =

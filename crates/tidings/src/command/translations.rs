@@ -12,14 +12,16 @@ mod desk;
 mod service;
 mod stats;
 
-use serde::Serialize;
+use hyper::Method;
+use serde::{Deserialize, Serialize};
 use tidings_gettext::{Catalogue, Changes, Pseudo, merge};
 use tidings_server::output::{Kind, line, remark};
 use tidings_types::Locale;
 
 use self::desk::{Desk, PoFile, catalogue, has, po_path, write};
 use super::CommandError;
-use crate::cli::{ExtractArgs, MergeArgs, PseudoArgs, TranslationsCommand};
+use super::client::api::{ApiClient, parse};
+use crate::cli::{ExtractArgs, MergeArgs, PseudoArgs, TextsArgs, TranslationsCommand};
 
 pub(crate) async fn run(command: TranslationsCommand) -> Result<(), CommandError> {
     match command {
@@ -30,7 +32,37 @@ pub(crate) async fn run(command: TranslationsCommand) -> Result<(), CommandError
         TranslationsCommand::Pull(args) => service::pull(&args).await,
         TranslationsCommand::Push(args) => service::push(&args).await,
         TranslationsCommand::CompileCheck(args) => check::compile(&args),
+        TranslationsCommand::Status(args) => texts(Method::GET, "/v1/texts", &args).await,
+        TranslationsCommand::Reload(args) => texts(Method::POST, "/v1/texts/reload", &args).await,
+        TranslationsCommand::Rollback(args) => texts(Method::POST, "/v1/texts/rollback", &args).await,
         TranslationsCommand::Pseudo(args) => pseudo(&args),
+    }
+}
+
+/// The server's answer about its texts.
+#[derive(Deserialize)]
+struct Texts {
+    topics: usize,
+    languages: Vec<String>,
+    since: String,
+    can_roll_back: bool,
+    faults: Vec<String>,
+}
+
+/// Asks the server about its texts. Faults end the command with an error.
+async fn texts(method: Method, path: &str, args: &TextsArgs) -> Result<(), CommandError> {
+    let answer = ApiClient::new(&args.api)?.ask(method, path, None).await?;
+    let Texts { topics, languages, since, can_roll_back, faults } = parse(&answer)?;
+    if args.api.json {
+        line(answer.trim_end())?;
+    } else {
+        let languages = if languages.is_empty() { "no translations".to_owned() } else { languages.join(", ") };
+        let back = if can_roll_back { "; `tidings translations rollback` goes back" } else { "" };
+        line(format!("{topics} topics, {languages}, in force since {since}{back}"))?;
+    }
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(CommandError::Failed(format!("the texts read last are wrong:\n  {}", faults.join("\n  ")))),
     }
 }
 

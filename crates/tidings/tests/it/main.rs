@@ -8,4 +8,5 @@ mod port;
 mod program;
 mod reload;
 mod store;
+mod texts;
 mod translations;

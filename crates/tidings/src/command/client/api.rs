@@ -15,7 +15,7 @@ use tidings_server::output::{Kind, remark};
 
 use super::problem;
 use crate::cli::ApiServer;
-use crate::command::{CommandError, load, named, plain};
+use crate::command::{CommandError, load_to_serve, named, plain};
 
 /// A server with the key for it.
 pub(in crate::command) struct ApiClient {
@@ -37,7 +37,7 @@ impl ApiClient {
         match (url, stated) {
             (Some(server), key) if key.is_some() || !server.is_loopback() => Ok(Self { server, key, is_json }),
             (url, stated) => {
-                let config = load(&args.server.file)?.config;
+                let config = load_to_serve(&args.server.file)?.0.config; // A wrong text is no hindrance.
                 let own = || match config.http.internal_listen {
                     Some(address) => Ok(ServerUrl::of_listener(address)),
                     None => plain(&config.http),
@@ -58,7 +58,12 @@ impl ApiClient {
     }
 
     /// Returns the server's answer. A refusal becomes an error with the server's reason. Warnings go to standard error.
-    pub(super) async fn ask(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<String, CommandError> {
+    pub(in crate::command) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> Result<String, CommandError> {
         let key = self.key.as_ref().map(Secret::expose);
         let (status, answer) = self.server.request(method, path, key, body).await?;
         let text = String::from_utf8_lossy(&answer).into_owned();
@@ -96,7 +101,7 @@ fn key_in(path: &Path) -> Result<Secret, CommandError> {
 }
 
 /// Parses an answer.
-pub(super) fn parse<T: DeserializeOwned>(answer: &str) -> Result<T, CommandError> {
+pub(in crate::command) fn parse<T: DeserializeOwned>(answer: &str) -> Result<T, CommandError> {
     serde_json::from_str(answer)
         .map_err(|error| CommandError::Failed(format!("cannot read the server's answer: {error}")))
 }

@@ -1,0 +1,270 @@
+//! The texts in force: topics and translations that were read together. They are replaced as a whole or not at all.
+//!
+//! ```text
+//!   start, reload ──► read ──► right? ── yes ──► in force, and kept in the data folder
+//!                                 └───── no ───► those before stay (at a start: the ones that were kept)
+//! ```
+//!
+//! A fault is an error in the log, the metric `tidings_texts_faulty`, and a line of `/health`, until texts that are right
+//! are read. Without any that were kept, a start leaves out what is wrong: events of these topics are refused, and these
+//! languages get the source text.
+//!
+//! Jobs that have begun stay with the texts that they began with.
+//!
+//! Bound: texts of more than [`KEPT_BYTES_MAX`] are not kept.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+use tidings_api::{Rfc3339, TextsView};
+use tidings_config::{Config, ConfigError, Problem, topics_toml};
+use tidings_sender::{CurrentTopics, Topics};
+use tidings_telemetry::panics::lock;
+use tidings_telemetry::{Gauge, Registry, chain, unix_now};
+use tidings_types::{Locale, Timestamp};
+use tracing::{error, info, warn};
+
+use crate::live_texts::LiveTexts;
+use crate::text::{File, Source, TextError};
+
+/// The most bytes of the file in which texts are kept.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+/// The file, in the data folder.
+const KEPT_FILE: &str = "last-good-texts.json";
+/// Faults that are logged and kept.
+const FAULT_COUNT_MAX: usize = 20;
+
+/// Reads the configuration again: also what is wrong with the topics that it lacks.
+pub type Loader = Arc<dyn Fn() -> Result<(Config, Vec<Problem>), ConfigError> + Send + Sync>;
+
+/// The texts in force.
+pub(crate) struct Texts {
+    current: Arc<CurrentTopics>,
+    live: Arc<LiveTexts>,
+    file: PathBuf,
+    faulty: Gauge,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Those before, and their hash.
+    before: Option<(Arc<Topics>, u64)>,
+    hash: u64,
+    since: Timestamp,
+    /// What is wrong with the texts that were read last.
+    faults: Vec<String>,
+}
+
+/// Texts as they are kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    topics: String,
+    catalogues: Vec<KeptCatalogue>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptCatalogue {
+    domain: String,
+    locale: Locale,
+    po: String,
+}
+
+impl Kept {
+    /// `None`: a file is no text, so it is no catalogue either.
+    fn of(source: &Source) -> Option<Self> {
+        let catalogue = |file: &File| {
+            let po = String::from_utf8(file.bytes.clone()).ok()?;
+            Some(KeptCatalogue { domain: file.domain.clone(), locale: file.locale.clone(), po })
+        };
+        let catalogues = source.files.iter().map(catalogue).collect::<Option<_>>()?;
+        Some(Self { topics: topics_toml(&source.topics), catalogues })
+    }
+
+    fn into_source(self, file: &Path) -> Option<Source> {
+        let topics = tidings_config::parse(KEPT_FILE, &self.topics, []).ok()?.config.topics;
+        let files = self.catalogues.into_iter().map(|KeptCatalogue { domain, locale, po }| {
+            let path = file.join(locale.as_str()).join(format!("{domain}.po"));
+            File { domain, locale, path, bytes: po.into_bytes() }
+        });
+        Some(Source { topics, files: files.collect() })
+    }
+}
+
+impl Texts {
+    /// Reads the texts. `wrong`: what is wrong with topics that the configuration therefore lacks.
+    pub(crate) fn start(config: &Config, wrong: &[Problem], registry: &Registry) -> Self {
+        let help = "1 while the texts that were read last are wrong, and others are in force; else 0.";
+        let (mut faults, file) = (Vec::new(), config.data_dir.join(KEPT_FILE));
+        let source = Source::read(config, &mut faults);
+        let mut topics = source.build(config, &mut faults);
+        let faults = tell(wrong, &faults);
+        if !faults.is_empty() {
+            match last_good(&file, config) {
+                Some(last) => {
+                    warn!(file = %file.display(), "The texts that were kept when they were last right are in force");
+                    topics = last;
+                }
+                None => {
+                    warn!("What is wrong is left out: its events are refused, and its languages get the source text")
+                }
+            }
+        }
+        let current = Arc::new(CurrentTopics::new(Arc::new(topics)));
+        let live = Arc::new(LiveTexts::new(current.clone(), &config.translations.live_locales));
+        let faulty = registry.gauge("tidings_texts_faulty", help, &[]);
+        faulty.set((!faults.is_empty()).into());
+        let hash = if faults.is_empty() { keep(&file, &source) } else { 0 };
+        Self { current, live, file, faulty, state: Mutex::new(State { before: None, hash, since: unix_now(), faults }) }
+    }
+
+    /// The topics in force.
+    pub(crate) fn current(&self) -> Arc<CurrentTopics> {
+        self.current.clone()
+    }
+
+    /// What writes the texts of live readers.
+    pub(crate) fn live(&self) -> Arc<LiveTexts> {
+        self.live.clone()
+    }
+
+    fn view(&self) -> TextsView {
+        let (topics, state) = (self.current.get(), lock(&self.state));
+        let languages: BTreeSet<Locale> = topics.languages().cloned().collect();
+        TextsView {
+            topics: topics.names().count(),
+            languages: languages.into_iter().collect(),
+            since: Rfc3339(state.since),
+            can_roll_back: state.before.is_some(),
+            faults: state.faults.clone(),
+        }
+    }
+
+    /// Whether the texts that were read last are wrong.
+    pub(crate) fn is_faulty(&self) -> bool {
+        !lock(&self.state).faults.is_empty()
+    }
+
+    /// Takes over the texts of this configuration, or none of them.
+    pub(crate) fn reload(&self, config: &Config, wrong: &[Problem]) {
+        let state = &mut *lock(&self.state);
+        let mut faults = Vec::new();
+        let source = Source::read(config, &mut faults);
+        let topics = source.build(config, &mut faults);
+        state.faults = tell(wrong, &faults);
+        self.faulty.set((!state.faults.is_empty()).into());
+        if !state.faults.is_empty() {
+            return error!("Texts are wrong, those before stay in force");
+        }
+        let hash = keep(&self.file, &source);
+        if hash == state.hash {
+            return info!("Texts are the same");
+        }
+        let (topic_count, languages) = (topics.names().count(), topics.languages().count());
+        let before = self.current.replace(Arc::new(topics));
+        state.before = Some((before, std::mem::replace(&mut state.hash, hash)));
+        self.live.learn(&config.translations.live_locales);
+        state.since = unix_now();
+        info!(topics = topic_count, languages, "Texts replaced");
+    }
+
+    /// The configuration is wrong beyond its topics: nothing is taken over.
+    fn refuse(&self, error: &ConfigError) {
+        error!(error = chain(error), "Configuration is wrong, nothing is reloaded");
+        self.faulty.set(1);
+        lock(&self.state).faults = vec![chain(error).to_string()];
+    }
+
+    /// Puts the texts before the last replacement in force; `false`: there are none. The next reload reads the files again.
+    pub(crate) fn roll_back(&self) -> bool {
+        let state = &mut *lock(&self.state);
+        let Some((before, hash)) = state.before.take() else { return false };
+        self.current.replace(before);
+        (state.hash, state.since) = (hash, unix_now());
+        info!("Texts rolled back to those before the last reload");
+        true
+    }
+}
+
+/// Keeps the texts for a start with wrong ones. Returns their hash.
+fn keep(file: &Path, source: &Source) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let kept = Kept::of(source).and_then(|kept| serde_json::to_vec(&kept).ok()).unwrap_or_default();
+    kept.hash(&mut hasher);
+    let written = match kept.len() {
+        0 => Err(io::Error::other("a catalogue is not UTF-8")),
+        1..=KEPT_BYTES_MAX => replace_file(file, &kept),
+        length => Err(io::Error::other(format!("they have {length} bytes, the limit is {KEPT_BYTES_MAX}"))),
+    };
+    if let Err(error) = written {
+        warn!(file = %file.display(), error = chain(&error), "Texts cannot be kept for a start with wrong ones");
+    }
+    hasher.finish()
+}
+
+/// The texts as the API sees them.
+pub(crate) struct TextDesk {
+    pub(crate) texts: Arc<Texts>,
+    pub(crate) load: Loader,
+}
+
+impl tidings_api::Texts for TextDesk {
+    fn view(&self) -> TextsView {
+        self.texts.view()
+    }
+
+    fn reload(&self) -> Pin<Box<dyn Future<Output = TextsView> + Send>> {
+        let (texts, load) = (self.texts.clone(), self.load.clone());
+        Box::pin(async move {
+            let reloading = texts.clone();
+            let reload = move || match load() {
+                Ok((config, wrong)) => reloading.reload(&config, &wrong),
+                Err(error) => reloading.refuse(&error),
+            };
+            tokio::task::spawn_blocking(reload).await.expect("reading texts does not panic");
+            texts.view()
+        })
+    }
+
+    fn roll_back(&self) -> Option<TextsView> {
+        self.texts.roll_back().then(|| self.texts.view())
+    }
+}
+
+/// Logs what is wrong. Returns the first faults.
+fn tell(wrong: &[Problem], faults: &[TextError]) -> Vec<String> {
+    let all = wrong.iter().map(ToString::to_string).chain(faults.iter().map(|fault| chain(fault).to_string()));
+    let mut all: Vec<String> = all.collect();
+    for fault in all.iter().take(FAULT_COUNT_MAX) {
+        error!(fault, "A text is wrong");
+    }
+    if let Some(more @ 1..) = all.len().checked_sub(FAULT_COUNT_MAX) {
+        error!(more, "More texts are wrong");
+    }
+    all.truncate(FAULT_COUNT_MAX);
+    all
+}
+
+/// The texts that were kept, if they are still right.
+fn last_good(file: &Path, config: &Config) -> Option<Topics> {
+    let bytes = fs::read(file).ok()?;
+    let source = serde_json::from_slice::<Kept>(&bytes).ok()?.into_source(file)?;
+    let mut faults = Vec::new();
+    let topics = source.build(config, &mut faults);
+    faults.is_empty().then_some(topics)
+}
+
+/// Writes the file beside and renames it, so that a crash leaves the old or the new one.
+fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut file = fs::File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
