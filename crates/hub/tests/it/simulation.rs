@@ -625,6 +625,7 @@ fn first_message(bytes: &[u8]) -> Option<(Value, usize)> {
 }
 
 #[test]
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "whoever repeats a seed reads its trace")]
 fn every_reader_has_each_publication_or_was_told_of_a_gap() {
     if let Some(seed) = std::env::var("TIDINGS_SEED").ok().map(|seed| seed.parse().expect("a number")) {
         let (trace, counts) = World::new(seed).run();
