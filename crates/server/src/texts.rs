@@ -49,13 +49,16 @@ pub(crate) struct Texts {
     live: Arc<LiveTexts>,
     file: PathBuf,
     faulty: Gauge,
+    /// Held while texts are read, so that of two reloads the later one stays.
+    turn: Mutex<()>,
     state: Mutex<State>,
 }
 
 struct State {
     /// Those before, and their hash.
-    before: Option<(Arc<Topics>, u64)>,
-    hash: u64,
+    before: Option<(Arc<Topics>, Option<u64>)>,
+    /// Of the sources of those in force; `None`: those are not what was read.
+    hash: Option<u64>,
     since: Timestamp,
     /// What is wrong with the texts that were read last.
     faults: Vec<String>,
@@ -110,17 +113,19 @@ impl Texts {
                     warn!(file = %file.display(), "The texts that were kept when they were last right are in force");
                     topics = last;
                 }
-                None => {
-                    warn!("What is wrong is left out: its events are refused, and its languages get the source text")
-                }
+                None => warn!("Wrong topics and languages are left out: events are refused, or get the source text"),
             }
         }
         let current = Arc::new(CurrentTopics::new(Arc::new(topics)));
         let live = Arc::new(LiveTexts::new(current.clone(), &config.translations.live_locales));
         let faulty = registry.gauge("tidings_texts_faulty", help, &[]);
         faulty.set((!faults.is_empty()).into());
-        let hash = if faults.is_empty() { keep(&file, &source) } else { 0 };
-        Self { current, live, file, faulty, state: Mutex::new(State { before: None, hash, since: unix_now(), faults }) }
+        let hash = hash_of(&source);
+        if faults.is_empty() {
+            keep(&file, &source);
+        }
+        let state = State { before: None, hash: faults.is_empty().then_some(hash), since: unix_now(), faults };
+        Self { current, live, file, faulty, turn: Mutex::default(), state: Mutex::new(state) }
     }
 
     /// The topics in force.
@@ -152,16 +157,20 @@ impl Texts {
 
     /// Takes over the texts of this configuration, or none of them.
     pub(crate) fn reload(&self, config: &Config, wrong: &[Problem]) {
-        let state = &mut *lock(&self.state);
+        let _turn = lock(&self.turn);
         let mut faults = Vec::new();
         let source = Source::read(config, &mut faults);
         let topics = source.build(config, &mut faults);
-        state.faults = tell(wrong, &faults);
-        self.faulty.set((!state.faults.is_empty()).into());
-        if !state.faults.is_empty() {
+        let faults = tell(wrong, &faults);
+        self.faulty.set((!faults.is_empty()).into());
+        if !faults.is_empty() {
+            lock(&self.state).faults = faults;
             return error!("Texts are wrong, those before stay in force");
         }
-        let hash = keep(&self.file, &source);
+        keep(&self.file, &source);
+        let hash = Some(hash_of(&source));
+        let state = &mut *lock(&self.state);
+        state.faults.clear();
         if hash == state.hash {
             return info!("Texts are the same");
         }
@@ -191,11 +200,19 @@ impl Texts {
     }
 }
 
-/// Keeps the texts for a start with wrong ones. Returns their hash.
-fn keep(file: &Path, source: &Source) -> u64 {
+/// Equal sources have equal hashes, in one process.
+fn hash_of(source: &Source) -> u64 {
     let mut hasher = DefaultHasher::new();
+    topics_toml(&source.topics).hash(&mut hasher);
+    for File { domain, locale, bytes, .. } in &source.files {
+        (domain, locale.as_str(), bytes).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Keeps the texts for a start with wrong ones.
+fn keep(file: &Path, source: &Source) {
     let kept = Kept::of(source).and_then(|kept| serde_json::to_vec(&kept).ok()).unwrap_or_default();
-    kept.hash(&mut hasher);
     let written = match kept.len() {
         0 => Err(io::Error::other("a catalogue is not UTF-8")),
         1..=KEPT_BYTES_MAX => replace_file(file, &kept),
@@ -204,7 +221,6 @@ fn keep(file: &Path, source: &Source) -> u64 {
     if let Err(error) = written {
         warn!(file = %file.display(), error = chain(&error), "Texts cannot be kept for a start with wrong ones");
     }
-    hasher.finish()
 }
 
 /// The texts as the API sees them.
