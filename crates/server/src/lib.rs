@@ -80,7 +80,7 @@ pub use self::listener::{FILE_RESERVE, listen, raise_file_limit};
 pub use self::outgoing::OutgoingError;
 pub use self::providers::{CredentialError, ProviderError};
 pub use self::seed::SeedError;
-pub use self::text::{TextError, topics};
+pub use self::text::{TextError, topics, topics_and_faults};
 pub use self::texts::Loader;
 pub use self::tokens::TokensError;
 

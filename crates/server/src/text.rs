@@ -90,9 +90,14 @@ impl Configured for Door {
 /// # Errors
 /// The first thing that is wrong.
 pub fn topics(config: &Config) -> Result<Topics, TextError> {
-    let mut faults = Vec::new();
-    let topics = Source::read(config, &mut faults).build(config, &mut faults);
+    let (topics, faults) = topics_and_faults(config);
     faults.into_iter().next().map_or(Ok(topics), Err)
+}
+
+/// Reads topics and translations. What is wrong is left out, and told beside.
+pub fn topics_and_faults(config: &Config) -> (Topics, Vec<TextError>) {
+    let mut faults = Vec::new();
+    (Source::read(config, &mut faults).build(config, &mut faults), faults)
 }
 
 /// Topics, and the files with their translations.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use tidings_simulator::{ApnsSimulator, SimulatorConfig};
 
 use crate::program::{run, text};
 
@@ -106,6 +107,36 @@ fn a_language_that_is_asked_for_must_be_there_and_complete() {
     let (_, told) = failed(dir, "translations check --min-translated 51 --locale pl --locale sv");
     assert!(told.contains("sv has no messages.po") && told.contains("pl has 50 % of messages translated"), "{told}");
     assert_eq!(done(dir, "translations compile-check"), "1 topics in 2 texts: all can be sent\n");
+    edit(dir, POLISH, "Gol: %{team}", "Gol: %{tem}");
+    let (_, told) = failed(dir, "translations check --locale sv");
+    assert!(told.contains("sv has no messages.po") && told.contains("what is wrong is not sent"), "{told}");
+    let (report, _) = failed(dir, "translations check --locale sv --format json");
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert!(report["lacking"][0].as_str().unwrap().contains("sv has no messages.po"), "{report}");
+    let (annotations, _) = failed(dir, "translations check --locale sv --format github");
+    assert!(annotations.contains("\n::error ::sv has no messages.po"), "{annotations}");
+}
+
+#[test]
+fn all_flawed_files_are_told_and_all_plural_forms_are_tried() {
+    let folder = begun();
+    let dir = folder.path();
+    let simulator = ApnsSimulator::start(SimulatorConfig::default()).unwrap();
+    fs::write(dir.join("key.p8"), simulator.key_pem()).unwrap();
+    let [key, team] = [simulator.key_id(), simulator.team_id()];
+    let apns = format!("[apns.main]\nkey_id = {key:?}\nteam_id = {team:?}\nkey_file = \"key.p8\"\napps = [\"a.b\"]\n");
+    fs::write(dir.join("tidings.toml"), format!("{CONFIG}{apns}")).unwrap();
+    let long = "Goal! ".repeat(670); // Only one goal has more than a notification may have.
+    let plural = format!("title = \"{long}\"\ntitle_plural = \"Goals\"\ncount = \"goals\"\nbody = \"%{{team}}\"\n");
+    fs::write(dir.join("messages/more.toml"), format!("[plural]\n{plural}")).unwrap();
+    let (told, _) = failed(dir, "translations compile-check");
+    assert!(told.starts_with("plural: with the number 1: ") && !told.contains("goal: "), "{told}");
+    fs::create_dir_all(dir.join("locales/sv/LC_MESSAGES")).unwrap();
+    for path in [POLISH, "locales/sv/LC_MESSAGES/messages.po"] {
+        fs::write(dir.join(path), "msgid \"broken").unwrap();
+    }
+    let (_, told) = failed(dir, "translations compile-check");
+    assert!(told.contains("pl/LC_MESSAGES") && told.contains("sv/LC_MESSAGES"), "{told}");
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 use tidings_gettext::{Finding, Severity, check};
+use tidings_sender::Topics;
 use tidings_server::output::line;
-use tidings_types::{Event, EventId, Locale, Subject};
+use tidings_telemetry::chain;
+use tidings_types::{Event, EventId, Locale, ParamValue, Subject};
 
 use super::desk::{Desk, PoFile, read, severity};
 use super::stats::counted;
@@ -16,6 +18,8 @@ struct Report {
     errors: usize,
     warnings: usize,
     notes: usize,
+    /// Languages that are missing, and those with too few translations.
+    lacking: Vec<String>,
     findings: Vec<Shown>,
 }
 
@@ -48,16 +52,17 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), CommandError> {
     if args.quiet {
         report.findings.retain(|shown| shown.severity != "note");
     }
+    report.lacking = lacking(&desk, args)?;
     report.print(args.format)?;
-    let short = shortcomings(&desk, args)?;
+    let mut told = report.lacking.clone();
     if report.errors > 0 {
-        return Err(CommandError::Failed("what is wrong is not sent; the language falls back there".to_owned()));
+        told.push("what is wrong is not sent; the language falls back there".to_owned());
     }
-    if short.is_empty() { Ok(()) } else { Err(CommandError::Failed(short.join("; "))) }
+    if told.is_empty() { Ok(()) } else { Err(CommandError::Failed(told.join("; "))) }
 }
 
 /// Languages that are missing, and those with too few translations.
-fn shortcomings(desk: &Desk, args: &CheckArgs) -> Result<Vec<String>, CommandError> {
+fn lacking(desk: &Desk, args: &CheckArgs) -> Result<Vec<String>, CommandError> {
     let mut short = Vec::new();
     let files = desk.files()?;
     for name in &args.locale {
@@ -105,7 +110,10 @@ impl Report {
     fn print(&self, format: FindingFormat) -> Result<(), CommandError> {
         match format {
             FindingFormat::Json => line(serde_json::to_string_pretty(self).expect("texts and numbers"))?,
-            FindingFormat::Github => self.findings.iter().try_for_each(|shown| line(shown.annotation()))?,
+            FindingFormat::Github => {
+                self.findings.iter().try_for_each(|shown| line(shown.annotation()))?;
+                self.lacking.iter().try_for_each(|lacking| line(format!("::error ::{}", data(lacking))))?;
+            }
             FindingFormat::Text => {
                 self.findings.iter().try_for_each(|shown| line(shown.words()))?;
                 line(format!("errors: {}, warnings: {}, notes: {}", self.errors, self.warnings, self.notes))?;
@@ -166,16 +174,24 @@ fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }
 
-/// Renders each topic in each language for each provider, with a placeholder for each parameter.
+/// Numbers that between them choose every plural form of every language.
+const COUNTS: [i64; 10] = [0, 1, 2, 3, 5, 11, 21, 100, 101, 1_000_000];
+
+/// Renders each topic in each language for each provider and in each plural form, with a placeholder for each parameter.
 pub(super) fn compile(args: &CompileCheckArgs) -> Result<(), CommandError> {
     let config = load(&args.file)?.config;
-    let topics = tidings_server::topics(&config).map_err(tidings_server::ServeError::from)?;
+    let (topics, faults) = tidings_server::topics_and_faults(&config);
+    if !faults.is_empty() {
+        let faults: Vec<String> = faults.iter().map(|fault| chain(fault).to_string()).collect();
+        return Err(CommandError::Failed(faults.join("\n")));
+    }
     let (mut wrong, mut count) = (0, 0);
     for topic in topics.names() {
         let (id, subject) = (EventId::new("check").expect("ASCII"), Subject::new("check:1").expect("ASCII"));
         let mut event = Event::new(id, topic.clone(), vec![subject]);
-        match fill(&topics, &mut event) {
-            Ok(_) => count += topics.locales(&event).len(),
+        let filled = fill(&topics, &mut event);
+        match filled.and_then(|_| COUNTS.iter().try_for_each(|count| with_count(&topics, &event, *count))) {
+            Ok(()) => count += topics.locales(&event).len(),
             Err(error) => {
                 wrong += 1;
                 line(format!("{topic}: {error}"))?;
@@ -186,6 +202,15 @@ pub(super) fn compile(args: &CompileCheckArgs) -> Result<(), CommandError> {
         0 => Ok(line(format!("{} topics in {count} texts: all can be sent", config.topics.len()))?),
         _ => Err(CommandError::Failed(format!("{wrong} topics cannot be sent"))),
     }
+}
+
+/// Checks the event with another number, if one of its parameters chooses the plural form.
+fn with_count(topics: &Topics, event: &Event, count: i64) -> Result<(), CommandError> {
+    let mut event = event.clone();
+    for value in event.params.values_mut().filter(|value| matches!(value, ParamValue::Integer(_))) {
+        *value = ParamValue::Integer(count);
+    }
+    topics.check(&event).map_err(|error| CommandError::Usage(format!("with the number {count}: {error}")))
 }
 
 #[cfg(test)]
