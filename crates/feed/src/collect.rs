@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use crate::entry::{Entry, Outcome};
 use crate::error::{Position, Problem};
-use crate::make::{Around, Maker};
+use crate::make::{Around, Maker, Saved};
 use crate::place::{DOCUMENT, NONE, PlaceId};
 use crate::plan::Plan;
 use crate::tree::Tree;
@@ -48,7 +48,7 @@ struct Held {
     number: u64,
     position: Position,
     tree: Tree,
-    around: Vec<Option<Box<str>>>,
+    around: Vec<Saved>,
 }
 
 pub(crate) struct Collector<'a> {
@@ -117,6 +117,7 @@ impl<'a> Collector<'a> {
         if which == Which::Around {
             if wanted.is_around_entries {
                 self.fill_tables()?;
+                self.fill_held(place)?;
                 self.trees[which as usize].next_around(place);
             }
             self.within_held(0)?;
@@ -188,10 +189,26 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
+    /// An element around entries is over, because the next one begins here: the entries in it that are held take what came
+    /// behind them.
+    fn fill_held(&mut self, place: PlaceId) -> Result<(), Stop> {
+        let live = &self.trees[Which::Around as usize];
+        let (opening, mut bytes) = (live.openings(place), 0);
+        for (number, access) in self.plan.places.absolutes.iter().enumerate().filter(|(_, one)| one.group == place) {
+            let Some(text) = live.texts(access).next() else { continue };
+            let of_this = self.held.iter_mut().rev().map(|held| &mut held.around[number]);
+            for saved in of_this.take_while(|saved| saved.opening == opening).filter(|saved| saved.text.is_none()) {
+                bytes += text.len();
+                saved.text = Some(text.into());
+            }
+        }
+        Ok(self.within_held(bytes)?)
+    }
+
     fn hold(&mut self) -> Result<(), Stop> {
         let tree = self.trees[1].clone();
         let around = self.maker.around(&self.trees[0]);
-        let texts: usize = around.iter().flatten().map(|text| text.len()).sum();
+        let texts: usize = around.iter().filter_map(|saved| saved.text.as_ref()).map(|text| text.len()).sum();
         self.within_held(tree.bytes() + texts + size_of_val(&*around) + size_of::<Held>())?;
         self.held.push(Held { number: self.entries, position: self.begun_at, tree, around });
         Ok(())

@@ -148,7 +148,8 @@ fn behind_tag<'a>(rest: &'a str, text: &mut String) -> &'a str {
     let after = behind(">", rest);
     for (name, end) in [("script", "</script"), ("style", "</style")] {
         if starts(name) {
-            return behind(">", after.find(end).map_or("", |at| &after[at..]));
+            let ends = |bytes: &[u8]| bytes.eq_ignore_ascii_case(end.as_bytes());
+            return behind(">", after.as_bytes().windows(end.len()).position(ends).map_or("", |at| &after[at..]));
         }
     }
     // `a<br>b` are two words, `a<b>b</b>` is one.
@@ -264,6 +265,7 @@ mod tests {
             ("one<br/>two", "one two"),
             ("1 < 2 & 3 &#38; &#x41; &unknown;", "1 < 2 & 3 & A &unknown;"),
             ("<style>p { }</style>text<!-- a > b -->", "text"),
+            ("Goal! <STYLE>p{}</Style> Ahmed scores", "Goal! Ahmed scores"),
             ("<script", ""),
             ("é<b>é</b>", "éé"),
         ] {

@@ -25,8 +25,16 @@ const EACH_COUNT_MAX: usize = 256;
 pub(crate) struct Around<'t> {
     pub(crate) live: &'t Tree,
     /// What was there when the entry ended, if the entry was held.
-    pub(crate) saved: &'t [Option<Box<str>>],
+    pub(crate) saved: &'t [Saved],
     pub(crate) tables: &'t [HashMap<Box<str>, Box<str>>],
+}
+
+/// What was at a path around an entry when the entry ended.
+pub(crate) struct Saved {
+    pub(crate) text: Option<Box<str>>,
+    /// Which of the elements at [`Access::group`] it was. What comes later belongs to the entry only if no further one
+    /// begins.
+    pub(crate) opening: u32,
 }
 
 pub(crate) struct Maker<'a> {
@@ -74,8 +82,12 @@ impl<'a> Maker<'a> {
     }
 
     /// The values of all paths that begin at the document, as they are now.
-    pub(crate) fn around(&self, live: &Tree) -> Vec<Option<Box<str>>> {
-        self.plan.places.absolutes.iter().map(|access| live.texts(access).next().map(Box::from)).collect()
+    pub(crate) fn around(&self, live: &Tree) -> Vec<Saved> {
+        let saved = |access: &Access| Saved {
+            text: live.texts(access).next().map(Box::from),
+            opening: live.openings(access.group),
+        };
+        self.plan.places.absolutes.iter().map(saved).collect()
     }
 
     pub(crate) fn order(&self, tree: &Tree, around: &Around<'_>) -> Option<OrderKey> {
@@ -221,7 +233,8 @@ impl<'t> Scope<'t> {
         accesses.iter().find_map(|access| match access.absolute {
             None => self.tree.texts(access).next(),
             Some(number) => match self.around.saved.get(number) {
-                Some(Some(saved)) => Some(&**saved),
+                Some(Saved { text: Some(text), .. }) => Some(&**text),
+                Some(saved) if saved.opening != self.around.live.openings(access.group) => None,
                 _ => self.around.live.texts(access).next(),
             },
         })

@@ -44,6 +44,8 @@ pub(crate) struct Access {
     pub(crate) tests: Vec<Check>,
     /// The number among the paths that begin at the document.
     pub(crate) absolute: Option<usize>,
+    /// The innermost element on the path that is around entries.
+    pub(crate) group: PlaceId,
 }
 
 /// A test of an element that a path goes through.
@@ -131,10 +133,13 @@ impl Places {
     /// Adds a path that begins at `root`, or at the document.
     pub(crate) fn add(&mut self, root: PlaceId, path: &Path) -> Result<Access, String> {
         let mut place = if path.is_absolute { DOCUMENT } else { root };
-        let mut tests = Vec::new();
+        let (mut tests, mut group) = (Vec::new(), DOCUMENT);
         for step in &path.steps {
             place = self.child(place, &step.name)?;
             self.outside(place)?;
+            if self.place(place).is_around_entries {
+                group = place;
+            }
             for test in &step.tests {
                 let leaf = self.add(place, &test.path)?.leaf;
                 tests.push(Check { place, leaf, how: test.how, text: test.text.clone() });
@@ -144,7 +149,7 @@ impl Places {
             Some(name) => self.attribute(place, name)?,
             None => self.text(place),
         };
-        let mut access = Access { leaf, tests, absolute: None };
+        let mut access = Access { leaf, tests, absolute: None, group };
         if path.is_absolute {
             access.absolute = Some(self.absolutes.len());
             self.absolutes.push(access.clone());

@@ -16,6 +16,8 @@ pub(crate) struct Tree {
     collecting: u32,
     /// The last element at each place around the entries.
     around: Vec<(PlaceId, u32)>,
+    /// How many elements began at each place around the entries.
+    openings: Vec<(PlaceId, u32)>,
 }
 
 #[derive(Debug, Clone)]
@@ -94,6 +96,10 @@ impl Tree {
 
     /// Forgets the element at a place around the entries, because the next one begins: that will be the next element.
     pub(crate) fn next_around(&mut self, place: PlaceId) {
+        match self.openings.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, count)) => *count += 1,
+            None => self.openings.push((place, 1)),
+        }
         let next = self.elements.len() as u32;
         let Some(known) = self.around.iter().position(|(known, _)| *known == place) else {
             self.around.push((place, next));
@@ -121,6 +127,11 @@ impl Tree {
             let within = self.values[from..].iter_mut().take_while(|value| value.element < end);
             within.for_each(|value| value.leaf = NONE);
         }
+    }
+
+    /// How many elements have begun at a place around the entries.
+    pub(crate) fn openings(&self, place: PlaceId) -> u32 {
+        self.openings.iter().find(|(known, _)| *known == place).map_or(0, |(_, count)| *count)
     }
 
     /// The texts at a path that are not empty, in the order of the document.

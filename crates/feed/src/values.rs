@@ -250,8 +250,10 @@ impl<'de, R: BufRead> Visitor<'de> for Walk<'_, '_, '_, R> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
-        // As JSON prints it; what is no number (MessagePack has such) is nothing.
-        match self.place.and_then(|_| serde_json::Number::from_f64(value)) {
+        // As JSON prints it; what is no number (MessagePack has such) is nothing. So is what may be a whole number of more
+        // than 64 bits, because its last digits are lost: two ids would become one.
+        let is_exact = (i64::MIN as f64..u64::MAX as f64).contains(&value);
+        match self.place.filter(|_| is_exact).and_then(|_| serde_json::Number::from_f64(value)) {
             Some(number) => self.scalar(&number.to_string()),
             None => Ok(()),
         }

@@ -190,6 +190,11 @@ fn what_is_around_an_entry_is_that_of_the_last_one() {
     assert!(matches!(&found[0].outcome, Outcome::Wrong { field, .. } if field == "subjects"), "{found:?}");
     // What comes behind is known when entries are held; the first group is not mixed with the second.
     assert!(told(document, &format!("hold = true\n{around}"))[..2] == ["s:1-1", "s:two-1"]);
+    // A later group does not lend its values to an earlier one that has none.
+    let document = "<d><g><e>a</e></g><g><e>b</e><t>two</t></g><g n='3'><e>c</e></g><y>1</y></d>";
+    let found = entries(document.as_bytes(), &mapping(&format!("hold = true\n{around}")), &ABOUT).0;
+    assert!(matches!(&found[0].outcome, Outcome::Wrong { field, .. } if field == "subjects"), "{found:?}");
+    assert_eq!(told(document, &format!("hold = true\n{around}"))[1..], ["s:two-1", "s:3-1"]);
 }
 
 #[test]
@@ -209,6 +214,11 @@ fn json_ndjson_and_messagepack_are_one_model() {
     let packed = rmp_serde::to_vec(&value).unwrap();
     check(&packed, "msgpack");
     check(&[&packed[..], &packed[..]].concat()[..packed.len()], "msgpack");
+    // The last digits of a number of more than 64 bits are lost: it is no id.
+    let large = br#"{"d":[{"id":100000000000000000001,"s":1},{"id":18446744073709551615,"s":2}]}"#;
+    let (found, _) = entries(&large[..], &mapping(JSON), &ABOUT);
+    assert!(matches!(&found[0].outcome, Outcome::Wrong { field, .. } if field == "id"), "{found:?}");
+    assert_eq!(found[1].id.as_deref(), Some("18446744073709551615"));
     // A moment of MessagePack is a text of RFC 3339; bytes are nothing.
     let moment = b"\x82\xa2id\xd6\xff\x6b\x07\x1c\x4c\xa1s\xc4\x01a";
     let text = JSON.replace("json", "msgpack").replace("/d", "/").replace("s:{s}", "s:x");
