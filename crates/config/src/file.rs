@@ -8,10 +8,15 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads a text file of at most [`FILE_BYTES_MAX`].
 pub fn read_file(path: &Path) -> std::io::Result<String> {
+    read_file_up_to(path, FILE_BYTES_MAX)
+}
+
+/// Reads a text file of at most `max` bytes.
+pub(crate) fn read_file_up_to(path: &Path, max: u64) -> std::io::Result<String> {
     let mut text = String::new();
-    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        let message = format!("larger than {FILE_BYTES_MAX} bytes");
+    std::fs::File::open(path)?.take(max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > max {
+        let message = format!("larger than {max} bytes");
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
     }
     Ok(text)

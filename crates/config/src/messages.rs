@@ -14,7 +14,7 @@ use tidings_types::TopicName;
 
 use super::check::check_topics;
 use super::field::{Reader, Section as _, read_table};
-use super::file::read_file;
+use super::file::read_file_up_to;
 use super::sections::{Config, Topic};
 use super::tree::{self, Node, Origin, Problem, Table, Value};
 
@@ -37,8 +37,15 @@ pub(crate) fn add(table: &mut Table, problems: &mut Vec<Problem>) {
     }
     for file in files {
         let name = file.display().to_string();
-        match read(&file) {
-            Ok(text) => add_topics(table, tree::parse(&name, &text, problems), problems),
+        match read_file_up_to(&file, FILE_BYTES_MAX) {
+            Ok(text) => {
+                let before = problems.len();
+                let found = tree::parse(&name, &text, problems);
+                // What was understood of a broken file may be half a text.
+                if problems.len() == before {
+                    add_topics(table, found, problems);
+                }
+            }
             Err(error) => problems.push(problem(format!("cannot read {name}: {error}"))),
         }
     }
@@ -100,14 +107,6 @@ fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
-}
-
-fn read(file: &Path) -> std::io::Result<String> {
-    let bytes = fs::metadata(file)?.len();
-    if bytes > FILE_BYTES_MAX {
-        return Err(std::io::Error::other(format!("it has {bytes} bytes, the limit is {FILE_BYTES_MAX}")));
-    }
-    read_file(file)
 }
 
 fn add_topics(table: &mut Table, found: Table, problems: &mut Vec<Problem>) {

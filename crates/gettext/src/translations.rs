@@ -232,6 +232,18 @@ impl Translations {
         let has = |language: &Language| language.text(template, 1).is_some();
         template.key().msgid.is_empty() || locale.fallbacks().any(|tag| self.languages.get(tag).is_some_and(has))
     }
+
+    /// The language in which a device of this locale gets all of these templates that are not empty; `None`: the source
+    /// language, or several.
+    pub fn language_of(&self, templates: &[&Template], locale: &Locale) -> Option<&Locale> {
+        let language = |template: &&Template| {
+            let languages = locale.fallbacks().filter_map(|tag| self.languages.get(tag));
+            languages.filter(|language| language.text(template, 1).is_some()).map(|language| &language.locale).next()
+        };
+        let mut languages = templates.iter().filter(|template| !template.key().msgid.is_empty()).map(language);
+        let first = languages.next()??;
+        languages.all(|other| other == Some(first)).then_some(first)
+    }
 }
 
 impl Language {

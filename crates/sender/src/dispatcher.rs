@@ -34,6 +34,7 @@ use crate::job::Job;
 use crate::phase::Phase;
 use crate::registry::JobRegistry;
 use crate::supersede;
+use crate::topic::Topics;
 use crate::waiting::{WaitingJob, superseding_key};
 use crate::walk;
 
@@ -273,7 +274,7 @@ impl Dispatcher {
         let Some((job, (progress, lanes))) = suspended else { return };
         table.running.remove(&position);
         self.slots.on_stopped(job.accepted.event.priority, position);
-        let waiting = WaitingJob::suspended(&job.accepted, progress, lanes);
+        let waiting = WaitingJob::suspended(&job.accepted, progress, lanes).staying_with(job.topics_used());
         table.waiting.insert(position, waiting, &self.flow, unix_now());
         self.registry.metrics.jobs_running.sub(1);
         self.registry.metrics.jobs_put_aside.inc();
@@ -320,7 +321,7 @@ impl Dispatcher {
             if takes_over && !self.freeze_older(position, &accepted, || all(&frozen)).await {
                 return false;
             }
-            let job = self.job(position, accepted, frozen, Progress::start(), true);
+            let job = self.job(position, accepted, frozen, Progress::start(), None, true);
             self.registry.table().start(&job);
             self.begin(&job, takes_over);
         }
@@ -353,7 +354,8 @@ impl Dispatcher {
             let mut table = self.registry.table();
             let Some(waiting) = table.waiting.remove(position) else { return true };
             let heeds_receipts = !waiting.has_begun();
-            let job = self.job(position, accepted, frozen, waiting.into_progress(), heeds_receipts);
+            let topics = waiting.topics();
+            let job = self.job(position, accepted, frozen, waiting.into_progress(), topics, heeds_receipts);
             table.start(&job);
             job
         };
@@ -485,10 +487,12 @@ impl Dispatcher {
         accepted: AcceptedEvent,
         frozen: Frozen,
         progress: Progress,
+        topics: Option<Arc<Topics>>,
         heeds_receipts: bool,
     ) -> Arc<Job> {
         let may_hold = heeds_receipts && accepted.event.push == PushPolicy::UnlessReceived;
-        let job = Job::new(position, accepted, frozen, self.context.routes.lanes().len(), progress);
+        let job =
+            Job::new(position, accepted, frozen, self.context.routes.lanes().len(), progress).staying_with(topics);
         let receipts = may_hold.then(|| self.context.receipts.get(position)).flatten();
         Arc::new(match receipts {
             Some(receipts) => job.with_receipts(receipts, unix_now()),

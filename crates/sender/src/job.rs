@@ -68,7 +68,8 @@ pub(crate) struct Job {
     receipts: Option<Arc<EventReceipts>>,
     /// Nobody is held any more and nobody will be.
     nobody_held: Notify,
-    /// The topics that were in force when the first window was prepared. The job stays with them.
+    /// The topics that were in force when the first window was prepared. The job stays with them, also when it is put aside;
+    /// only a restart of the server gives it others.
     topics: OnceLock<Arc<Topics>>,
     /// Made for the first device that needs them.
     pub(crate) renderings: Mutex<Renderings>,
@@ -246,6 +247,17 @@ impl Job {
     /// The topics of the job's texts.
     pub(crate) fn topics(&self, current: &CurrentTopics) -> &Topics {
         self.topics.get_or_init(|| current.get())
+    }
+
+    /// The topics that it stays with, once it has used them.
+    pub(crate) fn topics_used(&self) -> Option<Arc<Topics>> {
+        self.topics.get().cloned()
+    }
+
+    /// It was put aside after it had used these.
+    pub(crate) fn staying_with(mut self, topics: Option<Arc<Topics>>) -> Self {
+        self.topics = topics.map(OnceLock::from).unwrap_or_default();
+        self
     }
 
     pub(crate) fn cell(&self, provider: Provider, app: &AppId, locale: Option<&Locale>) -> u16 {

@@ -252,15 +252,16 @@ impl Topics {
         locales.iter().map(|locale| texts.index(locale)).collect()
     }
 
-    /// Title and body of one of the event's texts, and its language; `None` is the topic's source language. Typed values are
-    /// in the conventions of that language, for readers without a time zone.
+    /// Title and body of one of the event's texts, and their language; `None`: the topic's source language, or two
+    /// languages, because a translation is not whole. Typed values are in the conventions of the text's language, for
+    /// readers without a time zone.
     ///
     /// # Errors
     /// If there is no such text, or a parameter is missing or of the wrong type. An event that [`Topics::check`] accepts has
     /// all its texts.
     pub fn render(&self, event: &Event, index: TextIndex) -> Result<((String, String), Option<Locale>), TopicError> {
         let texts = self.texts(event);
-        Ok((texts.render(index, None, false)?, texts.locale(index).cloned()))
+        Ok((texts.render(index, None, false)?, texts.language(index).cloned()))
     }
 
     /// One locale for each text of the event that devices may get: the locales of its own texts, those of the
@@ -356,6 +357,17 @@ impl<'a> Texts<'a> {
             TextIndex::Own(index) => Some(self.own[index].0),
             TextIndex::Translated(index) => self.topic.map(|(_, domain)| &domain.locales[index]),
             TextIndex::Source => None,
+        }
+    }
+
+    /// The language that title and body are in; `None`: the source language, or two languages.
+    fn language(&self, index: TextIndex) -> Option<&Locale> {
+        let locale = self.locale(index)?;
+        match (index, self.topic) {
+            (TextIndex::Translated(_), Some((topic, domain))) => {
+                domain.translations.language_of(&[&topic.title, &topic.body], locale)
+            }
+            _ => Some(locale),
         }
     }
 

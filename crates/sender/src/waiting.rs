@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
@@ -24,6 +25,7 @@ use tidings_types::{CollapseKey, EventId, EventPriority, JobState, JournalPositi
 use crate::brakes::Braking;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
+use crate::topic::Topics;
 
 /// Records checked in one go: some milliseconds at most.
 const UPDATE_COUNT: usize = 8192;
@@ -56,6 +58,8 @@ pub(crate) struct WaitingJob {
     /// The lanes that its devices wait for; not known for a job that has not begun in this run.
     lanes: Box<[usize]>,
     progress: Progress,
+    /// The topics that it has used in this run. A version of them is in memory as long as a job needs it.
+    topics: Option<Arc<Topics>>,
     /// Changed since the last checkpoint.
     dirty: bool,
     /// As it is in `WaitingJobs::ready`.
@@ -85,6 +89,7 @@ impl WaitingJob {
             has_begun: !progress.is_start(),
             lanes: Box::default(),
             progress,
+            topics: None,
             dirty: false,
             ready: None,
             bytes: 0,
@@ -94,6 +99,15 @@ impl WaitingJob {
     /// A suspended job that waits for `lanes`.
     pub(crate) fn suspended(accepted: &AcceptedEvent, progress: Progress, lanes: Box<[usize]>) -> Self {
         Self { has_begun: true, lanes, dirty: true, ..Self::restored(accepted, progress) }
+    }
+
+    /// It stays with these topics when it goes on.
+    pub(crate) fn staying_with(self, topics: Option<Arc<Topics>>) -> Self {
+        Self { topics, ..self }
+    }
+
+    pub(crate) fn topics(&self) -> Option<Arc<Topics>> {
+        self.topics.clone()
     }
 
     /// Whether it has no audience yet.

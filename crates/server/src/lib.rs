@@ -112,7 +112,7 @@ pub fn stopped() -> std::io::Result<impl Future<Output = ()>> {
 
 /// Logs the configured topics, apps and languages.
 fn introduce(config: &Config, topics: &Topics) {
-    let names = config.topics.keys().map(TopicName::as_str);
+    let names = topics.names().map(TopicName::as_str);
     let languages: BTreeSet<&str> = topics.languages().map(Locale::as_str).collect();
     info!(topics = %named(names), languages = %named(languages), "Texts");
     let mut is_pushing = false;
@@ -161,6 +161,7 @@ pub struct Server {
     store: Store,
     sender: Arc<Sender>,
     texts: Arc<Texts>,
+    load: Loader,
     providers: Providers,
     webhook: Option<Webhook>,
     hooks: Arc<Hooks>,
@@ -209,7 +210,8 @@ impl Server {
                 "Other users of this machine could read files of the data folder, device tokens among them; they no longer can"
             );
         }
-        let texts = Arc::new(Texts::start(&config, faults, &registry));
+        let (texts, right) = Texts::start(&config, faults, &registry);
+        let texts = Arc::new(texts);
         introduce(&config, &texts.current().get());
         let (keys, api_key) = keys::keys(&config)?;
 
@@ -218,6 +220,9 @@ impl Server {
         let store_config = store_config(&config);
         let (opened, to_open) = (sink.clone(), move |sink: Arc<Sink>| Store::open(store_config, sink));
         let store = tokio::task::spawn_blocking(move || to_open(opened)).await.expect("opening does not panic")?;
+        if let Some(right) = right {
+            texts.keep(&right); // Only now is the data folder ours.
+        }
         let hub = Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config));
         let hub = hub.with_localizer(texts.live());
         let hub = Arc::new(hub.with_changes(changes_config(&config).map(|config| Arc::new(Changes::new(&config)))));
@@ -271,7 +276,7 @@ impl Server {
             jobs: Arc::new(Jobs(Arc::downgrade(&sender))),
             connections: Arc::new(Connections(Arc::downgrade(&edge))),
             feeds: Some(Arc::new(feeds::Feeds(intake.clone()))),
-            texts: Arc::new(TextDesk { texts: texts.clone(), load }),
+            texts: Arc::new(TextDesk { texts: texts.clone(), load: load.clone() }),
             registry: registry.clone(),
             node: node(node_uid, &edge),
         };
@@ -334,6 +339,7 @@ impl Server {
             store,
             sender,
             texts,
+            load,
             providers,
             webhook,
             hooks,
@@ -380,8 +386,8 @@ impl Server {
     /// Takes over the texts, the listener's certificate, the keys of tokens, the push credentials, and the secrets of the
     /// webhook and of hooks of this configuration. The log has the result. `faults`: as for [`Server::start_with`]; with
     /// them the texts stay.
-    pub fn reload(&self, config: &Config, faults: &[Problem]) {
-        self.texts.reload(config, faults);
+    pub fn reload(&self) {
+        let Some(config) = &self.texts.reload(&self.load) else { return };
         if let Some(tls) = &self.tls {
             tls.reload(&config.http.tls);
         }

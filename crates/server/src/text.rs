@@ -1,16 +1,21 @@
 //! Reads topics from the configuration, and translations from the folder beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidings_api::{CheckError, Configured, EventCheck};
+use tidings_gettext::limits::FILE_BYTES_MAX;
 use tidings_gettext::{Catalogue, PoError, Template, TemplateError, Translations};
 use tidings_sender::{CurrentTopics, NAMES, TopicTemplates, Topics};
-use tidings_types::{AppId, Environment, Event, Locale, Provider, TopicName};
+use tidings_types::{AppId, Environment, Event, EventChannels, Locale, Provider, TopicName};
 use tracing::warn;
 
 use tidings_config::{Config, Topic};
+
+/// The most bytes of all catalogues together. They are all in memory while texts are read.
+const CATALOGUES_BYTES_MAX: usize = 256 << 20;
 
 /// Texts or translations are wrong.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +102,25 @@ pub fn topics(config: &Config) -> Result<Topics, TextError> {
 /// Reads topics and translations. What is wrong is left out, and told beside.
 pub fn topics_and_faults(config: &Config) -> (Topics, Vec<TextError>) {
     let mut faults = Vec::new();
-    (Source::read(config, &mut faults).build(config, &mut faults), faults)
+    (Source::read(config, &mut faults).build(&Limits::of(config), &mut faults), faults)
+}
+
+/// What a notification must have room for. Pools and channels change only at a restart, so a reload of texts keeps these.
+pub(super) struct Limits {
+    providers: Vec<Provider>,
+    channels: EventChannels,
+}
+
+impl Limits {
+    pub(super) fn of(config: &Config) -> Self {
+        let providers = [
+            (Provider::Apns, config.apns.is_empty()),
+            (Provider::Fcm, config.fcm.is_empty()),
+            (Provider::WebPush, config.web_push.is_empty()),
+        ];
+        let configured = providers.into_iter().filter(|(_, is_absent)| !is_absent).map(|(provider, _)| provider);
+        Self { providers: configured.collect(), channels: config.events.channels }
+    }
 }
 
 /// Topics, and the files with their translations.
@@ -116,7 +139,8 @@ pub(super) struct File {
 
 impl Source {
     /// Reads `<locale>/LC_MESSAGES/<domain>.po` of every locale and domain that has one. What cannot be read is left out,
-    /// and is among the faults. A folder whose name is not a locale is skipped with a warning.
+    /// and is among the faults. A folder whose name is not a locale is skipped with a warning. Beyond
+    /// [`CATALOGUES_BYTES_MAX`] nothing more is read.
     pub(super) fn read(config: &Config, faults: &mut Vec<TextError>) -> Self {
         let mut source = Self { topics: config.topics.clone(), files: Vec::new() };
         let Some(dir) = &config.translations.dir else { return source };
@@ -131,18 +155,25 @@ impl Source {
         folders.sort();
         for folder in folders {
             let paths = domains.iter().map(|domain| (domain, folder.join("LC_MESSAGES").join(format!("{domain}.po"))));
-            let paths: Vec<_> = paths.filter(|(_, path)| path.is_file()).collect();
+            let mut paths = paths.map(|(domain, path)| (domain.clone(), path));
             let Ok(locale) = Locale::new(&folder.file_name().unwrap_or_default().to_string_lossy()) else {
-                if !paths.is_empty() {
+                if paths.any(|(_, path)| path.is_file()) {
                     warn!(path = %folder.display(), "The name of a translation folder is not a locale");
                 }
                 continue;
             };
             for (domain, path) in paths {
-                let (domain, locale) = (domain.clone(), locale.clone());
-                match std::fs::read(&path) {
-                    Ok(bytes) => source.files.push(File { domain, locale, path, bytes }),
+                match read_catalogue(&folder, &path) {
+                    Ok(None) => {}
+                    Ok(Some(bytes)) => source.files.push(File { domain, locale: locale.clone(), path, bytes }),
                     Err(error) => faults.push(unreadable(&path, error)),
+                }
+                if source.files.iter().map(|file| file.bytes.len()).sum::<usize>() > CATALOGUES_BYTES_MAX {
+                    let dir = dir.display();
+                    let told =
+                        format!("the catalogues in {dir} have more than {CATALOGUES_BYTES_MAX} bytes, the limit");
+                    faults.push(TextError::Flawed(told));
+                    return source;
                 }
             }
         }
@@ -150,7 +181,7 @@ impl Source {
     }
 
     /// The topics, ready to be used. What is wrong is left out, and is among the faults.
-    pub(super) fn build(&self, config: &Config, faults: &mut Vec<TextError>) -> Topics {
+    pub(super) fn build(&self, limits: &Limits, faults: &mut Vec<TextError>) -> Topics {
         let mut templates = BTreeMap::new();
         for (name, topic) in &self.topics {
             match topic_templates(topic) {
@@ -165,13 +196,9 @@ impl Source {
             let of_domain: Vec<&Template> = of_domain.flat_map(|topic| [&topic.title, &topic.body]).collect();
             translations.insert(domain.clone(), self.translations(domain, &of_domain, faults));
         }
-        let providers = [
-            (Provider::Apns, config.apns.is_empty()),
-            (Provider::Fcm, config.fcm.is_empty()),
-            (Provider::WebPush, config.web_push.is_empty()),
-        ];
-        let configured = providers.into_iter().filter(|(_, is_absent)| !is_absent).map(|(provider, _)| provider);
-        Topics::new(templates, translations).for_providers(configured).publishing_in(config.events.channels)
+        Topics::new(templates, translations)
+            .for_providers(limits.providers.iter().copied())
+            .publishing_in(limits.channels)
     }
 
     /// The translations of a domain, without the files that are wrong.
@@ -200,6 +227,23 @@ impl Source {
         flawed.extend(problems.into_iter().map(|problem| problem.locale));
         without(&flawed)
     }
+}
+
+/// The bytes of a catalogue, or a few more than it may have; `None` if there is none. What is there but cannot be read,
+/// such as a link to nothing, is an error: else a language would be lost without a word.
+fn read_catalogue(folder: &Path, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            let parts = path.ancestors().take_while(|part| part.starts_with(folder));
+            let is_broken = |part: &Path| part.symlink_metadata().is_ok() && part.metadata().is_err();
+            return if parts.into_iter().any(is_broken) { Err(error) } else { Ok(None) };
+        }
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
 }
 
 fn topic_templates(topic: &Topic) -> Result<TopicTemplates, TemplateError> {

@@ -31,7 +31,7 @@ use tidings_types::{Locale, Timestamp};
 use tracing::{error, info, warn};
 
 use crate::live_texts::LiveTexts;
-use crate::text::{File, Source, TextError};
+use crate::text::{File, Limits, Source, TextError};
 
 /// The most bytes of the file in which texts are kept.
 const KEPT_BYTES_MAX: usize = 64 << 20;
@@ -49,13 +49,16 @@ pub(crate) struct Texts {
     live: Arc<LiveTexts>,
     file: PathBuf,
     faulty: Gauge,
+    limits: Limits,
     /// Held while texts are read, so that of two reloads the later one stays.
     turn: Mutex<()>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Those before, and their hash.
+    /// Those in force lack what was wrong when the server started.
+    is_partial: bool,
+    /// Those before, and their hash; only if they were whole.
     before: Option<(Arc<Topics>, Option<u64>)>,
     /// Of the sources of those in force; `None`: those are not what was read.
     hash: Option<u64>,
@@ -100,32 +103,44 @@ impl Kept {
 }
 
 impl Texts {
-    /// Reads the texts. `wrong`: what is wrong with topics that the configuration therefore lacks.
-    pub(crate) fn start(config: &Config, wrong: &[Problem], registry: &Registry) -> Self {
+    /// Reads the texts. `wrong`: what is wrong with topics that the configuration therefore lacks. Returns also what
+    /// [`Texts::keep`] keeps once the data folder is this server's alone; `None` if something is wrong.
+    pub(crate) fn start(config: &Config, wrong: &[Problem], registry: &Registry) -> (Self, Option<Source>) {
         let help = "1 while the texts that were read last are wrong, and others are in force; else 0.";
         let (mut faults, file) = (Vec::new(), config.data_dir.join(KEPT_FILE));
+        let limits = Limits::of(config);
         let source = Source::read(config, &mut faults);
-        let mut topics = source.build(config, &mut faults);
+        let mut topics = source.build(&limits, &mut faults);
         let faults = tell(wrong, &faults);
+        let mut is_partial = false;
         if !faults.is_empty() {
-            match last_good(&file, config) {
-                Some(last) => {
+            match last_good(&file, &limits) {
+                Ok(last) => {
                     warn!(file = %file.display(), "The texts that were kept when they were last right are in force");
                     topics = last;
                 }
-                None => warn!("Wrong topics and languages are left out: events are refused, or get the source text"),
+                Err(error) => {
+                    is_partial = true;
+                    warn!(file = %file.display(), error = chain(&error), "No texts that were kept can be used");
+                    warn!("Wrong topics and languages are left out: events are refused, or get the source text");
+                }
             }
         }
         let current = Arc::new(CurrentTopics::new(Arc::new(topics)));
         let live = Arc::new(LiveTexts::new(current.clone(), &config.translations.live_locales));
         let faulty = registry.gauge("tidings_texts_faulty", help, &[]);
         faulty.set((!faults.is_empty()).into());
-        let hash = hash_of(&source);
-        if faults.is_empty() {
-            keep(&file, &source);
+        let source = faults.is_empty().then_some(source);
+        let hash = source.as_ref().map(hash_of);
+        let state = Mutex::new(State { is_partial, before: None, hash, since: unix_now(), faults });
+        (Self { current, live, file, faulty, limits, turn: Mutex::default(), state }, source)
+    }
+
+    /// Keeps texts that are right for a start with wrong ones.
+    pub(crate) fn keep(&self, source: &Source) {
+        if let Err(error) = write_kept(&self.file, source) {
+            warn!(file = %self.file.display(), error = chain(&error), "Texts cannot be kept for a start with wrong ones");
         }
-        let state = State { before: None, hash: faults.is_empty().then_some(hash), since: unix_now(), faults };
-        Self { current, live, file, faulty, turn: Mutex::default(), state: Mutex::new(state) }
     }
 
     /// The topics in force.
@@ -155,38 +170,49 @@ impl Texts {
         !lock(&self.state).faults.is_empty()
     }
 
-    /// Takes over the texts of this configuration, or none of them.
-    pub(crate) fn reload(&self, config: &Config, wrong: &[Problem]) {
+    /// Reads the configuration, and takes over its texts, or none of them. `None`: the configuration is wrong beyond its
+    /// topics.
+    pub(crate) fn reload(&self, load: &Loader) -> Option<Config> {
         let _turn = lock(&self.turn);
+        match load() {
+            Ok((config, wrong)) => {
+                self.take_over(&config, &wrong);
+                Some(config)
+            }
+            Err(error) => {
+                error!(error = chain(&error), "Configuration is wrong, nothing is reloaded");
+                self.faulty.set(1);
+                lock(&self.state).faults = vec![chain(&error).to_string()];
+                None
+            }
+        }
+    }
+
+    fn take_over(&self, config: &Config, wrong: &[Problem]) {
         let mut faults = Vec::new();
         let source = Source::read(config, &mut faults);
-        let topics = source.build(config, &mut faults);
+        let topics = source.build(&self.limits, &mut faults);
         let faults = tell(wrong, &faults);
         self.faulty.set((!faults.is_empty()).into());
         if !faults.is_empty() {
             lock(&self.state).faults = faults;
             return error!("Texts are wrong, those before stay in force");
         }
-        keep(&self.file, &source);
+        self.keep(&source);
         let hash = Some(hash_of(&source));
         let state = &mut *lock(&self.state);
         state.faults.clear();
         if hash == state.hash {
+            self.live.learn(&config.translations.live_locales);
             return info!("Texts are the same");
         }
         let (topic_count, languages) = (topics.names().count(), topics.languages().count());
         let before = self.current.replace(Arc::new(topics));
-        state.before = Some((before, std::mem::replace(&mut state.hash, hash)));
+        let hash_before = std::mem::replace(&mut state.hash, hash);
+        state.before = (!std::mem::take(&mut state.is_partial)).then_some((before, hash_before));
         self.live.learn(&config.translations.live_locales);
         state.since = unix_now();
         info!(topics = topic_count, languages, "Texts replaced");
-    }
-
-    /// The configuration is wrong beyond its topics: nothing is taken over.
-    fn refuse(&self, error: &ConfigError) {
-        error!(error = chain(error), "Configuration is wrong, nothing is reloaded");
-        self.faulty.set(1);
-        lock(&self.state).faults = vec![chain(error).to_string()];
     }
 
     /// Puts the texts before the last replacement in force; `false`: there are none. The next reload reads the files again.
@@ -210,16 +236,12 @@ fn hash_of(source: &Source) -> u64 {
     hasher.finish()
 }
 
-/// Keeps the texts for a start with wrong ones.
-fn keep(file: &Path, source: &Source) {
+fn write_kept(file: &Path, source: &Source) -> io::Result<()> {
     let kept = Kept::of(source).and_then(|kept| serde_json::to_vec(&kept).ok()).unwrap_or_default();
-    let written = match kept.len() {
+    match kept.len() {
         0 => Err(io::Error::other("a catalogue is not UTF-8")),
         1..=KEPT_BYTES_MAX => replace_file(file, &kept),
         length => Err(io::Error::other(format!("they have {length} bytes, the limit is {KEPT_BYTES_MAX}"))),
-    };
-    if let Err(error) = written {
-        warn!(file = %file.display(), error = chain(&error), "Texts cannot be kept for a start with wrong ones");
     }
 }
 
@@ -238,10 +260,7 @@ impl tidings_api::Texts for TextDesk {
         let (texts, load) = (self.texts.clone(), self.load.clone());
         Box::pin(async move {
             let reloading = texts.clone();
-            let reload = move || match load() {
-                Ok((config, wrong)) => reloading.reload(&config, &wrong),
-                Err(error) => reloading.refuse(&error),
-            };
+            let reload = move || reloading.reload(&load).is_some();
             tokio::task::spawn_blocking(reload).await.expect("reading texts does not panic");
             texts.view()
         })
@@ -267,12 +286,16 @@ fn tell(wrong: &[Problem], faults: &[TextError]) -> Vec<String> {
 }
 
 /// The texts that were kept, if they are still right.
-fn last_good(file: &Path, config: &Config) -> Option<Topics> {
-    let bytes = fs::read(file).ok()?;
-    let source = serde_json::from_slice::<Kept>(&bytes).ok()?.into_source(file)?;
+fn last_good(file: &Path, limits: &Limits) -> io::Result<Topics> {
+    let bytes = fs::read(file)?;
+    let source = serde_json::from_slice::<Kept>(&bytes)?.into_source(file);
+    let source = source.ok_or_else(|| io::Error::other("a topic in it is wrong"))?;
     let mut faults = Vec::new();
-    let topics = source.build(config, &mut faults);
-    faults.is_empty().then_some(topics)
+    let topics = source.build(limits, &mut faults);
+    match faults.into_iter().next() {
+        None => Ok(topics),
+        Some(fault) => Err(io::Error::other(fault)),
+    }
 }
 
 /// Writes the file beside and renames it, so that a crash leaves the old or the new one.

@@ -1,16 +1,24 @@
 //! Few places and many events: who gets one, who loses it, and that all come to their end.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_push::Outcome;
-use tidings_sender::{DeviceOutcome, JobReport, Pool, Sender, SenderConfig};
+use serde_json::Value;
+use tidings_gettext::Template;
+use tidings_push::{Notification, Outcome};
+use tidings_sender::{DeviceOutcome, JobReport, Pool, Sender, SenderConfig, TopicTemplates, Topics};
 use tidings_store::NewDevice;
-use tidings_telemetry::unix_now;
+use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    AppId, BrakeScope, CollapseKey, Event, EventPriority, JobState, JournalPosition, PushPolicy, ReceiptPolicy, Subject,
+    AppId, BrakeScope, CollapseKey, Event, EventPriority, JobState, JournalPosition, PushPolicy, ReceiptPolicy,
+    Subject, TopicName,
 };
 
-use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, lake, pool, quiet_goal, until};
+use crate::totals::sum;
+use crate::world::{
+    Automatic, Gateway, World, addressee, config, current, device, goal, lake, pool, quiet_goal, until,
+};
 
 const PLACES: usize = 3;
 
@@ -212,6 +220,46 @@ async fn events_that_found_no_place_survive_a_crash_in_the_order_of_their_priori
         assert_eq!(done(&sender, position).await.counts.accepted(), 5);
     }
     assert_eq!(done(&sender, held).await.counts.accepted(), 1);
+}
+
+/// Texts are replaced while a job that has told some of its devices has lost the only place.
+#[tokio::test]
+async fn a_job_that_lost_its_place_goes_on_with_the_texts_that_it_began_with() {
+    let (world, pools) = world(&["paused"], 20).await;
+    let (topics, registry) = (current(), Registry::new());
+    let one = SenderConfig { job_count_max: 1, ..config() };
+    let sender = world.start_telling(one, pools.clone(), topics.clone(), &registry);
+    let mut provider = Gateway::new(&pools[0], &sender);
+    let first = world.accept(normal("first", "all:paused")).await;
+    provider.take(6).await;
+    provider.answer(6, Outcome::Accepted);
+    world.store.pause(paused(), unix_now()).await.unwrap();
+    until("the rest comes back", || {
+        provider.try_take(10);
+        provider.answer(provider.held.len(), Outcome::Accepted);
+        sender.backlog().devices_in_flight == 0
+    })
+    .await;
+    let second = world.accept(normal("second", "all:paused")).await;
+    until("the first is put aside", || sum(&[&registry], "tidings_sender_jobs_put_aside_total") > 0).await;
+    let template = |text: &str| Template::new(None, text, None).unwrap();
+    let goal = TopicTemplates { title: template("New words"), body: template("-"), domain: "match".to_owned() };
+    let goal = BTreeMap::from([(TopicName::new("goal").unwrap(), goal)]);
+    topics.replace(Arc::new(Topics::new(goal, BTreeMap::new())));
+    world.store.resume(paused()).await.unwrap();
+    let mut again = Automatic::accepting(&pools[0], &sender);
+    for position in [first, second] {
+        assert_eq!(done(&sender, position).await.counts.accepted(), 20);
+    }
+    let taken: Vec<_> = provider.taken.into_iter().chain(again.taken()).collect();
+    let is_new = |notification: &Notification| {
+        serde_json::from_slice::<Value>(notification.rendering.payload()).unwrap()["aps"]["alert"]["title"]
+            == "New words"
+    };
+    for (position, expected) in [(first, false), (second, true)] {
+        let of_job = || taken.iter().filter(|taken| taken.ticket.job == position);
+        assert_eq!((of_job().count(), of_job().all(|taken| is_new(taken) == expected)), (20, true), "{expected}");
+    }
 }
 
 /// Of the parked, begun or not, one is cancelled and one expires, while nothing else can move.

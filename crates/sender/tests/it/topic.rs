@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidings_gettext::{Catalogue, Template, Translations};
 use tidings_push::{Priority, PushType};
-use tidings_sender::{TopicError, TopicTemplates, Topics};
+use tidings_sender::{TextIndex, TopicError, TopicTemplates, Topics};
 use tidings_types::{
     ChannelName, Event, Filter, Json, Locale, ParamValue, Payload, Platform, Present, Provider, PushPolicy, Text,
     TopicName,
@@ -78,6 +78,16 @@ fn an_event_is_refused_by_name_when_it_cannot_be_told() {
 fn an_event_without_push_needs_no_text() {
     let event = Event { push: PushPolicy::Never, ..elsewhere(patched("1")) };
     assert_eq!(topics().check(&event), Ok(()));
+}
+
+/// The Arabic catalogue has only the title.
+#[test]
+fn a_text_in_two_languages_names_none() {
+    let topics = topics();
+    let locales = [locale("pl-PL"), locale("ar"), locale("fi")];
+    let language = |index: &TextIndex| topics.render(&goal("e"), *index).unwrap().1;
+    let languages: Vec<_> = topics.text_indexes(&goal("e"), &locales).iter().map(language).collect();
+    assert_eq!(languages, [Some(locale("pl")), None, None]);
 }
 
 #[test]

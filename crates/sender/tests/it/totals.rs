@@ -27,7 +27,7 @@ fn series(lives: &[&Registry], name: &str) -> BTreeMap<String, u64> {
     sums
 }
 
-fn sum(lives: &[&Registry], name: &str) -> u64 {
+pub(crate) fn sum(lives: &[&Registry], name: &str) -> u64 {
     series(lives, name).values().sum()
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn topics() -> Arc<Topics> {
     Arc::new(topics.for_providers([Provider::Apns]))
 }
 
-fn current() -> Arc<CurrentTopics> {
+pub(crate) fn current() -> Arc<CurrentTopics> {
     Arc::new(CurrentTopics::new(topics()))
 }
 
@@ -169,7 +169,18 @@ impl World {
 
     /// As [`World::start`], with metrics that can be read.
     pub(crate) fn start_measured(&self, config: SenderConfig, pools: Vec<Pool>, registry: &Registry) -> Sender {
-        Sender::start(config, self.store.clone(), current(), pools, self.live.receipts.clone(), registry).unwrap()
+        self.start_telling(config, pools, current(), registry)
+    }
+
+    /// As [`World::start_measured`], with topics that the test can replace.
+    pub(crate) fn start_telling(
+        &self,
+        config: SenderConfig,
+        pools: Vec<Pool>,
+        topics: Arc<CurrentTopics>,
+        registry: &Registry,
+    ) -> Sender {
+        Sender::start(config, self.store.clone(), topics, pools, self.live.receipts.clone(), registry).unwrap()
     }
 
     /// Accepts by a clock that is ahead: the event's times run in full from when its job begins, however long the disk

@@ -3,7 +3,6 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use tidings_telemetry::chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -58,10 +57,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     loop {
         tokio::select! {
             () = &mut stop => break,
-            Some(()) = hangup.recv() => match load_to_serve(&args.file) {
-                Ok((loaded, faults)) => server.reload(&loaded.config, &faults),
-                Err(error) => tracing::error!(error = chain(&error), "Configuration is wrong, nothing is reloaded"),
-            },
+            Some(()) = hangup.recv() => server.reload(),
         }
     }
     remark(Kind::Note, "stopping; a second signal stops at once, and nothing that was acknowledged is lost");

@@ -87,6 +87,21 @@ fn a_hangup_takes_over_texts_that_are_right_and_no_others() {
     server.process.signal(Signal::HUP);
     server.says("Texts replaced");
     assert_eq!(faults(dir), Value::Null);
+
+    std::os::unix::fs::symlink("nowhere", dir.join("locales/sv")).unwrap();
+    server.process.signal(Signal::HUP);
+    let told = server.says("A text is wrong");
+    assert!(told.contains("locales/sv"), "a language is not lost without a word: {told}");
+    fs::remove_file(dir.join("locales/sv")).unwrap();
+
+    let config = fs::read_to_string(dir.join("tidings.toml")).unwrap();
+    fs::write(dir.join("tidings.toml"), format!("{config}messages = 3\n")).unwrap();
+    server.process.signal(Signal::HUP);
+    server.says("Configuration is wrong");
+    fs::write(dir.join("tidings.toml"), &config).unwrap();
+    assert_eq!(faults(dir), serde_json::json!(["texts"]));
+    asked(dir, "reload");
+    assert_eq!(faults(dir), Value::Null);
     server.stop();
 }
 
@@ -140,12 +155,15 @@ fn a_first_start_leaves_out_what_is_wrong() {
     translate(dir, "msgid \"broken");
     let wrong = format!("{GOAL}[corner]\ntitle = 7\nbody = \"For %{{team}}\"\n");
     fs::write(dir.join("messages/football.toml"), wrong).unwrap();
+    fs::write(dir.join("messages/broken.toml"), "[throw]\nbody = \"-\"\ntitle = 'Don't'\n").unwrap();
     let mut server = Server::launch(dir);
+    assert!(server.says("A text is wrong").contains("broken.toml:"));
     assert!(server.says("A text is wrong").contains("football.toml:"));
     assert!(server.says("A text is wrong").contains("messages.po"));
     server.says("listening on");
     assert!(publish(dir, "goal").contains("accepted"));
     assert!(publish(dir, "corner").contains("corner"));
+    assert!(publish(dir, "throw").contains("not configured"), "half a text is none");
     assert_eq!(faults(dir), serde_json::json!(["texts"]));
     let checked = run("config check", dir);
     assert!(!checked.status.success() && text(&checked.stderr).contains("football.toml:"), "a check finds it");
