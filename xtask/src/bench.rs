@@ -26,7 +26,7 @@ const END: &str = "<!-- end -->";
 const GOALS: &str = " goals";
 
 /// What is kept: the name, and the words after `tidings bench`.
-const RECORDED: [(&str, &[&str]); 7] = [
+const RECORDED: [(&str, &[&str]); 8] = [
     ("fanout", &["fanout"]),
     ("audience", &["audience", "--subscriptions", "25M"]),
     ("push", &["push"]),
@@ -34,6 +34,7 @@ const RECORDED: [(&str, &[&str]); 7] = [
     ("buffer", &["buffer"]),
     ("batch", &["batch"]),
     ("http", &["http"]),
+    ("msgpack", &["msgpack"]),
 ];
 
 #[derive(Args)]

@@ -8,7 +8,7 @@
 //! All other code reads and writes JSON; only this module knows MessagePack. Bounds: a body has at most
 //! `body_bytes_max`, both as it arrives and as JSON. Both forms are held during the conversion.
 
-mod messagepack;
+pub mod messagepack;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};

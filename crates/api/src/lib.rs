@@ -149,6 +149,7 @@ pub use event_view::EventState;
 pub use feed::{
     FeedBody, FeedCounts, FeedError, FeedFuture, FeedReason, FeedRefusal, FeedReport, FeedState, FeedView, Feeds,
 };
+pub use format::messagepack;
 pub use job::{Estimate, JobEntry, JobPart, JobView, Jobs, Outcomes};
 pub use operation::{
     ProviderStatus, Readiness, ReadyListener, ReadyProvider, health_router, metrics_router, ready_router,

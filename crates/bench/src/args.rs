@@ -57,6 +57,11 @@ Built with --features bench-peers, the result also shows tracing-appender.")]
 Needs nginx (Debian: nginx-light). If wrk is installed, the result also shows its rate. Built with
 --features bench-peers, it also shows other clients.")]
     Http(BenchHttpArgs),
+    /// Converting between JSON and MessagePack, as the API does it.
+    #[command(after_help = "Examples:
+  tidings bench msgpack
+  tidings bench msgpack --runs 5 --json")]
+    Msgpack(BenchMsgpackArgs),
     /// The other process of a benchmark. The benchmark starts it.
     #[command(hide = true)]
     #[command(after_help = "Example:
@@ -194,6 +199,12 @@ pub struct BenchHttpArgs {
     /// How long to measure each client in each case, in seconds; another half second warms up.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub seconds: u32,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BenchMsgpackArgs {
+    #[command(flatten)]
+    pub common: BenchArgs,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -16,6 +16,7 @@ mod buffer;
 mod fanout;
 mod folder;
 mod http;
+mod msgpack;
 mod peer;
 mod process;
 mod push;
@@ -44,6 +45,7 @@ pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
         BenchCommand::Buffer(args) => (buffer::run(&args).await?, args.common.json),
         BenchCommand::Batch(args) => (batch::run(&args).await?, args.common.json),
         BenchCommand::Http(args) => (http::run(&args).await?, args.common.json),
+        BenchCommand::Msgpack(args) => (msgpack::run(&args).await?, args.common.json),
         BenchCommand::Peer(args) => {
             process::pin(&args.cpu)?;
             return match args.role {

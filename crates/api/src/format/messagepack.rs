@@ -21,16 +21,28 @@ use tidings_types::JSON_DEPTH_MAX;
 
 /// Why a body cannot be converted to JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UnpackError {
+pub enum UnpackError {
+    /// It is not MessagePack, or is what JSON cannot express.
     #[error("at byte {at}: {what}")]
-    Malformed { at: usize, what: &'static str },
+    Malformed {
+        /// The first byte of what is refused, from 0.
+        at: usize,
+        /// What is wrong, for people.
+        what: &'static str,
+    },
     /// Its JSON is larger than allowed.
     #[error("more than {limit} bytes as JSON")]
-    TooLarge { limit: usize },
+    TooLarge {
+        /// In bytes.
+        limit: usize,
+    },
 }
 
 /// The JSON text of one MessagePack value, of at most `bytes_max`.
-pub(crate) fn unpack(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, UnpackError> {
+///
+/// # Errors
+/// See [`UnpackError`].
+pub fn unpack(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, UnpackError> {
     let mut unpacker = Unpacker { packed, at: 0, json: Vec::with_capacity(packed.len().min(bytes_max)), bytes_max };
     unpacker.value(0)?;
     if unpacker.at < packed.len() {
@@ -183,13 +195,14 @@ const NO_NUMBER: &str = "NaN or an infinite number, which JSON does not have";
 
 /// Why an answer cannot be converted to MessagePack: a bug.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PackError {
+pub enum PackError {
     /// The answer is not in memory as a whole.
     #[error(transparent)]
     Body(axum::Error),
     /// The answer is not JSON, or has more than the 128 levels that serde_json reads.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
+    /// It has more bytes or entries than 32 bits can count.
     #[error("a text, list or object has {0} bytes or entries, more than MessagePack can count")]
     TooLarge(usize),
     /// A number that is neither an integer of 64 bits nor a float.
@@ -201,7 +214,7 @@ pub(crate) enum PackError {
 ///
 /// # Errors
 /// See [`PackError`].
-pub(crate) fn pack(json: &[u8]) -> Result<Vec<u8>, PackError> {
+pub fn pack(json: &[u8]) -> Result<Vec<u8>, PackError> {
     let value: Value = serde_json::from_slice(json)?;
     let mut packed = ByteBuf::with_capacity(json.len());
     pack_value(&mut packed, &value)?;
