@@ -65,10 +65,7 @@ pub fn parse_frame(format: Format, frame: &[u8]) -> Commands<'_> {
 /// # Errors
 /// If it is not such a request.
 pub fn parse_connect(message: &[u8]) -> Result<Command, FrameError> {
-    let request = match message.trim_ascii() {
-        b"" => ConnectRequest::default(),
-        line => object(line)?,
-    };
+    let request = if message.trim_ascii().is_empty() { ConnectRequest::default() } else { object(message)? };
     Ok(Command { id: 0, request: Request::Connect(request) })
 }
 

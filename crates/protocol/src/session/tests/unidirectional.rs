@@ -56,7 +56,7 @@ fn a_refusal_is_a_disconnect() {
 
 #[test]
 fn the_request_must_be_an_object() {
-    for wrong in ["[]", "1", "null", "{", r#"{"token":1}"#, "{}\n{}"] {
+    for wrong in ["[]", "1", "null", "{", r#"{"token":1}"#, "{}\n{}", "{}\u{c}"] {
         assert!(matches!(parse_connect(wrong.as_bytes()), Err(FrameError::Malformed { .. })), "{wrong}");
     }
 }
