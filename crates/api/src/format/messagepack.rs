@@ -11,12 +11,14 @@
 //!
 //! Source: the MessagePack specification (github.com/msgpack/msgpack, spec.md).
 
+use std::fmt;
+
 use rmp::Marker;
 use rmp::encode::{
     ByteBuf, write_array_len, write_bool, write_f64, write_map_len, write_nil, write_sint, write_str, write_uint,
 };
 use serde::Serialize;
-use serde_json::{Number, Value};
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use tidings_types::JSON_DEPTH_MAX;
 
 /// Why a body cannot be converted to JSON.
@@ -138,6 +140,13 @@ impl Unpacker<'_> {
             _ => return Err(self.malformed(start, "a key that is not text")),
         };
         let bytes = self.packed[self.at..].get(..length as usize).ok_or_else(|| self.ended())?;
+        if is_plain(bytes) {
+            self.at += bytes.len();
+            for part in [b"\"", bytes, b"\""] {
+                self.json.extend_from_slice(part);
+            }
+            return self.bounded();
+        }
         let text = std::str::from_utf8(bytes).map_err(|_| self.malformed(start, "text that is not UTF-8"))?;
         self.at += bytes.len();
         self.write(text)
@@ -191,6 +200,12 @@ impl Unpacker<'_> {
     }
 }
 
+/// Whether text is the same in JSON, between quotes: ASCII without controls, quotes and backslashes. Without an early end,
+/// so that many bytes are looked at in one step.
+fn is_plain(text: &[u8]) -> bool {
+    text.iter().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~') & (*byte != b'"') & (*byte != b'\\'))
+}
+
 const NO_NUMBER: &str = "NaN or an infinite number, which JSON does not have";
 
 /// Why an answer cannot be converted to MessagePack: a bug.
@@ -199,73 +214,112 @@ pub enum PackError {
     /// The answer is not in memory as a whole.
     #[error(transparent)]
     Body(axum::Error),
-    /// The answer is not JSON, or has more than the 128 levels that serde_json reads.
+    /// The answer is not JSON, has more than the 128 levels that serde_json reads, or a text, list or object in it has more
+    /// bytes or entries than 32 bits can count.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// It has more bytes or entries than 32 bits can count.
-    #[error("a text, list or object has {0} bytes or entries, more than MessagePack can count")]
-    TooLarge(usize),
-    /// A number that is neither an integer of 64 bits nor a float.
-    #[error("the number {0} has no form in MessagePack")]
-    Number(Number),
 }
 
-/// Converts one of the server's own answers, which are JSON.
+/// Converts one of the server's own answers, which are JSON, while it is read: no value is made of it.
 ///
 /// # Errors
 /// See [`PackError`].
 pub fn pack(json: &[u8]) -> Result<Vec<u8>, PackError> {
-    let value: Value = serde_json::from_slice(json)?;
     let mut packed = ByteBuf::with_capacity(json.len());
-    pack_value(&mut packed, &value)?;
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    Packer(&mut packed).deserialize(&mut reader)?;
+    reader.end()?;
     Ok(packed.into_vec())
 }
 
-/// Writing to memory has no errors, as the types show.
-fn pack_value(packed: &mut ByteBuf, value: &Value) -> Result<(), PackError> {
-    match value {
-        Value::Null => {
-            let Ok(()) = write_nil(packed);
-        }
-        Value::Bool(bool) => {
-            let Ok(()) = write_bool(packed, *bool);
-        }
-        Value::Number(number) => pack_number(packed, number)?,
-        Value::String(text) => pack_text(packed, text)?,
-        Value::Array(items) => {
-            let Ok(_) = write_array_len(packed, length(items.len())?);
-            items.iter().try_for_each(|item| pack_value(packed, item))?;
-        }
-        Value::Object(entries) => {
-            let Ok(_) = write_map_len(packed, length(entries.len())?);
-            for (name, value) in entries {
-                pack_text(packed, name)?;
-                pack_value(packed, value)?;
-            }
-        }
+/// Appends what it visits. Writing to memory has no errors, as the types show.
+struct Packer<'p>(&'p mut ByteBuf);
+
+impl<'de> DeserializeSeed<'de> for Packer<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
     }
-    Ok(())
 }
 
-fn pack_text(packed: &mut ByteBuf, text: &str) -> Result<(), PackError> {
-    length(text.len())?;
-    let Ok(()) = write_str(packed, text);
-    Ok(())
-}
+impl<'de> Visitor<'de> for Packer<'_> {
+    type Value = ();
 
-fn pack_number(packed: &mut ByteBuf, number: &Number) -> Result<(), PackError> {
-    if let Some(number) = number.as_u64() {
-        let Ok(_) = write_uint(packed, number);
-    } else if let Some(number) = number.as_i64() {
-        let Ok(_) = write_sint(packed, number);
-    } else {
-        let Ok(()) = write_f64(packed, number.as_f64().ok_or_else(|| PackError::Number(number.clone()))?);
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JSON")
     }
-    Ok(())
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        let Ok(()) = write_nil(self.0);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, bool: bool) -> Result<(), E> {
+        let Ok(()) = write_bool(self.0, bool);
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        let Ok(_) = write_uint(self.0, number);
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        let Ok(_) = write_sint(self.0, number);
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        let Ok(()) = write_f64(self.0, number);
+        Ok(())
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        length::<E>(text.len())?;
+        let Ok(()) = write_str(self.0, text);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let start = self.0.as_slice().len();
+        let mut count = 0;
+        while items.next_element_seed(Packer(self.0))?.is_some() {
+            count += 1;
+        }
+        let count = length(count)?;
+        insert_header(self.0, start, |header| {
+            let Ok(_) = write_array_len(header, count);
+        });
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let start = self.0.as_slice().len();
+        let mut count = 0;
+        while entries.next_key_seed(Packer(self.0))?.is_some() {
+            entries.next_value_seed(Packer(self.0))?;
+            count += 1;
+        }
+        let count = length(count)?;
+        insert_header(self.0, start, |header| {
+            let Ok(_) = write_map_len(header, count);
+        });
+        Ok(())
+    }
 }
 
-fn length(count: usize) -> Result<u32, PackError> {
-    u32::try_from(count).map_err(|_| PackError::TooLarge(count))
+/// Puts a header, whose length depends on the count behind it, in front of what was written since `start`.
+fn insert_header(packed: &mut ByteBuf, start: usize, write: impl FnOnce(&mut ByteBuf)) {
+    let end = packed.as_slice().len();
+    write(packed);
+    let header = packed.as_slice().len() - end;
+    packed.as_mut_vec()[start..].rotate_right(header);
+}
+
+fn length<E: de::Error>(count: usize) -> Result<u32, E> {
+    u32::try_from(count)
+        .map_err(|_| E::custom(format_args!("{count} bytes or entries are more than MessagePack can count")))
 }
 
 #[cfg(test)]

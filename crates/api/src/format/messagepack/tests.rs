@@ -1,7 +1,7 @@
 //! MessagePack by the bytes of its specification, against another codec, and whatever bytes come.
 
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
