@@ -116,7 +116,6 @@ impl<'a> Collector<'a> {
         let wanted = self.plan.places.place(place);
         if which == Which::Around {
             if wanted.is_around_entries {
-                self.fill_tables()?;
                 self.fill_held(place)?;
                 self.trees[which as usize].next_around(place);
             }
@@ -154,7 +153,10 @@ impl<'a> Collector<'a> {
         let frame = self.frames.pop().expect("readers close only what they opened");
         self.trees[frame.which as usize].close(frame.element, frame.value);
         if !frame.is_entry {
-            return Ok(());
+            return match frame.which {
+                Which::Around => Ok(self.fill_tables(frame.element, frame.place)?),
+                Which::Entry => Ok(()),
+            };
         }
         if self.plan.is_held {
             return self.hold();
@@ -174,19 +176,17 @@ impl<'a> Collector<'a> {
         hand_out(self.on_entry, Entry { number: self.entries, position: at, id: None, outcome })
     }
 
-    /// Takes the rows of tables out of what is around the entries.
-    fn fill_tables(&mut self) -> Result<(), Stop> {
-        for (number, rows) in self.plan.tables.iter().enumerate() {
-            let mut bytes = 0;
-            for (key, value) in self.trees[Which::Around as usize].rows(rows.place, &rows.key, &rows.value) {
-                if !self.tables[number].contains_key(key) {
-                    bytes += key.len() + value.len() + size_of::<(Box<str>, Box<str>)>();
-                    self.tables[number].insert(key.into(), value.into());
-                }
+    /// An element around the entries is over: if it is a row of tables, they take it. The first row with a key stays.
+    fn fill_tables(&mut self, element: u32, place: PlaceId) -> Result<(), Problem> {
+        let mut bytes = 0;
+        for (table, rows) in self.tables.iter_mut().zip(&self.plan.tables).filter(|(_, rows)| rows.place == place) {
+            let row = self.trees[Which::Around as usize].row(element, &rows.key, &rows.value);
+            if let Some((key, value)) = row.filter(|(key, _)| !table.contains_key(*key)) {
+                bytes += key.len() + value.len() + size_of::<(Box<str>, Box<str>)>();
+                table.insert(key.into(), value.into());
             }
-            self.within_held(bytes)?;
         }
-        Ok(())
+        self.within_held(bytes)
     }
 
     /// An element around entries is over, because the next one begins here: the entries in it that are held take what came
@@ -227,7 +227,6 @@ impl<'a> Collector<'a> {
 
     /// The document is over: hands out what was held.
     pub(crate) fn finish(&mut self) -> Result<(), Stop> {
-        self.fill_tables()?;
         let mut made = Vec::with_capacity(self.held.len());
         for held in std::mem::take(&mut self.held) {
             let around = Around { live: &self.trees[0], saved: &held.around, tables: &self.tables };

@@ -151,23 +151,16 @@ impl Tree {
         found.map(|value| self.of(value)).filter(|text| !text.is_empty())
     }
 
-    /// Key and value of each closed element at a place.
-    pub(crate) fn rows<'a>(
-        &'a self,
-        place: PlaceId,
-        key: &'a [Access],
-        value: &'a [Access],
-    ) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let rows = self.elements.iter().enumerate().filter(move |(_, row)| row.place == place && row.end != NONE);
-        rows.filter_map(|(element, row)| {
-            let first = |accesses: &[Access]| {
-                let from = self.values.partition_point(|value| value.element < element as u32);
-                let within = || self.values[from..].iter().take_while(|value| value.element < row.end);
-                let mut found = accesses.iter().flat_map(|access| within().filter(|value| value.leaf == access.leaf));
-                found.next().map(|value| self.of(value))
-            };
-            Some((first(key)?, first(value)?))
-        })
+    /// Key and value within an element that is closed.
+    pub(crate) fn row(&self, element: u32, key: &[Access], value: &[Access]) -> Option<(&str, &str)> {
+        let (from, end) =
+            (self.values.partition_point(|value| value.element < element), self.elements[element as usize].end);
+        let first = |accesses: &[Access]| {
+            let within = || self.values[from..].iter().take_while(|value| value.element < end);
+            let mut found = accesses.iter().flat_map(|access| within().filter(|value| value.leaf == access.leaf));
+            found.next().map(|value| self.of(value))
+        };
+        Some((first(key)?, first(value)?))
     }
 
     fn of(&self, value: &Value) -> &str {
