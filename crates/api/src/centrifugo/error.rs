@@ -17,11 +17,12 @@ pub(crate) enum ApiError {
     TooManyLargeAnswers,
     TooManyConnections,
     NotAvailable,
+    NoRoom,
     UnrecoverablePosition,
 }
 
 impl ApiError {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Internal,
         Self::UnknownChannel,
         Self::PermissionDenied,
@@ -32,6 +33,7 @@ impl ApiError {
         Self::TooManyLargeAnswers,
         Self::TooManyConnections,
         Self::NotAvailable,
+        Self::NoRoom,
         Self::UnrecoverablePosition,
     ];
 
@@ -43,6 +45,7 @@ impl ApiError {
             Self::NotFound => 104,
             Self::BadRequest | Self::TooManyChannels | Self::AnswerTooLarge | Self::TooManyConnections => 107,
             Self::NotAvailable => 108,
+            Self::NoRoom => 111,
             Self::UnrecoverablePosition => 112,
         }
     }
@@ -63,6 +66,9 @@ impl ApiError {
             Self::TooManyLargeAnswers => "internal server error: too many large answers at a time, try again",
             Self::TooManyConnections => "bad request: the user has more than 1000 connections",
             Self::NotAvailable => "not available",
+            Self::NoRoom => {
+                "too many requests: there are as many channels or waiting writes as allowed, try again later"
+            }
             Self::UnrecoverablePosition => "unrecoverable position",
         }
     }
@@ -78,6 +84,7 @@ impl ApiError {
             | Self::AnswerTooLarge
             | Self::TooManyConnections
             | Self::NotAvailable => StatusCode::BAD_REQUEST,
+            Self::NoRoom => StatusCode::TOO_MANY_REQUESTS,
             Self::UnrecoverablePosition => StatusCode::RANGE_NOT_SATISFIABLE,
         }
     }

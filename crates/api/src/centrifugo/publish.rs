@@ -15,9 +15,9 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use tidings_hub::{Hub, NewPublication, Version};
+use tidings_hub::{Hub, HubError, NewPublication, Version};
 use tidings_protocol::{Publication, Tags};
-use tidings_store::{DurableChannel, Once, Store};
+use tidings_store::{DurableChannel, Once, Store, WriteError};
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::{ChannelName, Json, Offset, StreamPosition};
 use tracing::debug;
@@ -163,7 +163,10 @@ fn publish_in_memory(hub: &Hub, channel: &ChannelName, content: &Content) -> Res
     let (data, tags) = (content.data.clone(), Tags::from(content.tags.clone()));
     let publication = Publication { offset: Offset(0), data, info: None, tags, receipt: None, texts: None };
     let new = NewPublication { publication, skip_history: content.skip_history };
-    hub.publish_newer(channel, new, content.version.as_ref(), unix_now()).map_err(|error| cannot_publish(&error))
+    hub.publish_newer(channel, new, content.version.as_ref(), unix_now()).map_err(|error| {
+        debug!(error = chain(&error), "Cannot publish");
+        if matches!(error, HubError::ChannelLimit { .. }) { ApiError::NoRoom } else { ApiError::Internal }
+    })
 }
 
 async fn publish_durably(
@@ -175,10 +178,8 @@ async fn publish_durably(
     let version = content.version.as_ref();
     let version = version.map(|version| tidings_store::Version { number: version.number, epoch: &version.epoch });
     let once = Once { key: content.key.as_deref(), version };
-    store.append_publication_once(channel, once, data, tags, unix_now()).await.map_err(|error| cannot_publish(&error))
-}
-
-fn cannot_publish(error: &(dyn std::error::Error + 'static)) -> ApiError {
-    debug!(error = chain(error), "Cannot publish");
-    ApiError::Internal
+    store.append_publication_once(channel, once, data, tags, unix_now()).await.map_err(|error| {
+        debug!(error = chain(&error), "Cannot publish");
+        if matches!(error, WriteError::Overloaded { .. }) { ApiError::NoRoom } else { ApiError::Internal }
+    })
 }

@@ -75,7 +75,8 @@ pub(super) fn history(shared: &Shared, request: &HistoryRequest) -> Result<Histo
     };
     let (publications, top) = shared.hub.history(&channel, filter).map_err(|error| match error {
         HubError::UnknownNamespace(_) => ApiError::UnknownChannel,
-        HubError::ChannelLimit { .. } | HubError::Gap(_) => ApiError::Internal,
+        HubError::ChannelLimit { .. } => ApiError::NoRoom,
+        HubError::Gap(_) => ApiError::Internal,
     })?;
     let since_epoch = request.since.as_ref().and_then(|since| since.epoch.as_deref()).unwrap_or_default();
     if !since_epoch.is_empty() && since_epoch != top.epoch.as_str() {

@@ -158,11 +158,24 @@ async fn in_transport_error_mode_the_status_says_it() {
 }
 
 #[tokio::test]
-async fn a_full_or_failing_store_is_an_internal_error() {
+async fn without_room_the_caller_is_told_to_try_again_and_a_failing_store_is_an_internal_error() {
+    let no_room = "too many requests: there are as many channels or waiting writes as allowed, try again later";
+    let no_room = format!(r#"{{"error":{{"code":111,"message":"{no_room}"}}}}"#);
+    let server = Server::with(|store, _| store.channel_count_max = 1);
+    assert!(server.api("publish", r#"{"channel":"team:1","data":1}"#).await.contains("\"offset\":1"));
+    assert_eq!(server.api("publish", r#"{"channel":"team:2","data":1}"#).await, no_room);
+    let publish = r#"{"publish":{"channel":"team:2","data":1}}"#;
+    let batch = server.api("batch", format!(r#"{{"commands":[{publish}]}}"#)).await;
+    assert!(batch.contains(&no_room[1..no_room.len() - 1]), "{batch}");
+    for number in 0..1200 {
+        let answer = server.api("publish", format!(r#"{{"channel":"live:{number}","data":1}}"#)).await;
+        assert_eq!(answer == no_room, number >= 1100, "{number}: {answer}");
+    }
     let server = Server::with(|store, _| store.event_queue.count = 0);
-    let error = r#"{"error":{"code":100,"message":"internal server error"}}"#;
-    assert_eq!(server.api("publish", r#"{"channel":"team:1","data":1}"#).await, error);
+    assert_eq!(server.api("publish", r#"{"channel":"team:1","data":1}"#).await, no_room);
+    let server = Server::start();
     server.store.close().await;
+    let error = r#"{"error":{"code":100,"message":"internal server error"}}"#;
     assert_eq!(server.api("publish", r#"{"channel":"team:1","data":1}"#).await, error);
     let memory = server.api("publish", r#"{"channel":"live:1","data":1}"#).await;
     assert!(memory.contains("\"offset\":1"), "a memory channel needs no store: {memory}");
