@@ -19,6 +19,9 @@
 //! | `write_timeout` | `a_peer_that_takes_nothing_is_cut_off_at_any_stage`; `streams`: `a_stream_that_takes_nothing_is_cut_off` |
 //! | `stale_timeout` | `main`: `who_never_connects_is_closed_with_3502`; `a_peer_that_sends_drop_by_drop_has_no_more_time` |
 //! | `close_timeout` | `a_peer_that_does_not_close_is_cut_off` |
+//! | orders that wait for a loop | `server_side`: `too_many_orders_at_once_are_refused` |
+//! | the time that a proof may take | `a_proof_that_takes_too_long_is_given_up_and_its_client_connected` |
+//! | handshakes that wait for a loop | none: it needs 1024 open sockets behind a loop that stands |
 //! | `allowed_origins` | `streams`: `pages_of_admitted_origins_may_read_the_answers_and_no_others` |
 //!
 //! HTTP heads and bodies that come drop by drop never reach the edge: the listener has time-outs for them.
@@ -331,4 +334,17 @@ async fn a_client_that_missed_too_many_is_told_of_a_gap() {
         assert_eq!((answer["recovered"] == true, offsets(&answer).len()), (count > 0, count));
         assert_eq!(answer["offset"], if count > 0 { offset } else { 301 });
     }
+}
+
+/// The directory answers when the test allows it, which is never. The client is connected after 5 seconds, and has no device.
+#[tokio::test]
+async fn a_proof_that_takes_too_long_is_given_up_and_its_client_connected() {
+    let server = Server::start(Options::default()).await;
+    let mut client = Client::open(&server).await;
+    let device = json!({"tidings": {"device": "phone-9", "credential": "secret-9"}});
+    client.send(json!({"id": 1, "connect": {"data": device}})).await;
+    let began = Instant::now();
+    assert!(client.reply(1).await["connect"].is_object());
+    assert!(began.elapsed() >= Duration::from_secs(4), "it waited for the proof");
+    assert_eq!(server.permits.available_permits(), 0, "nobody allowed an answer");
 }
