@@ -2,7 +2,7 @@
 //!
 //! One instrumented build serves all targets. As many targets run at a time as there are cores. libFuzzer begins with
 //! `fuzz/corpus/TARGET`. The step tries [`RUNS`] inputs per target ([`ROUTE_RUNS`] for `routes`); the step `fuzz-long` tries
-//! ten times as many. The seed is fixed, so that runs take nearly the same way over the same code. (Each process seeds its
+//! forty times as many. The seed is fixed, so that runs take nearly the same way over the same code. (Each process seeds its
 //! hash maps anew, and their behaviour counts as coverage.) With `--seconds` a run explores with a new seed, and keeps
 //! inputs that reach further in `target/fuzz-corpus/TARGET`; a later run on the same machine continues from there. An input
 //! that breaks something is kept in `target/xtask`, and the report says how to make a test of it. `fuzz/src/lib.rs` says what
@@ -22,12 +22,12 @@ use crate::report::{Failure, Tally};
 use crate::tools::{debian_tool, side_by_side};
 use crate::workshop::Workshop;
 
-/// Inputs per target in the step `fuzz`: about a minute for all targets on two cores.
-const RUNS: u64 = 200_000;
+/// Inputs per target in the step `fuzz`: about half a minute for all targets on two cores.
+const RUNS: u64 = 50_000;
 /// The same for `routes`: each input is a request to a server that writes to the disk.
-const ROUTE_RUNS: u64 = 5_000;
+const ROUTE_RUNS: u64 = 1_250;
 /// The step `fuzz-long` tries so many times as many inputs.
-pub(crate) const LONG_FACTOR: u64 = 10;
+pub(crate) const LONG_FACTOR: u64 = 40;
 
 /// Compiler options that let libFuzzer see where an input leads, and what it is compared with.
 const INSTRUMENTATION: [&str; 5] = [

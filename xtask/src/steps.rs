@@ -27,7 +27,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("abuse", "attacks and mistakes of callers and clients harm nobody else", |workshop| {
         campaign(workshop, "abuse")
     }),
-    on_request("fuzz-long", "the same with ten times as many inputs", |workshop| {
+    on_request("fuzz-long", "the same with forty times as many inputs", |workshop| {
         fuzz::fuzz(workshop, fuzz::LONG_FACTOR)
     }),
     on_request("soak", "clients that come and go leave nothing behind", |workshop| campaign(workshop, "soak")),

@@ -63,7 +63,7 @@ pub(crate) const SECONDS_MAX: u64 = 40 * 60;
 /// Options of the step `fuzz`. `cargo xtask test` uses the defaults.
 #[derive(Args, Default)]
 pub(crate) struct FuzzArguments {
-    /// Explore for so many seconds per target, with a new seed [default: 200 000 inputs from a fixed seed].
+    /// Explore for so many seconds per target, with a new seed [default: 50 000 inputs from a fixed seed].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     pub(crate) seconds: Option<u64>,
     /// Run only these targets; they are the folders of fuzz/corpus.
