@@ -87,6 +87,7 @@ export class Program {
       this.child.once("error", reject);
     });
     this.exited.catch(() => {}); // Told by whoever awaits it.
+    this.logged = new Promise((resolve) => this.child.once("close", resolve));
   }
 
   /** Waits until `condition()` is true; fails at once when the process has ended. */
@@ -95,7 +96,10 @@ export class Program {
       assert.equal(this.child.exitCode, null, "the process stopped at once");
       return condition();
     };
-    await until(what, alive).catch((error) => {
+    await until(what, alive).catch(async (error) => {
+      if (this.child.exitCode !== null) {
+        await this.logged; // Its last words may come after its end.
+      }
       throw new Error(`${error.message}\n${this.log}`);
     });
   }

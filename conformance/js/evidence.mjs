@@ -2,6 +2,7 @@
 // unmodified SDKs in a process of their own.
 
 import assert from "node:assert/strict";
+import { readFileSync, readdirSync } from "node:fs";
 
 import { Credentials, Gateway, freshToken } from "../apns/harness.mjs";
 import { Peer } from "../apns/peer.mjs";
@@ -118,11 +119,25 @@ export class App {
     return data;
   }
 
-  /** Its process is stopped as it is, and goes on. */
-  sleep() {
-    this.tool.child.kill("SIGSTOP");
+  /**
+   * Stops its process as it is. On a busy machine, threads go on until the one that got the signal has had its turn: so
+   * this waits until all have stopped.
+   */
+  async sleep() {
+    const { child } = this.tool;
+    child.kill("SIGSTOP");
+    const tasks = `/proc/${child.pid}/task`;
+    const isStopped = (task) => {
+      try {
+        return readFileSync(`${tasks}/${task}/stat`, "utf8").split(") ").at(-1)[0] === "T";
+      } catch {
+        return false; // It has ended since the folder was read.
+      }
+    };
+    await until("all of its threads have stopped", () => readdirSync(tasks).every(isStopped));
   }
 
+  /** It goes on. */
   wake() {
     this.tool.child.kill("SIGCONT");
   }

@@ -224,7 +224,7 @@ describe("receipts", { ...options, concurrency: 3 }, () => {
 
       test("stopped: pushed after the wait and not before", async (t) => {
         const { phone, app } = await stage(t);
-        app.sleep();
+        await app.sleep();
         const id = await scene.tell(phone, { receipt_wait: "3s" });
         await scene.holds(id);
         const at = await scene.pushed(phone, id);
@@ -236,7 +236,7 @@ describe("receipts", { ...options, concurrency: 3 }, () => {
 
       test("stopped and awake again in time: not pushed", async (t) => {
         const { phone, app } = await stage(t);
-        app.sleep();
+        await app.sleep();
         const id = await scene.tell(phone, LONG);
         await scene.holds(id);
         app.wake();
@@ -287,7 +287,7 @@ describe("receipts", { ...options, concurrency: 3 }, () => {
         const receipts = (id, wait) => scene.ok("GET", `/v1/events/${id}/receipts?wait=${wait}`);
         const users = { users: ["ada", "bob"], users_complete: true };
         assert.deepEqual(await receipts(await scene.tell(phone, asked), "20s"), { written: 3, received: 3, ...users });
-        apps[1].sleep();
+        await apps[1].sleep();
         users.users.pop();
         assert.deepEqual(await receipts(await scene.tell(phone, asked), "2s"), { written: 3, received: 2, ...users });
         assert.ok(!scene.pushedAt.has(phone.device), "push: never");
@@ -297,7 +297,7 @@ describe("receipts", { ...options, concurrency: 3 }, () => {
       test("its connection is closed while it sleeps, it is back in time: not pushed", async (t) => {
         const where = await Scene.start(t, { pings: PINGS_OFTEN });
         const { phone, app } = await stage(t, { where });
-        app.sleep();
+        await app.sleep();
         const id = await where.tell(phone, LONG);
         await where.left(phone);
         assert.equal((await where.report(id)).state, "running", "it is still waited for");
