@@ -21,14 +21,14 @@ use tidings_push::fcm::oauth::ServiceAccount;
 use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
 use tidings_push::web_push::vapid::{VapidError, VapidKey};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, Environment, FeedName, TopicName};
+use tidings_types::{AppId, Environment, FeedName, TopicName, event_limits as limits};
 use tracing_subscriber::EnvFilter;
 
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
-    Api, ApiKey, Apns, Apps, Channel, Client, Config, Fcm, Feed, Hook, Http, Influx, JetStream, Namespace, Outbox,
-    Shadow, Tls, Token, Topic, TranslationService, Translations, WebPush, Webhook,
+    Api, ApiKey, Apns, Apps, Channel, Client, Config, Fcm, Feed, Hook, Http, Influx, JetStream, Names, Namespace,
+    Outbox, Shadow, Tls, Token, Topic, TranslationService, Translations, WebPush, Webhook,
 };
 use super::tree::{Origin, Problem};
 use super::value::{Leaf as _, Moment, Secret, Sha256, StaticHeader};
@@ -66,6 +66,7 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
         check.namespace(&format!("channel.namespaces.{}", bare_or_quoted(name)), namespace);
     }
     check.topics(&config.topics);
+    check.names(&config.names);
     check.service(&config.translations);
     check.feeds(&mut config.feeds);
     check.all_apns(&config.apns);
@@ -423,6 +424,33 @@ impl Check<'_> {
         if topic.domain.len() > 64 || !topic.domain.bytes().all(plain) {
             let message = format!("must be 1 to 64 letters, digits, `_` and `-`, got {:?}", topic.domain);
             self.problem(&format!("{path}.domain"), &message);
+        }
+    }
+
+    fn names(&mut self, names: &BTreeMap<String, Names>) {
+        for (context, names) in names {
+            let path = format!("names.{}", bare_or_quoted(context));
+            if context.is_empty() || context.len() > limits::PARAM_CONTEXT_BYTES_MAX {
+                let message = format!(
+                    "a context must have 1 to {} bytes, got {}",
+                    limits::PARAM_CONTEXT_BYTES_MAX,
+                    context.len()
+                );
+                self.problem(&path, &message);
+            }
+            let mut known = BTreeSet::new();
+            for name in &names.values {
+                let path = format!("{path}.values");
+                if name.len() > limits::PARAM_TEXT_BYTES_MAX {
+                    let message =
+                        format!("a name has at most {} bytes, got {}", limits::PARAM_TEXT_BYTES_MAX, name.len());
+                    self.problem(&path, &message);
+                } else if !known.insert(name) {
+                    self.problem(&path, &format!("has {name:?} twice: remove one of them"));
+                } else if let Err(error) = Message::of_name(name, Some(context)) {
+                    self.problem(&path, &format!("{name:?} cannot be translated: {error}"));
+                }
+            }
         }
     }
 
@@ -1016,6 +1044,18 @@ impl Topic {
     fn template(&self, singular: &str, plural: Option<&str>) -> Result<Template, TemplateError> {
         let plural = plural.zip(self.count.as_deref()).map(|(msgid_plural, count)| Plural { msgid_plural, count });
         Template::new(self.context.as_deref(), singular, plural)
+    }
+}
+
+impl Names {
+    /// The names with what translators should know.
+    ///
+    /// # Errors
+    /// If a name cannot be translated. A checked configuration has none such.
+    pub fn messages(&self, context: &str) -> Result<Vec<Message>, TemplateError> {
+        let message =
+            |name: &String| Ok(Message { comment: self.comment.clone(), ..Message::of_name(name, Some(context))? });
+        self.values.iter().map(message).collect()
     }
 }
 

@@ -53,6 +53,8 @@ section! {
         jetstream: BTreeMap<String, JetStream>, like "shop";
         /// Texts of notifications, by the event's topic.
         topics: BTreeMap<TopicName, Topic>, like "goal";
+        /// Names that events show in each language (docs/values.md). The section's name is their `context`.
+        names: BTreeMap<String, Names>, like "team";
         /// Translations of the texts.
         translations: Translations;
         /// Credentials for Apple's push service; the name is yours.
@@ -583,6 +585,15 @@ section! {
         title_max: u32 = "0", from "0" to "4096";
         /// The longest body, likewise.
         body_max: u32 = "0", from "0" to "4096";
+    }
+
+    /// Names that have translations, for example of teams. The server needs no list of them: it is for translators, who
+    /// get it from `tidings translations extract` in the domain `names`.
+    Names {
+        /// The names in the source language, without placeholders.
+        values: Vec<String>, like "[\"Sweden\", \"Poland\"]";
+        /// What translators should know about them.
+        comment: Option<String>, like "National teams.";
     }
 
     /// Translations of the texts.

@@ -1,6 +1,6 @@
 //! `tidings translations`: brings texts to translators and back.
 //!
-//! The sources are the topics of the configuration. The files are those of `translations.dir`: `DOMAIN.pot` and
+//! The sources are the topics and names of the configuration. The files are those of `translations.dir`: `DOMAIN.pot` and
 //! `LOCALE/LC_MESSAGES/DOMAIN.po`. The logic is in `tidings_gettext`; here are files, the service's commands, and the words
 //! on the terminal.
 //!

@@ -225,3 +225,34 @@ fn topics_in_files_of_their_own_are_read_like_the_others() {
     assert!(told.contains("messages/second.toml:1:2: the topic goal is also in messages/football.toml:1:2"), "{told}");
     assert!(told.contains("messages/second.toml:5:1: unknown setting `topics.card.titel`, did you mean"), "{told}");
 }
+
+#[test]
+fn names_come_to_translators_in_a_file_of_their_own() {
+    let folder = begun();
+    let dir = folder.path();
+    let configured = fs::read_to_string(dir.join("tidings.toml")).unwrap();
+    let names =
+        |values: &str| format!("{configured}\n[names.team]\nvalues = [{values}]\ncomment = \"National teams.\"\n");
+    for (values, told) in [
+        ("\"Sweden\", \"Sweden\"", "has \"Sweden\" twice: remove one of them"),
+        ("\"%{x}\"", "\"%{x}\" cannot be translated"),
+    ] {
+        fs::write(dir.join("tidings.toml"), names(values)).unwrap();
+        let wrong = run("config check", dir);
+        assert_eq!(wrong.status.code(), Some(2), "{values}");
+        let stderr = text(&wrong.stderr);
+        assert!(stderr.contains("`names.team.values`") && stderr.contains(told), "{stderr}");
+    }
+    fs::write(dir.join("tidings.toml"), names("\"Sweden\", \"Poland\"")).unwrap();
+    let told = done(dir, "translations extract");
+    assert!(told.contains("locales/names.pot: 2 texts, written"), "{told}");
+    done(dir, "translations merge --locale pl");
+    let file = "locales/pl/LC_MESSAGES/names.po";
+    let begun = fs::read_to_string(dir.join(file)).unwrap();
+    assert!(begun.contains("#. National teams.\n#: names.team\nmsgctxt \"team\"\nmsgid \"Poland\""), "{begun}");
+    edit(dir, file, "msgid \"Sweden\"\nmsgstr \"\"", "msgid \"Sweden\"\nmsgstr \"Szwecja\"");
+    done(dir, "translations check");
+    let sweden = r#"{"name":"Sweden","context":"team"}"#;
+    let shown = done(dir, &format!("preview goal --locale pl --set team={sweden}"));
+    assert!(shown.contains("Gol: Szwecja!"), "{shown}");
+}

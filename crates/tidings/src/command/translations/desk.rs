@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tidings_config::Config;
 use tidings_gettext::{Catalogue, Finding, FindingKind, Flaw, Message, Severity, pot};
+use tidings_sender::NAMES;
 use tidings_server::output::{Kind, remark};
 use tidings_types::Locale;
 
@@ -17,7 +18,7 @@ use crate::command::{CommandError, load};
 pub(super) struct Desk {
     pub(super) config: Config,
     pub(super) dir: PathBuf,
-    /// The sources by domain, each in the order of topics.
+    /// The sources by domain, each in the order of topics, then those of names.
     pub(super) domains: BTreeMap<String, Vec<Message>>,
 }
 
@@ -35,7 +36,7 @@ impl Desk {
             let told = "there is no folder for translations: set `translations.dir`, for example to \"locales\"";
             CommandError::Usage(told.to_owned())
         })?;
-        if config.topics.is_empty() {
+        if config.topics.is_empty() && config.names.is_empty() {
             let told = "there are no texts: add [topics.NAME], or name a folder in `translations.messages`";
             return Err(CommandError::Usage(told.to_owned()));
         }
@@ -43,6 +44,10 @@ impl Desk {
         for (name, topic) in &config.topics {
             let messages = topic.messages(name).expect("the check lets no other template pass");
             domains.entry(topic.domain.clone()).or_default().extend(messages);
+        }
+        for (context, names) in &config.names {
+            let messages = names.messages(context).expect("the check lets no other name pass");
+            domains.entry(NAMES.to_owned()).or_default().extend(messages);
         }
         Ok(Self { config, dir, domains })
     }
