@@ -21,14 +21,14 @@ use tidings_push::fcm::oauth::ServiceAccount;
 use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
 use tidings_push::web_push::vapid::{VapidError, VapidKey};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, Environment, FeedName, TopicName, event_limits as limits};
+use tidings_types::{AppId, Environment, FeedName, Present, TopicName, event_limits as limits};
 use tracing_subscriber::EnvFilter;
 
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
     Api, ApiKey, Apns, Apps, Channel, Client, Config, Fcm, Feed, Hook, Http, Influx, JetStream, Names, Namespace,
-    Outbox, Shadow, Tls, Token, Topic, TranslationService, Translations, WebPush, Webhook,
+    Outbox, Shadow, Tls, Token, Topic, TopicPresent, TranslationService, Translations, WebPush, Webhook,
 };
 use super::tree::{Origin, Problem};
 use super::value::{Leaf as _, Moment, Secret, Sha256, StaticHeader};
@@ -418,6 +418,13 @@ impl Check<'_> {
                     "has {length} characters, with {PLACEHOLDER_LENGTH} for each placeholder; its maximum is {max}"
                 );
                 self.warn(&format!("topics.{}", message.reference), &rule);
+            }
+        }
+        let TopicPresent { sound, category, android_channel, interruption: _ } = &topic.present;
+        for (name, text) in [("sound", sound), ("category", category), ("android_channel", android_channel)] {
+            let (length, max) = (text.as_ref().map_or(0, String::len), limits::PRESENT_BYTES_MAX);
+            if length > max {
+                self.problem(&format!("{path}.present.{name}"), &format!("has at most {max} bytes, got {length}"));
             }
         }
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
@@ -1044,6 +1051,14 @@ impl Topic {
     fn template(&self, singular: &str, plural: Option<&str>) -> Result<Template, TemplateError> {
         let plural = plural.zip(self.count.as_deref()).map(|(msgid_plural, count)| Plural { msgid_plural, count });
         Template::new(self.context.as_deref(), singular, plural)
+    }
+}
+
+impl TopicPresent {
+    /// As an event has it.
+    pub fn to_present(&self) -> Present {
+        let Self { sound, category, interruption, android_channel } = self.clone();
+        Present { sound, category, interruption, android_channel, ..Present::default() }
     }
 }
 

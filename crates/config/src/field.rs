@@ -17,7 +17,7 @@ use axum::http::HeaderName;
 use tidings_api::Scope;
 use tidings_api::SubjectPattern;
 use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
-use tidings_types::{AppId, DeviceId, Environment, EventChannels, Locale, OriginPattern};
+use tidings_types::{AppId, DeviceId, Environment, EventChannels, Interruption, Locale, OriginPattern};
 
 use super::tree::{
     Node, Origin, Problem, Table, VARIABLE_PREFIX, VARIABLE_SEPARATOR, Value, parse_value, variable_name,
@@ -324,7 +324,20 @@ macro_rules! leaf {
 }
 
 leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
-leaf!(AppId, AppleId, ByteSize, DeviceId, Environment, EventChannels, HeaderName, HostPort, LogFormat, Ramp, Scope);
+leaf!(
+    AppId,
+    AppleId,
+    ByteSize,
+    DeviceId,
+    Environment,
+    EventChannels,
+    HeaderName,
+    HostPort,
+    Interruption,
+    LogFormat,
+    Ramp,
+    Scope
+);
 leaf!(
     DataFormat,
     DeltaType,

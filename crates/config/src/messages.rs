@@ -15,8 +15,9 @@ use tidings_types::TopicName;
 use super::check::check_topics;
 use super::field::{Reader, Section as _, read_table};
 use super::file::read_file_up_to;
-use super::sections::{Config, Topic};
+use super::sections::{Config, Topic, TopicPresent};
 use super::tree::{self, Node, Origin, Problem, Table, Value};
+use super::value::Leaf as _;
 
 /// Files of a folder.
 const FILE_COUNT_MAX: usize = 1000;
@@ -72,8 +73,8 @@ pub(crate) fn leave_out_wrong(table: &mut Table, faults: &mut Vec<Problem>) {
 pub fn topics_toml(topics: &BTreeMap<TopicName, Topic>) -> String {
     let mut all = toml::Table::new();
     for (name, topic) in topics {
-        let Topic { domain, title, body, title_plural, body_plural, count, context, comment, title_max, body_max } =
-            topic;
+        let Topic { domain, title, body, title_plural, body_plural, count, context, comment, .. } = topic;
+        let Topic { title_max, body_max, present, .. } = topic;
         let texts = [("domain", domain), ("title", title), ("body", body)].map(|(name, text)| (name, Some(text)));
         let more = [("title_plural", title_plural), ("body_plural", body_plural), ("count", count)];
         let more = more.into_iter().chain([("context", context), ("comment", comment)]);
@@ -81,9 +82,18 @@ pub fn topics_toml(topics: &BTreeMap<TopicName, Topic>) -> String {
         let texts = texts.filter_map(|(name, text)| Some((name.to_owned(), text?.as_str().into())));
         let limits = [("title_max", title_max), ("body_max", body_max)];
         let limits = limits.map(|(name, limit)| (name.to_owned(), i64::from(*limit).into()));
-        all.insert(name.to_string(), toml::Value::Table(texts.chain(limits).collect()));
+        let present = [("present".to_owned(), present_toml(present))].into_iter();
+        all.insert(name.to_string(), toml::Value::Table(texts.chain(limits).chain(present).collect()));
     }
     toml::Table::from_iter([("topics".to_owned(), toml::Value::Table(all))]).to_string()
+}
+
+fn present_toml(present: &TopicPresent) -> toml::Value {
+    let TopicPresent { sound, category, interruption, android_channel } = present;
+    let interruption = interruption.map(|level| level.show());
+    let texts = [("sound", sound), ("category", category), ("android_channel", android_channel)];
+    let texts = texts.into_iter().chain([("interruption", &interruption)]);
+    toml::Value::Table(texts.filter_map(|(name, text)| Some((name.to_owned(), text.as_deref()?.into()))).collect())
 }
 
 /// The folder, and where it is stated.

@@ -12,7 +12,9 @@ use axum::http::HeaderName;
 use tidings_api::Scope;
 use tidings_api::SubjectPattern;
 use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
-use tidings_types::{AppId, DeviceId, Environment, EventChannels, FeedName, Locale, OriginPattern, TopicName};
+use tidings_types::{
+    AppId, DeviceId, Environment, EventChannels, FeedName, Interruption, Locale, OriginPattern, TopicName,
+};
 
 use super::field::section;
 use super::value::{AppleId, ByteSize, HostPort, LogFormat, Moment, Ramp, Secret, Sha256, StaticHeader, Tag, WebUrl};
@@ -585,6 +587,20 @@ section! {
         title_max: u32 = "0", from "0" to "4096";
         /// The longest body, likewise.
         body_max: u32 = "0", from "0" to "4096";
+        /// How notifications are shown where an event does not say it (`present` in docs/sending.md).
+        present: TopicPresent;
+    }
+
+    /// How the notifications of a topic are shown.
+    TopicPresent {
+        /// A sound of the app, `default`, or `none`.
+        sound: Option<String>, like "goal.caf";
+        /// The category, which decides the actions that the app offers.
+        category: Option<String>, like "goal";
+        /// How much they may interrupt the user.
+        interruption: Option<Interruption>, like "time-sensitive";
+        /// The notification channel on Android.
+        android_channel: Option<String>, like "goals";
     }
 
     /// Names that have translations, for example of teams. The server needs no list of them: it is for translators, who

@@ -1086,6 +1086,11 @@ context = "match"
 comment = "%{team} is a country"
 title_max = 40
 body_max = 100
+[topics.goal.present]
+sound = "goal.caf"
+category = "goal"
+interruption = "time-sensitive"
+android_channel = "goals"
 [topics.own-goal]
 title = "T"
 body = "B"

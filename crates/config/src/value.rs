@@ -14,7 +14,7 @@ use tidings_api::Scope;
 use tidings_api::{Rfc3339, SubjectPattern};
 use tidings_http1::{Origin, Request};
 use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
-use tidings_types::{AppId, DeviceId, Environment, EventChannels, Locale, OriginPattern, Timestamp};
+use tidings_types::{AppId, DeviceId, Environment, EventChannels, Interruption, Locale, OriginPattern, Timestamp};
 
 /// How a value is spelt in TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -472,6 +472,8 @@ macro_rules! words {
         }
     };
 }
+
+words!(Interruption: "\"passive\", \"active\", \"time-sensitive\" or \"critical\"", "passive" => Interruption::Passive, "active" => Interruption::Active, "time-sensitive" => Interruption::TimeSensitive, "critical" => Interruption::Critical);
 
 words!(Environment: "\"production\" or \"sandbox\"", "production" => Environment::Production, "sandbox" => Environment::Sandbox);
 

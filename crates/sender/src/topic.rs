@@ -14,8 +14,11 @@
 //! them, whatever locales devices invent. If the event has typed values, such as a date, the device's region and time
 //! zone decide, too (`places.rs`). [`Topics::check`] then leaves room for what regions and zones add.
 //!
+//! How a notification is shown (`present`) is the event's; each field that it has not is the topic's.
+//!
 //! Names with translations of their own are looked up in the topic's domain, then in the domain [`NAMES`].
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +28,7 @@ use tidings_push::payload::{Content, Encoded, Part, PayloadError};
 use tidings_telemetry::panics::lock;
 use tidings_types::{
     ChannelName, CollapseKey, DateTime, Epoch, Event, EventChannels, Json, Locale, Offset, ParamValue, Platform,
-    Provider, PushPolicy, StreamPosition, Subject, Text, TimeZone, TopicName,
+    Present, Provider, PushPolicy, StreamPosition, Subject, Text, TimeZone, TopicName,
 };
 
 use crate::collapse::collapse_id;
@@ -50,6 +53,8 @@ pub struct TopicTemplates {
     pub body: Template,
     /// The gettext domain whose catalogues translate both.
     pub domain: String,
+    /// How notifications are shown where their event does not say it.
+    pub present: Present,
 }
 
 /// The topics in force, which a reload replaces. Whoever works with topics takes them once, and stays with what it took.
@@ -117,6 +122,8 @@ pub(crate) struct Texts<'a> {
     /// The index in `own` of the text for all others.
     others: Option<usize>,
     topic: Option<(&'a TopicTemplates, &'a Domain)>,
+    /// The event's, and the topic's where it has none.
+    present: Cow<'a, Present>,
 }
 
 impl Topics {
@@ -281,7 +288,11 @@ impl Topics {
         let topic = self.topics.get(&event.topic).map(|templates| (templates, self.domain(templates)));
         let own: Vec<_> = event.text.iter().collect();
         let others = own.iter().position(|(locale, _)| locale.as_str() == UNDETERMINED);
-        Texts { topics: self, event, own, others, topic }
+        let present = match topic {
+            Some((templates, _)) if !templates.present.is_empty() => Cow::Owned(event.present.or(&templates.present)),
+            _ => Cow::Borrowed(&event.present),
+        };
+        Texts { topics: self, event, own, others, topic, present }
     }
 
     fn domain(&self, templates: &TopicTemplates) -> &Domain {
@@ -425,7 +436,7 @@ impl<'a> Texts<'a> {
         let content = Content {
             title,
             body,
-            present: &event.present,
+            present: &self.present,
             thread: event.subjects.first().map(Subject::as_str),
             event: &event.id,
             stream,

@@ -247,5 +247,10 @@ fn read_catalogue(folder: &Path, path: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 fn topic_templates(topic: &Topic) -> Result<TopicTemplates, TemplateError> {
-    Ok(TopicTemplates { title: topic.title_template()?, body: topic.body_template()?, domain: topic.domain.clone() })
+    Ok(TopicTemplates {
+        title: topic.title_template()?,
+        body: topic.body_template()?,
+        domain: topic.domain.clone(),
+        present: topic.present.to_present(),
+    })
 }

@@ -388,6 +388,21 @@ impl Present {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Itself, with the fields of `defaults` where it has none.
+    pub fn or(&self, defaults: &Self) -> Self {
+        let text = |own: &Option<String>, default: &Option<String>| own.as_ref().or(default.as_ref()).cloned();
+        Self {
+            link: text(&self.link, &defaults.link),
+            image: text(&self.image, &defaults.image),
+            sound: text(&self.sound, &defaults.sound),
+            badge: self.badge.or(defaults.badge),
+            thread: text(&self.thread, &defaults.thread),
+            category: text(&self.category, &defaults.category),
+            interruption: self.interruption.or(defaults.interruption),
+            android_channel: text(&self.android_channel, &defaults.android_channel),
+        }
+    }
 }
 
 // User text must never appear in a log.

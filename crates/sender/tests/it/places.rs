@@ -11,8 +11,8 @@ use tidings_sender::{DeviceOutcome, JobReport, Pool, Sender, SenderConfig, Topic
 use tidings_store::NewDevice;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
-    AppId, BrakeScope, CollapseKey, Event, EventPriority, JobState, JournalPosition, PushPolicy, ReceiptPolicy,
-    Subject, TopicName,
+    AppId, BrakeScope, CollapseKey, Event, EventPriority, JobState, JournalPosition, Present, PushPolicy,
+    ReceiptPolicy, Subject, TopicName,
 };
 
 use crate::totals::sum;
@@ -243,7 +243,12 @@ async fn a_job_that_lost_its_place_goes_on_with_the_texts_that_it_began_with() {
     let second = world.accept(normal("second", "all:paused")).await;
     until("the first is put aside", || sum(&[&registry], "tidings_sender_jobs_put_aside_total") > 0).await;
     let template = |text: &str| Template::new(None, text, None).unwrap();
-    let goal = TopicTemplates { title: template("New words"), body: template("-"), domain: "match".to_owned() };
+    let goal = TopicTemplates {
+        title: template("New words"),
+        body: template("-"),
+        domain: "match".to_owned(),
+        present: Present::default(),
+    };
     let goal = BTreeMap::from([(TopicName::new("goal").unwrap(), goal)]);
     topics.replace(Arc::new(Topics::new(goal, BTreeMap::new())));
     world.store.resume(paused()).await.unwrap();

@@ -8,8 +8,8 @@ use tidings_gettext::{Catalogue, Template, Translations};
 use tidings_push::{Priority, PushType};
 use tidings_sender::{TextIndex, TopicError, TopicTemplates, Topics};
 use tidings_types::{
-    ChannelName, Event, Filter, Json, Locale, ParamValue, Payload, Platform, Present, Provider, PushPolicy, Text,
-    TopicName,
+    ChannelName, Event, Filter, Interruption, Json, Locale, ParamValue, Payload, Platform, Present, Provider,
+    PushPolicy, Text, TopicName,
 };
 
 use crate::world::{Gateway, World, config, device, goal, pool, topics};
@@ -95,7 +95,7 @@ fn the_languages_that_an_event_lacks_are_those_that_other_texts_have() {
     let template = |text: &str| Template::new(None, text, None).unwrap();
     let topic = |name: &str, title: &str, domain: &str| {
         let (title, body, domain) = (template(title), template("%{team}"), domain.to_owned());
-        (TopicName::new(name).unwrap(), TopicTemplates { title, body, domain })
+        (TopicName::new(name).unwrap(), TopicTemplates { title, body, domain, present: Present::default() })
     };
     let po = |messages: &str| {
         let head = "msgid \"\"\nmsgstr \"Content-Type: text/plain; charset=UTF-8\\n\"\n\n";
@@ -163,7 +163,8 @@ fn an_own_text_in_the_language_goes_before_a_catalogue_for_the_country() {
     let po = "msgid \"\"\nmsgstr \"Content-Type: text/plain; charset=UTF-8\\n\"\n\nmsgid \"Goal\"\nmsgstr \"Gol!\"\n";
     let catalogue = (locale("pt-BR"), Catalogue::parse(po.as_bytes()).unwrap());
     let template = || Template::new(None, "Goal", None).unwrap();
-    let templates = TopicTemplates { title: template(), body: template(), domain: "match".to_owned() };
+    let templates =
+        TopicTemplates { title: template(), body: template(), domain: "match".to_owned(), present: Present::default() };
     let topics = Topics::new(
         BTreeMap::from([(TopicName::new("goal").unwrap(), templates)]),
         BTreeMap::from([("match".to_owned(), Translations::new(vec![catalogue]))]),
@@ -176,6 +177,29 @@ fn an_own_text_in_the_language_goes_before_a_catalogue_for_the_country() {
         (json!("Golo!"), json!("Golo!"), json!("Goal"))
     );
     assert_eq!(topics.locales(&event), [locale("pt"), locale("und")], "the catalogue has lost its readers");
+}
+
+#[test]
+fn what_an_event_does_not_say_about_its_looks_its_topic_says() {
+    let template = || Template::new(None, "Goal", None).unwrap();
+    let present = Present {
+        sound: Some("goal.caf".to_owned()),
+        category: Some("goal".to_owned()),
+        interruption: Some(Interruption::TimeSensitive),
+        ..Present::default()
+    };
+    let templates = TopicTemplates { title: template(), body: template(), domain: "match".to_owned(), present };
+    let topics = Topics::new(BTreeMap::from([(TopicName::new("goal").unwrap(), templates)]), BTreeMap::new());
+    let looks = |event: &Event| {
+        let aps = preview(&topics, event, "en")["aps"].take();
+        ["sound", "category", "interruption-level", "badge"].map(|name| aps[name].clone())
+    };
+    assert_eq!(looks(&goal("e")), [json!("goal.caf"), json!("goal"), json!("time-sensitive"), json!(null)]);
+    let present = Present { sound: Some("none".to_owned()), badge: Some(3), ..Present::default() };
+    let event = Event { present, ..goal("e") };
+    assert_eq!(looks(&event), [json!(null), json!("goal"), json!("time-sensitive"), json!(3)]);
+    let event = Event { present: event.present, ..own(&[("und", "x")]) };
+    assert_eq!(looks(&event)[1], "goal", "also with texts of its own");
 }
 
 #[test]

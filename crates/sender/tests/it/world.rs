@@ -19,8 +19,8 @@ use tidings_store::{
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
     AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Environment, Event, EventId, EventPriority,
-    JournalPosition, Locale, ParamValue, Platform, Provider, PushPolicy, ReceiptPolicy, StreamPosition, Subject,
-    Timestamp, TopicName,
+    JournalPosition, Locale, ParamValue, Platform, Present, Provider, PushPolicy, ReceiptPolicy, StreamPosition,
+    Subject, Timestamp, TopicName,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -59,6 +59,7 @@ pub(crate) fn topics() -> Arc<Topics> {
         title: Template::new(None, "Goal for %{team}!", None).unwrap(),
         body: Template::new(None, "%{goals} goal by %{team}", Some(plural)).unwrap(),
         domain: "match".to_owned(),
+        present: Present::default(),
     };
     assert_eq!(translations.check([&goal.title, &goal.body]), []);
     let topics = BTreeMap::from([(TopicName::new("goal").unwrap(), goal)]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidings_gettext::{Catalogue, Template, Translations};
 use tidings_sender::{NAMES, TopicTemplates, Topics};
 use tidings_store::NewDevice;
-use tidings_types::{Event, Locale, ParamValue, Platform, Provider, PushPolicy, TimeZone, TopicName};
+use tidings_types::{Event, Locale, ParamValue, Platform, Present, Provider, PushPolicy, TimeZone, TopicName};
 
 use super::{locale, own, preview, refusal};
 use crate::world::{Gateway, World, addressee, config, device, goal, pool, topics};
@@ -108,7 +108,8 @@ fn names_are_translated_in_the_topics_domain_and_else_in_that_of_names() {
         catalogue("sv", &[("Norway", "Norge")]),
     ]);
     let template = || Template::new(None, "Goal for %{team}!", None).unwrap();
-    let goals = TopicTemplates { title: template(), body: template(), domain: "match".to_owned() };
+    let goals =
+        TopicTemplates { title: template(), body: template(), domain: "match".to_owned(), present: Present::default() };
     let domains = BTreeMap::from([("match".to_owned(), matches), (NAMES.to_owned(), names)]);
     let topics = Topics::new(BTreeMap::from([(TopicName::new("goal").unwrap(), goals)]), domains);
     let topics = topics.for_providers([Provider::Apns]);
