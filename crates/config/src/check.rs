@@ -43,6 +43,9 @@ const TOKEN_SECRET_BYTES: usize = 32;
 /// The server's certificate causes a warning if it ends sooner. Automatic renewal replaces it 30 days before its end.
 const SERVER_CERTIFICATE_END_NEAR: Duration = Duration::from_secs(14 * DAY_SECS);
 
+/// Nobody looks at files more often.
+const WATCH_MIN: Duration = Duration::from_millis(100);
+
 /// Each hook has series of metrics of its own.
 const HOOK_COUNT_MAX: usize = 64;
 
@@ -73,6 +76,10 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     check.all_fcm(&config.fcm);
     check.all_web_push(&config.web_push);
     check.shadow(&config.shadow);
+    if !config.translations.watch.is_zero() && config.translations.watch < WATCH_MIN {
+        let message = format!("must be 0s or at least {WATCH_MIN:?}, got {:?}", config.translations.watch);
+        check.problem("translations.watch", &message);
+    }
     if let Some(dir) = config.translations.dir.as_deref().filter(|dir| !dir.is_dir()) {
         check.problem("translations.dir", &format!("{} is not a folder: make it, or name another one", dir.display()));
     }

@@ -618,11 +618,14 @@ section! {
         dir: Option<PathBuf>, like "locales";
         /// Folder with more topics: in each file `*.toml` tables `[NAME]` with what `[topics.NAME]` has.
         messages: Option<PathBuf>, like "messages";
-        /// The commands of a translation service, for `tidings translations pull` and `push`.
-        service: TranslationService;
+        /// How often the files of both folders are looked at. When some have changed, and then stayed the same from one look to
+        /// the next, the texts are read again. 0s: never; SIGHUP and `tidings translations reload` do it.
+        watch: Duration = "0s", from "0s" to "1h";
         /// Languages in which live readers may get texts (`event_texts`), beside those that have translations: those of
         /// the events' own texts.
         live_locales: Vec<Locale>;
+        /// The commands of a translation service, for `tidings translations pull` and `push`.
+        service: TranslationService;
     }
 
     /// Commands that exchange files with a translation service (docs/translations.md has samples). A command is a program and

@@ -30,6 +30,7 @@ mod providers;
 mod report;
 mod seed;
 mod text;
+mod text_watch;
 mod texts;
 mod tls;
 mod tokens;
@@ -67,6 +68,7 @@ use self::listener::Admission;
 use self::metrics::influx::Influxing;
 use self::providers::{Providers, Section};
 use self::report::{Connections, Jobs};
+use self::text_watch::TextWatch;
 use self::texts::{TextDesk, Texts};
 use self::tls::Tls;
 use self::tokens::Tokens;
@@ -210,6 +212,7 @@ impl Server {
                 "Other users of this machine could read files of the data folder, device tokens among them; they no longer can"
             );
         }
+        let text_watch = TextWatch::new(&config);
         let (texts, right) = Texts::start(&config, faults, &registry);
         let texts = Arc::new(texts);
         introduce(&config, &texts.current().get());
@@ -293,6 +296,9 @@ impl Server {
         let mut background = JoinSet::new();
         background.spawn(sweep(hub));
         background.spawn(journal::release_later(store.clone()));
+        if let Some(watch) = text_watch {
+            background.spawn(watch.run(texts.clone(), load.clone()));
+        }
         let influx = Influxing::start(&config.influx, &registry);
 
         let health_of = texts.clone();
@@ -383,9 +389,8 @@ impl Server {
         &self.sender
     }
 
-    /// Takes over the texts, the listener's certificate, the keys of tokens, the push credentials, and the secrets of the
-    /// webhook and of hooks of this configuration. The log has the result. `faults`: as for [`Server::start_with`]; with
-    /// them the texts stay.
+    /// Reads the configuration again, and takes over its texts, the listener's certificate, the keys of tokens, the push
+    /// credentials, and the secrets of the webhook and of hooks. The log has the result.
     pub fn reload(&self) {
         let Some(config) = &self.texts.reload(&self.load) else { return };
         if let Some(tls) = &self.tls {

@@ -105,6 +105,34 @@ fn a_hangup_takes_over_texts_that_are_right_and_no_others() {
     server.stop();
 }
 
+/// Files that change are read by themselves, once they stay as they are; what is wrong changes nothing.
+#[test]
+fn files_that_change_are_taken_over_if_they_are_right() {
+    let folder = begun();
+    let dir = folder.path();
+    let config = fs::read_to_string(dir.join("tidings.toml")).unwrap();
+    fs::write(dir.join("tidings.toml"), config.replace(TRANSLATIONS, &format!("{TRANSLATIONS}watch = \"100ms\"\n")))
+        .unwrap();
+    let mut server = Server::launch(dir);
+    server.says("listening on");
+    fs::write(dir.join("messages/more.toml"), "[corner]\ntitle = \"Corner\"\nbody = \"For %{team}\"\n").unwrap();
+    server.says("Texts replaced");
+    assert!(publish(dir, "corner").contains("accepted"));
+
+    fs::create_dir_all(dir.join("locales/fi/LC_MESSAGES")).unwrap();
+    fs::write(dir.join("locales/fi/LC_MESSAGES/messages.po"), POLISH.replace("%{team} prowadzi", "%{tem} johtaa"))
+        .unwrap();
+    let told = server.says("A text is wrong");
+    assert!(told.contains("tem") && told.contains("fi"), "{told}");
+    server.says("those before stay in force");
+    assert_eq!(faults(dir), serde_json::json!(["texts"]));
+
+    fs::remove_dir_all(dir.join("locales/fi")).unwrap();
+    server.says("Texts are the same");
+    assert_eq!(faults(dir), Value::Null);
+    server.stop();
+}
+
 /// What `tidings translations` prints with this word.
 fn asked(dir: &Path, word: &str) -> (String, String) {
     let output = run(&format!("translations {word}"), dir);
