@@ -176,8 +176,8 @@ impl Texts for Nothing {
         Box::pin(async { view })
     }
 
-    fn roll_back(&self) -> Option<TextsView> {
-        None
+    fn roll_back(&self) -> Pin<Box<dyn Future<Output = Option<TextsView>> + Send>> {
+        Box::pin(async { None })
     }
 }
 

@@ -102,8 +102,8 @@ pub trait Texts: Send + Sync {
     /// Reads them again, and takes them over if nothing is wrong. Resolves when that is done.
     fn reload(&self) -> Pin<Box<dyn Future<Output = TextsView> + Send>>;
 
-    /// Puts those before the last reload in force; `None`: there are none.
-    fn roll_back(&self) -> Option<TextsView>;
+    /// Puts those before the last reload in force; `None`: there are none. Resolves when that is done.
+    fn roll_back(&self) -> Pin<Box<dyn Future<Output = Option<TextsView>> + Send>>;
 }
 
 /// The texts in force.

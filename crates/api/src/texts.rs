@@ -21,7 +21,7 @@ pub(crate) async fn reload(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 pub(crate) async fn roll_back(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
-    let back = shared.texts.roll_back();
+    let back = shared.texts.roll_back().await;
     let none = || Problem::new(Kind::NotFound, "there are no texts to roll back to".to_owned());
     Ok(json(StatusCode::OK, &back.ok_or_else(none)?))
 }

@@ -37,6 +37,8 @@ use crate::text::{File, Limits, Source, TextError};
 const KEPT_BYTES_MAX: usize = 64 << 20;
 /// The file, in the data folder.
 const KEPT_FILE: &str = "last-good-texts.json";
+/// The ending of the file with those before, for a rollback.
+const BEFORE_ENDING: &str = "before";
 /// Faults that are logged and kept.
 const FAULT_COUNT_MAX: usize = 20;
 
@@ -198,8 +200,11 @@ impl Texts {
             lock(&self.state).faults = faults;
             return error!("Texts are wrong, those before stay in force");
         }
-        self.keep(&source);
         let hash = Some(hash_of(&source));
+        if hash != lock(&self.state).hash {
+            self.keep_before();
+        }
+        self.keep(&source);
         let state = &mut *lock(&self.state);
         state.faults.clear();
         if hash == state.hash {
@@ -215,12 +220,25 @@ impl Texts {
         info!(topics = topic_count, languages, "Texts replaced");
     }
 
-    /// Puts the texts before the last replacement in force; `false`: there are none. The next reload reads the files again.
+    /// What is kept now is that before the next: it stays under another name. What cannot stay is gone after a rollback.
+    fn keep_before(&self) {
+        let before = self.file.with_extension(BEFORE_ENDING);
+        let _ = fs::remove_file(&before);
+        let _ = fs::hard_link(&self.file, &before);
+    }
+
+    /// Puts the texts before the last replacement in force, and keeps those; `false`: there are none. The next reload reads the
+    /// files again. It waits for a reload that is under way.
     pub(crate) fn roll_back(&self) -> bool {
+        let _turn = lock(&self.turn);
         let state = &mut *lock(&self.state);
         let Some((before, hash)) = state.before.take() else { return false };
         self.current.replace(before);
         (state.hash, state.since) = (hash, unix_now());
+        if fs::rename(self.file.with_extension(BEFORE_ENDING), &self.file).is_err() {
+            let _ = fs::remove_file(&self.file);
+            warn!(file = %self.file.display(), "The texts in force are not kept for a start with wrong ones");
+        }
         info!("Texts rolled back to those before the last reload");
         true
     }
@@ -266,8 +284,13 @@ impl tidings_api::Texts for TextDesk {
         })
     }
 
-    fn roll_back(&self) -> Option<TextsView> {
-        self.texts.roll_back().then(|| self.texts.view())
+    fn roll_back(&self) -> Pin<Box<dyn Future<Output = Option<TextsView>> + Send>> {
+        let texts = self.texts.clone();
+        Box::pin(async move {
+            let rolling = texts.clone();
+            let is_done = tokio::task::spawn_blocking(move || rolling.roll_back()).await.expect("it does not panic");
+            is_done.then(|| texts.view())
+        })
     }
 }
 

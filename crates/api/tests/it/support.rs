@@ -202,8 +202,9 @@ impl Texts for OneText {
         Box::pin(async move { view })
     }
 
-    fn roll_back(&self) -> Option<TextsView> {
-        self.0.swap(false, Ordering::Relaxed).then(|| self.view())
+    fn roll_back(&self) -> Pin<Box<dyn Future<Output = Option<TextsView>> + Send>> {
+        let view = self.0.swap(false, Ordering::Relaxed).then(|| self.view());
+        Box::pin(async move { view })
     }
 }
 

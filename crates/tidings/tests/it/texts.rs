@@ -154,6 +154,14 @@ fn an_operator_asks_for_new_texts_and_goes_one_step_back() {
     assert!(publish(dir, "goal").contains("accepted") && publish(dir, "corner").contains("corner"));
     asked(dir, "reload");
     assert!(publish(dir, "corner").contains("accepted"), "the next reload goes forward again");
+    assert_eq!(asked(dir, "rollback").1, "");
+    server.stop();
+    translate(dir, "msgid \"broken");
+    let mut server = Server::launch(dir);
+    server.says("The texts that were kept");
+    server.says("listening on");
+    assert!(publish(dir, "goal").contains("accepted"), "those that were rolled back to are kept");
+    assert!(publish(dir, "corner").contains("corner"));
     server.stop();
 }
 
