@@ -80,9 +80,6 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
         let message = format!("must be 0s or at least {WATCH_MIN:?}, got {:?}", config.translations.watch);
         check.problem("translations.watch", &message);
     }
-    if let Some(dir) = config.translations.dir.as_deref().filter(|dir| !dir.is_dir()) {
-        check.problem("translations.dir", &format!("{} is not a folder: make it, or name another one", dir.display()));
-    }
     if config.store.reopen_backoff_min > config.store.reopen_backoff_max {
         check.problem("store.reopen_backoff_min", "must not be longer than `store.reopen_backoff_max`");
     }

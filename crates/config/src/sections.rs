@@ -629,7 +629,7 @@ section! {
     }
 
     /// Commands that exchange files with a translation service (docs/translations.md has samples). A command is a program and
-    /// its arguments; it runs in the folder of the configuration file, without a shell.
+    /// its arguments; it runs where `tidings` runs, without a shell.
     TranslationService {
         /// Fetches the translations into `translations.dir`.
         pull: Vec<String>, like "[\"tx\", \"pull\", \"--all\", \"--force\"]";

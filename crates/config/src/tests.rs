@@ -227,8 +227,8 @@ fn relations_between_settings_are_checked() {
         &["t.toml:3:8: `influx.tags`: must take at most a quarter of `influx.packet_bytes` (128), got 192 bytes"],
     );
     check(
-        "[translations]\ndir = \"no-such-folder\"",
-        &["t.toml:2:7: `translations.dir`: no-such-folder is not a folder: make it, or name another one"],
+        "[translations]\nwatch = \"99ms\"",
+        &["t.toml:2:9: `translations.watch`: must be 0s or at least 100ms, got 99ms"],
     );
 }
 

@@ -182,6 +182,14 @@ fn a_start_with_a_wrong_catalogue_takes_the_texts_that_were_kept() {
     assert!(publish(dir, "corner").contains("corner"));
     assert_eq!(faults(dir), serde_json::json!(["texts"]));
     server.stop();
+
+    fs::remove_dir_all(dir.join("locales")).unwrap();
+    fs::remove_dir_all(dir.join("messages")).unwrap();
+    let mut server = Server::launch(dir);
+    server.says("The texts that were kept");
+    server.says("listening on");
+    assert!(publish(dir, "goal").contains("accepted"), "folders that are not there are wrong, too");
+    server.stop();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! file gets its one form (`normalise`), and is checked against the texts. A file with errors is put back as it was.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 use tidings_gettext::{Catalogue, Severity, check, normalise};
@@ -13,7 +13,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
 use super::desk::{Desk, PoFile, read, severity, write};
-use crate::cli::{ConfigFile, PullArgs, PushArgs};
+use crate::cli::{PullArgs, PushArgs};
 use crate::command::CommandError;
 
 pub(super) async fn push(args: &PushArgs) -> Result<(), CommandError> {
@@ -21,7 +21,7 @@ pub(super) async fn push(args: &PushArgs) -> Result<(), CommandError> {
     for (_, path, template) in desk.templates()? {
         write(&path, template.to_po())?;
     }
-    run(&desk, &desk.config.translations.service.push, "push", &args.file).await
+    run(&desk, &desk.config.translations.service.push, "push").await
 }
 
 pub(super) async fn pull(args: &PullArgs) -> Result<(), CommandError> {
@@ -30,7 +30,7 @@ pub(super) async fn pull(args: &PullArgs) -> Result<(), CommandError> {
     for PoFile { path, .. } in desk.files()? {
         before.insert(path.clone(), read(&path)?);
     }
-    let pulled = run(&desk, &desk.config.translations.service.pull, "pull", &args.file).await;
+    let pulled = run(&desk, &desk.config.translations.service.pull, "pull").await;
     let mut bad = Vec::new();
     // Also after a failure: the command may have written some of the files.
     for file in desk.files()? {
@@ -103,8 +103,8 @@ fn errors(desk: &Desk, file: &PoFile, bytes: &[u8]) -> Option<String> {
     (!wrong.is_empty()).then(|| if more > 0 { format!("{told}; and {more} more") } else { told })
 }
 
-/// Runs the command in the folder of the configuration file.
-async fn run(desk: &Desk, words: &[String], setting: &str, file: &ConfigFile) -> Result<(), CommandError> {
+/// Runs the command where this program runs, because from there `translations.dir` is found.
+async fn run(desk: &Desk, words: &[String], setting: &str) -> Result<(), CommandError> {
     let Some((program, arguments)) = words.split_first() else {
         let told = format!("there is no command: set `translations.service.{setting}` (docs/translations.md)");
         return Err(CommandError::Usage(told));
@@ -115,9 +115,6 @@ async fn run(desk: &Desk, words: &[String], setting: &str, file: &ConfigFile) ->
     let failed = |what: String| CommandError::Failed(format!("{shown}: {what}"));
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::from(std::io::stderr())).kill_on_drop(true);
-    if let Some(folder) = folder(file) {
-        command.current_dir(folder);
-    }
     let mut child = command.spawn().map_err(|error| failed(format!("cannot start: {error}")))?;
     match timeout(limit, child.wait()).await {
         Err(_) => Err(failed(format!("stopped after {} s: see `translations.service.timeout`", limit.as_secs()))),
@@ -129,9 +126,4 @@ async fn run(desk: &Desk, words: &[String], setting: &str, file: &ConfigFile) ->
             status => Err(failed(status.to_string())),
         },
     }
-}
-
-fn folder(file: &ConfigFile) -> Option<PathBuf> {
-    let folder = file.config.as_ref()?.parent()?;
-    (!folder.as_os_str().is_empty()).then(|| folder.to_owned())
 }
