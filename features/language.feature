@@ -71,9 +71,32 @@ Feature: In their own language
     When the backend tells of a kick-off of "Sweden" about "match:7" at "2026-11-24T20:45:00+01:00" in the zone "Mars/Base"
     Then the event is refused, naming "params"
 
-  @unwritten
   Scenario: New translations are taken in without a restart
     Given Ada's phone in the language "pl" is subscribed to "goal" of "team:42"
-    When the translators change the Polish text to "Bramka!" and the operator reloads
+    When the translators change the Polish "Gol: %{team}!" to "Bramka: %{team}!"
+    And the operator reloads the texts
     And the backend tells of a "goal" about "team:42"
-    Then Ada's phone shows "Bramka!"
+    Then Ada's phone shows "Bramka: Sweden!"
+
+  Scenario: A translation with a wrong placeholder changes nothing, and never reaches a phone
+    Given Ada's phone in the language "pl" is subscribed to "goal" of "team:42"
+    When the translators change the Polish "Gol: %{team}!" to "Bramka: %{tem}!"
+    And the operator reloads the texts, and is told of the mistake "%{tem}"
+    And the backend tells of a "goal" about "team:42"
+    Then Ada's phone shows "Gol: Sweden!"
+
+  Scenario: The server starts with a broken catalogue, and tells what it told before
+    Given Ada's phone in the language "pl" is subscribed to "goal" of "team:42"
+    When the translators change the Polish "msgid" to "msgidd"
+    And the server is killed and started again
+    And the backend tells of a "goal" about "team:42"
+    Then Ada's phone shows "Gol: Sweden!"
+
+  Scenario: Mending a text in English silences no language
+    Given Ada's phone in the language "pl" is subscribed to "goal" of "team:42"
+    And Bob's phone in the language "en" is subscribed to "goal" of "team:42"
+    When the English "Goal for %{team}!" is changed to "A goal for %{team}!" and merged into the translations
+    And the operator reloads the texts
+    And the backend tells of a "goal" about "team:42"
+    Then Ada's phone shows "Gol: Sweden!"
+    And Bob's phone shows "A goal for Sweden!"

@@ -118,9 +118,24 @@ impl Server {
     }
 
     fn store(&self, words: &[&str]) {
+        let (is_done, told) = self.run(&[&["store"], words].concat());
+        assert!(is_done, "{words:?}: {told}");
+    }
+
+    /// Runs the program in its folder with these words. Whether it did its work, and what it said.
+    pub(crate) fn run(&self, words: &[&str]) -> (bool, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidings"));
-        let output = command.arg("store").args(words).current_dir(&self.folder).env_clear().output().unwrap();
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = command.args(words).current_dir(&self.folder).env_clear().output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    /// The first place with this text in one of its files gets another one.
+    pub(crate) fn edit(&self, file: &str, from: &str, to: &str) {
+        let path = self.folder.join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{file} has no {from:?}: {text}");
+        fs::write(path, text.replacen(from, to, 1)).unwrap();
     }
 
     /// Fails when it ended by itself or panicked.

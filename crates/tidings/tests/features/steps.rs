@@ -20,6 +20,8 @@ mod phones;
 mod reports;
 #[path = "steps/sending.rs"]
 mod sending;
+#[path = "steps/texts.rs"]
+mod texts;
 
 use std::convert::Infallible;
 use std::fmt;
