@@ -101,6 +101,9 @@ impl Shared {
     }
 
     async fn serve(self: Arc<Self>, acceptor: TlsAcceptor, tcp: TcpStream) {
+        let tcp = tcp.into_std().unwrap();
+        let rest = tcp.try_clone().unwrap();
+        let tcp = TcpStream::from_std(tcp).unwrap();
         let Ok(tls) = acceptor.accept(tcp).await else { return };
         assert_eq!(tls.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
         let builder = &mut h2::server::Builder::new();
@@ -130,6 +133,10 @@ impl Shared {
             answers.spawn(Arc::clone(&self).answer(index, request.into_body(), respond));
         }
         while answers.join_next().await.is_some() {}
+        // Requests that it did not take may still come. If nobody read them, the peer's system would be told to throw away
+        // what it has not read yet, which are our goodbye and answers (RFC 9112, 9.6).
+        let mut rest = TcpStream::from_std(rest).unwrap();
+        let _ = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await; // Until the client ends it.
     }
 
     async fn answer(self: Arc<Self>, index: usize, mut body: h2::RecvStream, mut respond: SendResponse<Bytes>) {
