@@ -26,7 +26,7 @@ const END: &str = "<!-- end -->";
 const GOALS: &str = " goals";
 
 /// What is kept: the name, and the words after `tidings bench`.
-const RECORDED: [(&str, &[&str]); 8] = [
+const RECORDED: [(&str, &[&str]); 10] = [
     ("fanout", &["fanout"]),
     ("audience", &["audience", "--subscriptions", "25M"]),
     ("push", &["push"]),
@@ -35,6 +35,8 @@ const RECORDED: [(&str, &[&str]); 8] = [
     ("batch", &["batch"]),
     ("http", &["http"]),
     ("msgpack", &["msgpack"]),
+    ("feed", &["feed"]),
+    ("translate", &["translate"]),
 ];
 
 #[derive(Args)]

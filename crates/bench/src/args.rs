@@ -62,6 +62,18 @@ Needs nginx (Debian: nginx-light). If wrk is installed, the result also shows it
   tidings bench msgpack
   tidings bench msgpack --runs 5 --json")]
     Msgpack(BenchMsgpackArgs),
+    /// A document of a data provider becomes events: speed and memory, beside bare quick-xml.
+    #[command(after_help = "Examples:
+  tidings bench feed
+  tidings bench feed --runs 5 --json
+
+If Python is installed, the result also shows its expat, and lxml (Debian: python3-lxml).")]
+    Feed(BenchFeedArgs),
+    /// Texts of notifications: one beside a copy of it, and how long the catalogues of 50 languages take to load and to reload.
+    #[command(after_help = "Examples:
+  tidings bench translate
+  tidings bench translate --runs 5 --json")]
+    Translate(BenchTranslateArgs),
     /// The other process of a benchmark. The benchmark starts it.
     #[command(hide = true)]
     #[command(after_help = "Example:
@@ -208,6 +220,18 @@ pub struct BenchMsgpackArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+pub struct BenchFeedArgs {
+    #[command(flatten)]
+    pub common: BenchArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BenchTranslateArgs {
+    #[command(flatten)]
+    pub common: BenchArgs,
+}
+
+#[derive(Debug, Clone, Args)]
 pub struct BenchPeerArgs {
     /// What the process does.
     pub role: PeerRole,
@@ -229,6 +253,8 @@ pub enum PeerRole {
     Fcm,
     /// A simulated push service of browsers.
     WebPush,
+    /// Reads a document, and says how much it has grown.
+    Feed,
 }
 
 /// Reads a count such as `200000`, `200k` or `1.3M`: from 1000 to 200 million.

@@ -14,6 +14,7 @@ mod audience;
 mod batch;
 mod buffer;
 mod fanout;
+mod feed;
 mod folder;
 mod http;
 mod msgpack;
@@ -23,6 +24,7 @@ mod push;
 mod report;
 mod statistic;
 mod store;
+mod translate;
 
 use tidings_server::command_error::CommandError;
 
@@ -46,6 +48,8 @@ pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
         BenchCommand::Batch(args) => (batch::run(&args).await?, args.common.json),
         BenchCommand::Http(args) => (http::run(&args).await?, args.common.json),
         BenchCommand::Msgpack(args) => (msgpack::run(&args).await?, args.common.json),
+        BenchCommand::Translate(args) => (translate::run(&args).await?, args.common.json),
+        BenchCommand::Feed(args) => (feed::run(&args).await?, args.common.json),
         BenchCommand::Peer(args) => {
             process::pin(&args.cpu)?;
             return match args.role {
@@ -54,6 +58,7 @@ pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
                 PeerRole::Simulator => push::simulator::serve(args.cpu.len()),
                 PeerRole::Fcm => push::fcm::serve(),
                 PeerRole::WebPush => push::web_push::serve(),
+                PeerRole::Feed => feed::serve(),
             };
         }
     };
