@@ -71,6 +71,16 @@ Feature: In their own language
     When the backend tells of a kick-off of "Sweden" about "match:7" at "2026-11-24T20:45:00+01:00" in the zone "Mars/Base"
     Then the event is refused, naming "params"
 
+  Scenario: A topic that has no fallback is told only in the languages that have it
+    Given Ada's phone in the language "pl" is subscribed to "derby" of "team:42"
+    And Bob's phone in the language "en-GB" is subscribed to "derby" of "team:42"
+    And Eve's phone in the language "fi" is subscribed to "derby" of "team:42"
+    When the backend tells of a "derby" about "team:42" by "Sweden"
+    Then Ada's phone shows "Derby: Sweden!"
+    And Bob's phone shows "Derby goal for Sweden!"
+    And Eve's phone is not pushed
+    And the event counts 1 device as suppressed for "untranslated"
+
   Scenario: New translations are taken in without a restart
     Given Ada's phone in the language "pl" is subscribed to "goal" of "team:42"
     When the translators change the Polish "Gol: %{team}!" to "Bramka: %{team}!"

@@ -31,7 +31,7 @@ use super::sections::{
     Outbox, Shadow, Tls, Token, Topic, TopicPresent, TranslationService, Translations, WebPush, Webhook,
 };
 use super::tree::{Origin, Problem};
-use super::value::{Leaf as _, Moment, Secret, Sha256, StaticHeader};
+use super::value::{Leaf as _, Missing, Moment, Secret, Sha256, StaticHeader};
 use crate::WebhookKey;
 
 /// The least length of an API key: a key is a random string, not a password.
@@ -69,6 +69,7 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
         check.namespace(&format!("channel.namespaces.{}", bare_or_quoted(name)), namespace);
     }
     check.topics(&config.topics);
+    check.missing(config);
     check.names(&config.names);
     check.service(&config.translations);
     check.feeds(&mut config.feeds);
@@ -435,6 +436,15 @@ impl Check<'_> {
         if topic.domain.len() > 64 || !topic.domain.bytes().all(plain) {
             let message = format!("must be 1 to 64 letters, digits, `_` and `-`, got {:?}", topic.domain);
             self.problem(&format!("{path}.domain"), &message);
+        }
+    }
+
+    fn missing(&mut self, config: &Config) {
+        let skipping = config.topics.iter().filter(|(_, topic)| topic.missing == Missing::Skip);
+        for (name, _) in skipping.filter(|_| config.translations.source_locale.is_none()) {
+            let message =
+                "\"skip\" needs `translations.source_locale`: set the language in which the topics are written";
+            self.problem(&format!("topics.{name}.missing"), message);
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidings_types::TopicName;
+use tidings_types::{Locale, TopicName};
 
 use super::check::check_topics;
 use super::field::{Reader, Section as _, read_table};
@@ -69,12 +69,12 @@ pub(crate) fn leave_out_wrong(table: &mut Table, faults: &mut Vec<Problem>) {
     });
 }
 
-/// The topics as TOML, as they stand in a file.
-pub fn topics_toml(topics: &BTreeMap<TopicName, Topic>) -> String {
+/// The topics and the language in which they are written as TOML, as they stand in a file.
+pub fn topics_toml(topics: &BTreeMap<TopicName, Topic>, source_locale: Option<&Locale>) -> String {
     let mut all = toml::Table::new();
     for (name, topic) in topics {
         let Topic { domain, title, body, title_plural, body_plural, count, context, comment, .. } = topic;
-        let Topic { title_max, body_max, present, .. } = topic;
+        let Topic { title_max, body_max, missing, present, .. } = topic;
         let texts = [("domain", domain), ("title", title), ("body", body)].map(|(name, text)| (name, Some(text)));
         let more = [("title_plural", title_plural), ("body_plural", body_plural), ("count", count)];
         let more = more.into_iter().chain([("context", context), ("comment", comment)]);
@@ -82,10 +82,13 @@ pub fn topics_toml(topics: &BTreeMap<TopicName, Topic>) -> String {
         let texts = texts.filter_map(|(name, text)| Some((name.to_owned(), text?.as_str().into())));
         let limits = [("title_max", title_max), ("body_max", body_max)];
         let limits = limits.map(|(name, limit)| (name.to_owned(), i64::from(*limit).into()));
-        let present = [("present".to_owned(), present_toml(present))].into_iter();
+        let present = [("missing".to_owned(), missing.show().into()), ("present".to_owned(), present_toml(present))];
         all.insert(name.to_string(), toml::Value::Table(texts.chain(limits).chain(present).collect()));
     }
-    toml::Table::from_iter([("topics".to_owned(), toml::Value::Table(all))]).to_string()
+    let source_locale = source_locale.map(|locale| ("source_locale".to_owned(), locale.as_str().into()));
+    let translations = toml::Value::Table(source_locale.into_iter().collect());
+    let all = [("topics".to_owned(), toml::Value::Table(all)), ("translations".to_owned(), translations)];
+    toml::Table::from_iter(all).to_string()
 }
 
 fn present_toml(present: &TopicPresent) -> toml::Value {

@@ -17,7 +17,9 @@ use tidings_types::{
 };
 
 use super::field::section;
-use super::value::{AppleId, ByteSize, HostPort, LogFormat, Moment, Ramp, Secret, Sha256, StaticHeader, Tag, WebUrl};
+use super::value::{
+    AppleId, ByteSize, HostPort, LogFormat, Missing, Moment, Ramp, Secret, Sha256, StaticHeader, Tag, WebUrl,
+};
 
 section! {
     /// The server.
@@ -587,6 +589,9 @@ section! {
         title_max: u32 = "0", from "0" to "4096";
         /// The longest body, likewise.
         body_max: u32 = "0", from "0" to "4096";
+        /// Who is told where a language has no whole translation: `fallback`, everybody, in the next best language; or `skip`,
+        /// only those whose language has one or is `translations.source_locale`. An event's own texts are for everybody.
+        missing: Missing = "fallback";
         /// How notifications are shown where an event does not say it (`present` in docs/sending.md).
         present: TopicPresent;
     }
@@ -618,6 +623,8 @@ section! {
         dir: Option<PathBuf>, like "locales";
         /// Folder with more topics: in each file `*.toml` tables `[NAME]` with what `[topics.NAME]` has.
         messages: Option<PathBuf>, like "messages";
+        /// The language in which the topics are written; needed by topics with `missing = "skip"`.
+        source_locale: Option<Locale>, like "en";
         /// How often the files of both folders are looked at. When some have changed, and then stayed the same from one look to
         /// the next, the texts are read again. 0s: never; SIGHUP and `tidings translations reload` do it.
         watch: Duration = "0s", from "0s" to "1h";

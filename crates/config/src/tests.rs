@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tidings_api::Scope;
 use tidings_protocol::{DataFormat, HookId, NamespaceOptions};
 use tidings_telemetry::unix_now;
-use tidings_types::Timestamp;
+use tidings_types::{Locale, Timestamp};
 
 use super::field::{Reader, Shape};
 use super::value::{ByteSize, Sha256};
@@ -225,6 +225,13 @@ fn relations_between_settings_are_checked() {
     check(
         &format!("[influx]\npacket_bytes = \"512B\"\ntags = [{}]", tags.join(", ")),
         &["t.toml:3:8: `influx.tags`: must take at most a quarter of `influx.packet_bytes` (128), got 192 bytes"],
+    );
+    check(
+        "[topics.goal]\ntitle = \"T\"\nbody = \"B\"\nmissing = \"skip\"",
+        &[
+            "t.toml:4:11: `topics.goal.missing`: \"skip\" needs `translations.source_locale`: set the language in which the \
+           topics are written",
+        ],
     );
     check(
         "[translations]\nwatch = \"99ms\"",
@@ -1086,6 +1093,7 @@ context = "match"
 comment = "%{team} is a country"
 title_max = 40
 body_max = 100
+missing = "skip"
 [topics.goal.present]
 sound = "goal.caf"
 category = "goal"
@@ -1094,10 +1102,14 @@ android_channel = "goals"
 [topics.own-goal]
 title = "T"
 body = "B"
+[translations]
+source_locale = "sv"
 "#;
     let topics = parse("t.toml", text, NO_VARIABLES).unwrap().config.topics;
-    let again = parse("kept", &topics_toml(&topics), NO_VARIABLES).unwrap().config.topics;
-    assert!(topics.len() == 2 && topics == again, "{again:?}");
+    let sv = Locale::new("sv").unwrap();
+    let again = parse("kept", &topics_toml(&topics, Some(&sv)), NO_VARIABLES).unwrap().config;
+    assert!(topics.len() == 2 && topics == again.topics, "{again:?}");
+    assert_eq!(again.translations.source_locale, Some(sv));
 }
 
 #[test]

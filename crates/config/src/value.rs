@@ -477,6 +477,17 @@ words!(Interruption: "\"passive\", \"active\", \"time-sensitive\" or \"critical\
 
 words!(Environment: "\"production\" or \"sandbox\"", "production" => Environment::Production, "sandbox" => Environment::Sandbox);
 
+/// Who is told where a language has no whole translation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// Everybody, in the next best language.
+    Fallback,
+    /// Only those whose language has a translation or is the source language.
+    Skip,
+}
+
+words!(Missing: "\"fallback\" or \"skip\"", "fallback" => Missing::Fallback, "skip" => Missing::Skip);
+
 /// How fast sending begins after a quiet time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ramp {

@@ -54,6 +54,8 @@ words! {
         NoPermission = "no_permission",
         /// A bug of Tidings kept the device from being told. The log says where.
         Panicked = "panicked",
+        /// The topic says `missing = "skip"`, and the device's language has no whole translation.
+        Untranslated = "untranslated",
     }
 }
 

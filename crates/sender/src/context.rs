@@ -170,6 +170,9 @@ impl Context {
         text: TextIndex,
         place: Option<&Place>,
     ) -> Result<(Arc<Rendering>, u16), Suppression> {
+        if text == TextIndex::Untold {
+            return Err(Suppression::Untranslated);
+        }
         let route = &self.routes.lanes()[lane];
         let Renderings { places, made } = &mut *lock(&job.renderings);
         let index = place.map_or(EVERYWHERE, |place| places.index(&job.accepted.event, place));

@@ -74,6 +74,12 @@ pub enum TopicError {
         /// The configured topic with the most similar name, if any is similar.
         nearest: Option<TopicName>,
     },
+    /// The topic is not told in this language.
+    #[error("topic: {topic} is not told in languages without a whole translation (`missing = \"skip\"`)")]
+    Untold {
+        /// The event's topic.
+        topic: TopicName,
+    },
     /// A text of the event is not a valid template.
     #[error("text: the {part} for locale {locale}: {problem}")]
     OwnText {
@@ -132,7 +138,7 @@ impl TopicError {
     /// The event's field that is wrong.
     pub fn field(&self) -> &'static str {
         match self {
-            Self::UnknownTopic { .. } => "topic",
+            Self::UnknownTopic { .. } | Self::Untold { .. } => "topic",
             Self::OthersUntold { .. } | Self::OwnText { .. } => "text",
             Self::MissingParam { .. } | Self::CountNotInteger { .. } | Self::Value { .. } => "params",
             Self::TooLarge { field, .. } => field,

@@ -14,6 +14,8 @@
 //! them, whatever locales devices invent. If the event has typed values, such as a date, the device's region and time
 //! zone decide, too (`places.rs`). [`Topics::check`] then leaves room for what regions and zones add.
 //!
+//! A topic may be told only in its source language and in those with a whole translation of it. Others get no text of it.
+//!
 //! How a notification is shown (`present`) is the event's; each field that it has not is the topic's.
 //!
 //! Names with translations of their own are looked up in the topic's domain, then in the domain [`NAMES`].
@@ -55,6 +57,8 @@ pub struct TopicTemplates {
     pub domain: String,
     /// How notifications are shown where their event does not say it.
     pub present: Present,
+    /// The language of these texts, if only those are told whose language this is or has a whole translation.
+    pub told_only_in: Option<Locale>,
 }
 
 /// The topics in force, which a reload replaces. Whoever works with topics takes them once, and stays with what it took.
@@ -111,6 +115,8 @@ pub enum TextIndex {
     Translated(usize),
     /// The topic's in its source language.
     Source,
+    /// None: the topic is not told in this language.
+    Untold,
 }
 
 /// All texts of one event.
@@ -344,7 +350,21 @@ impl<'a> Texts<'a> {
             return TextIndex::Own(index);
         }
         let index = |(_, domain): (_, &Domain)| locale.fallbacks().find_map(|tag| domain.indexes.get(tag).copied());
-        self.topic.and_then(index).map_or(TextIndex::Source, TextIndex::Translated)
+        let index = self.topic.and_then(index);
+        if self.is_left_out(locale, index) {
+            return TextIndex::Untold;
+        }
+        index.map_or(TextIndex::Source, TextIndex::Translated)
+    }
+
+    /// Whether a locale gets no text of the topic: its catalogue, if any, has no whole translation, and its language is not
+    /// the source language.
+    fn is_left_out(&self, locale: &Locale, catalogue: Option<usize>) -> bool {
+        let Some((TopicTemplates { told_only_in: Some(source), .. }, domain)) = self.topic else { return false };
+        let partial = self.topics.untranslated(&self.event.topic);
+        let is_whole = catalogue.is_some_and(|index| !partial.contains(&domain.locales[index]));
+        let is_source = || locale.as_str() == UNDETERMINED || locale.fallbacks().last() == source.fallbacks().last();
+        !is_whole && !is_source()
     }
 
     fn own_index(&self, locale: &Locale) -> Option<usize> {
@@ -357,7 +377,7 @@ impl<'a> Texts<'a> {
         let own = (0..self.own.len()).map(TextIndex::Own);
         let source = self.others.is_none().then_some(TextIndex::Source);
         let locales = self.topic.map_or(&[][..], |(_, domain)| &domain.locales);
-        let used = |(_, locale): &(usize, &Locale)| self.own_index(locale).is_none();
+        let used = |(index, locale): &(usize, &Locale)| self.index(locale) == TextIndex::Translated(*index);
         let translated = locales.iter().enumerate().filter(used).map(|(index, _)| TextIndex::Translated(index));
         own.chain(source).chain(translated)
     }
@@ -367,7 +387,7 @@ impl<'a> Texts<'a> {
         match index {
             TextIndex::Own(index) => Some(self.own[index].0),
             TextIndex::Translated(index) => self.topic.map(|(_, domain)| &domain.locales[index]),
-            TextIndex::Source => None,
+            TextIndex::Source | TextIndex::Untold => None,
         }
     }
 
@@ -385,6 +405,9 @@ impl<'a> Texts<'a> {
     /// Title and body for the readers of a place; `None`: everywhere.
     fn render(&self, index: TextIndex, place: Option<&Place>, with_room: bool) -> Result<(String, String), TopicError> {
         let params = &self.event.params;
+        if index == TextIndex::Untold {
+            return Err(TopicError::Untold { topic: self.event.topic.clone() });
+        }
         let shared = self.topics.domains.get(NAMES);
         let names: Vec<&Translations> =
             self.topic.map(|(_, domain)| domain).into_iter().chain(shared).map(|domain| &domain.translations).collect();

@@ -12,7 +12,7 @@ use tidings_sender::{CurrentTopics, NAMES, TopicTemplates, Topics};
 use tidings_types::{AppId, Environment, Event, EventChannels, Locale, Provider, TopicName};
 use tracing::warn;
 
-use tidings_config::{Config, Topic};
+use tidings_config::{Config, Missing, Topic};
 
 /// The most bytes of all catalogues together. They are all in memory while texts are read.
 const CATALOGUES_BYTES_MAX: usize = 256 << 20;
@@ -126,6 +126,8 @@ impl Limits {
 /// Topics, and the files with their translations.
 pub(super) struct Source {
     pub(super) topics: BTreeMap<TopicName, Topic>,
+    /// The language in which the topics are written.
+    pub(super) source_locale: Option<Locale>,
     pub(super) files: Vec<File>,
 }
 
@@ -142,7 +144,8 @@ impl Source {
     /// and is among the faults. A folder whose name is not a locale is skipped with a warning. Beyond
     /// [`CATALOGUES_BYTES_MAX`] nothing more is read.
     pub(super) fn read(config: &Config, faults: &mut Vec<TextError>) -> Self {
-        let mut source = Self { topics: config.topics.clone(), files: Vec::new() };
+        let source_locale = config.translations.source_locale.clone();
+        let mut source = Self { topics: config.topics.clone(), source_locale, files: Vec::new() };
         let Some(dir) = &config.translations.dir else { return source };
         let domains = source.topics.values().map(|topic| topic.domain.clone()).chain([NAMES.to_owned()]);
         let domains: BTreeSet<String> = domains.collect();
@@ -184,7 +187,7 @@ impl Source {
     pub(super) fn build(&self, limits: &Limits, faults: &mut Vec<TextError>) -> Topics {
         let mut templates = BTreeMap::new();
         for (name, topic) in &self.topics {
-            match topic_templates(topic) {
+            match topic_templates(topic, self.source_locale.as_ref()) {
                 Ok(read) => drop(templates.insert(name.clone(), read)),
                 Err(source) => faults.push(TextError::Template { topic: name.clone(), source }),
             }
@@ -246,11 +249,12 @@ fn read_catalogue(folder: &Path, path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-fn topic_templates(topic: &Topic) -> Result<TopicTemplates, TemplateError> {
+fn topic_templates(topic: &Topic, source_locale: Option<&Locale>) -> Result<TopicTemplates, TemplateError> {
     Ok(TopicTemplates {
         title: topic.title_template()?,
         body: topic.body_template()?,
         domain: topic.domain.clone(),
         present: topic.present.to_present(),
+        told_only_in: source_locale.filter(|_| topic.missing == Missing::Skip).cloned(),
     })
 }

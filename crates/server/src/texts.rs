@@ -91,16 +91,16 @@ impl Kept {
             Some(KeptCatalogue { domain: file.domain.clone(), locale: file.locale.clone(), po })
         };
         let catalogues = source.files.iter().map(catalogue).collect::<Option<_>>()?;
-        Some(Self { topics: topics_toml(&source.topics), catalogues })
+        Some(Self { topics: topics_toml(&source.topics, source.source_locale.as_ref()), catalogues })
     }
 
     fn into_source(self, file: &Path) -> Option<Source> {
-        let topics = tidings_config::parse(KEPT_FILE, &self.topics, []).ok()?.config.topics;
+        let Config { topics, translations, .. } = tidings_config::parse(KEPT_FILE, &self.topics, []).ok()?.config;
         let files = self.catalogues.into_iter().map(|KeptCatalogue { domain, locale, po }| {
             let path = file.join(locale.as_str()).join(format!("{domain}.po"));
             File { domain, locale, path, bytes: po.into_bytes() }
         });
-        Some(Source { topics, files: files.collect() })
+        Some(Source { topics, source_locale: translations.source_locale, files: files.collect() })
     }
 }
 
@@ -247,7 +247,7 @@ impl Texts {
 /// Equal sources have equal hashes, in one process.
 fn hash_of(source: &Source) -> u64 {
     let mut hasher = DefaultHasher::new();
-    topics_toml(&source.topics).hash(&mut hasher);
+    topics_toml(&source.topics, source.source_locale.as_ref()).hash(&mut hasher);
     for File { domain, locale, bytes, .. } in &source.files {
         (domain, locale.as_str(), bytes).hash(&mut hasher);
     }

@@ -248,6 +248,7 @@ async fn a_job_that_lost_its_place_goes_on_with_the_texts_that_it_began_with() {
         body: template("-"),
         domain: "match".to_owned(),
         present: Present::default(),
+        told_only_in: None,
     };
     let goal = BTreeMap::from([(TopicName::new("goal").unwrap(), goal)]);
     topics.replace(Arc::new(Topics::new(goal, BTreeMap::new())));

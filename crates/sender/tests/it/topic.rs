@@ -95,7 +95,10 @@ fn the_languages_that_an_event_lacks_are_those_that_other_texts_have() {
     let template = |text: &str| Template::new(None, text, None).unwrap();
     let topic = |name: &str, title: &str, domain: &str| {
         let (title, body, domain) = (template(title), template("%{team}"), domain.to_owned());
-        (TopicName::new(name).unwrap(), TopicTemplates { title, body, domain, present: Present::default() })
+        (
+            TopicName::new(name).unwrap(),
+            TopicTemplates { title, body, domain, present: Present::default(), told_only_in: None },
+        )
     };
     let po = |messages: &str| {
         let head = "msgid \"\"\nmsgstr \"Content-Type: text/plain; charset=UTF-8\\n\"\n\n";
@@ -163,8 +166,13 @@ fn an_own_text_in_the_language_goes_before_a_catalogue_for_the_country() {
     let po = "msgid \"\"\nmsgstr \"Content-Type: text/plain; charset=UTF-8\\n\"\n\nmsgid \"Goal\"\nmsgstr \"Gol!\"\n";
     let catalogue = (locale("pt-BR"), Catalogue::parse(po.as_bytes()).unwrap());
     let template = || Template::new(None, "Goal", None).unwrap();
-    let templates =
-        TopicTemplates { title: template(), body: template(), domain: "match".to_owned(), present: Present::default() };
+    let templates = TopicTemplates {
+        title: template(),
+        body: template(),
+        domain: "match".to_owned(),
+        present: Present::default(),
+        told_only_in: None,
+    };
     let topics = Topics::new(
         BTreeMap::from([(TopicName::new("goal").unwrap(), templates)]),
         BTreeMap::from([("match".to_owned(), Translations::new(vec![catalogue]))]),
@@ -188,7 +196,8 @@ fn what_an_event_does_not_say_about_its_looks_its_topic_says() {
         interruption: Some(Interruption::TimeSensitive),
         ..Present::default()
     };
-    let templates = TopicTemplates { title: template(), body: template(), domain: "match".to_owned(), present };
+    let templates =
+        TopicTemplates { title: template(), body: template(), domain: "match".to_owned(), present, told_only_in: None };
     let topics = Topics::new(BTreeMap::from([(TopicName::new("goal").unwrap(), templates)]), BTreeMap::new());
     let looks = |event: &Event| {
         let aps = preview(&topics, event, "en")["aps"].take();
@@ -200,6 +209,46 @@ fn what_an_event_does_not_say_about_its_looks_its_topic_says() {
     assert_eq!(looks(&event), [json!(null), json!("goal"), json!("time-sensitive"), json!(3)]);
     let event = Event { present: event.present, ..own(&[("und", "x")]) };
     assert_eq!(looks(&event)[1], "goal", "also with texts of its own");
+}
+
+/// Polish is whole, Finnish has the title only, German has nothing.
+#[test]
+fn a_topic_may_be_told_only_where_it_has_a_whole_translation() {
+    let po = |messages: &str| {
+        let head = "msgid \"\"\nmsgstr \"Content-Type: text/plain; charset=UTF-8\\n\"\n\n";
+        Catalogue::parse(format!("{head}{messages}").as_bytes()).unwrap()
+    };
+    let (title, body) = ("msgid \"Goal\"\nmsgstr \"T\"\n\n", "msgid \"Look\"\nmsgstr \"B\"\n\n");
+    let catalogues = [("pl", po(&format!("{title}{body}"))), ("fi", po(title)), ("de", po(""))];
+    let catalogues = catalogues.map(|(name, catalogue)| (locale(name), catalogue));
+    let templates = TopicTemplates {
+        title: Template::new(None, "Goal", None).unwrap(),
+        body: Template::new(None, "Look", None).unwrap(),
+        domain: "match".to_owned(),
+        present: Present::default(),
+        told_only_in: Some(locale("en")),
+    };
+    let topics = Topics::new(
+        BTreeMap::from([(TopicName::new("goal").unwrap(), templates)]),
+        BTreeMap::from([("match".to_owned(), Translations::new(catalogues.to_vec()))]),
+    );
+    let event = goal("e");
+    let told = |name: &str| topics.preview(&event, Platform::Ios, &locale(name), None);
+    for name in ["pl", "pl-PL", "en", "en-GB", "und"] {
+        assert!(told(name).is_ok(), "{name}");
+    }
+    for name in ["fi", "de-AT", "sv"] {
+        let error = told(name).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "topic: goal is not told in languages without a whole translation (`missing = \"skip\"`)"
+        );
+        assert_eq!(error.field(), "topic");
+    }
+    assert_eq!(topics.check(&event), Ok(()));
+    assert_eq!(topics.locales(&event), [locale("und"), locale("pl")]);
+    let own = own(&[("und", "x")]);
+    assert!(topics.preview(&own, Platform::Ios, &locale("sv"), None).is_ok(), "its own text is for everybody");
 }
 
 #[test]

@@ -60,6 +60,7 @@ pub(crate) fn topics() -> Arc<Topics> {
         body: Template::new(None, "%{goals} goal by %{team}", Some(plural)).unwrap(),
         domain: "match".to_owned(),
         present: Present::default(),
+        told_only_in: None,
     };
     assert_eq!(translations.check([&goal.title, &goal.body]), []);
     let topics = BTreeMap::from([(TopicName::new("goal").unwrap(), goal)]);

@@ -44,6 +44,10 @@ msgstr ""
 msgid "Goal for %{team}!"
 msgstr "Gol: %{team}!"
 
+#, ruby-format
+msgid "Derby goal for %{team}!"
+msgstr "Derby: %{team}!"
+
 msgid "Open the app to see it again."
 msgstr "Otwórz aplikację, aby zobaczyć go jeszcze raz."
 
@@ -277,8 +281,14 @@ count = "goals"
 title = "%{{team}} play at %{{at}}"
 body = "Open the app to see it again."
 
+[topics.derby]
+title = "Derby goal for %{{team}}!"
+body = "Open the app to see it again."
+missing = "skip"
+
 [translations]
 dir = "locales"
+source_locale = "en"
 
 [apns.simulator]
 host = "127.0.0.1"

@@ -108,8 +108,13 @@ fn names_are_translated_in_the_topics_domain_and_else_in_that_of_names() {
         catalogue("sv", &[("Norway", "Norge")]),
     ]);
     let template = || Template::new(None, "Goal for %{team}!", None).unwrap();
-    let goals =
-        TopicTemplates { title: template(), body: template(), domain: "match".to_owned(), present: Present::default() };
+    let goals = TopicTemplates {
+        title: template(),
+        body: template(),
+        domain: "match".to_owned(),
+        present: Present::default(),
+        told_only_in: None,
+    };
     let domains = BTreeMap::from([("match".to_owned(), matches), (NAMES.to_owned(), names)]);
     let topics = Topics::new(BTreeMap::from([(TopicName::new("goal").unwrap(), goals)]), domains);
     let topics = topics.for_providers([Provider::Apns]);
