@@ -14,21 +14,21 @@ mod document;
 mod memory;
 mod python;
 mod quick;
+mod reading;
 
 use std::fs;
 use std::hint::black_box;
-use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use serde_json::Value;
-use tidings_feed::{Entry, Limits, Mapping, Outcome, ReadError, Summary};
+use tidings_feed::{Limits, Mapping, Outcome};
 use tidings_server::command_error::{CommandError, failed, failed_by};
-use tidings_types::Timestamp;
 
-use self::document::{COMMENT_DEPTH, Document, EVERY_ENTRY, FEW_ENTRIES, is_chosen};
+use self::document::{COMMENT_DEPTH, Document, FEW_ENTRIES, is_chosen};
 use self::python::Python;
 use self::quick::{Reading, elements};
+use self::reading::{mapping, pieces, read};
 use super::report::{Goal, Report};
 use crate::args::BenchFeedArgs;
 use crate::folder::temporary;
@@ -44,8 +44,6 @@ const GOAL_OF_QUICK_XML: f64 = 0.8;
 /// ids (65 536), and pieces.
 const GOAL_GROWN_MIB: f64 = 8.0;
 const DOCUMENT_BYTES: usize = 30_000_000;
-/// As the server reads a document.
-const PIECE_BYTES: usize = 64 << 10;
 
 pub(super) async fn run(args: &BenchFeedArgs) -> Result<Report, CommandError> {
     let runs = args.common.runs;
@@ -83,25 +81,6 @@ fn missing(python: Option<&Python<'_>>) -> String {
             format!("Python {}, {}, {lxml}.", libraries.python, libraries.expat)
         }
     }
-}
-
-/// The mapping of all entries, with more text.
-fn mapping(more: &str) -> Result<Mapping, CommandError> {
-    Mapping::parse(&format!("{EVERY_ENTRY}{more}")).map_err(|error| failed_by("the mapping is wrong", &error))
-}
-
-fn read(
-    source: impl BufRead,
-    mapping: &Mapping,
-    on_entry: impl FnMut(Entry) -> ControlFlow<()>,
-) -> Result<Summary, ReadError> {
-    let document = tidings_feed::Document { feed: "bench", now: Timestamp(0), charset: None };
-    tidings_feed::read(source, mapping, &document, on_entry)
-}
-
-/// A document in pieces.
-fn pieces(bytes: &[u8]) -> impl BufRead {
-    BufReader::with_capacity(PIECE_BYTES, bytes)
 }
 
 /// One document, and the mappings that read it.

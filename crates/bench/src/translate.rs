@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::hint::black_box;
 use std::path::Path;
-use std::time::Instant;
 
 use tidings_config::{Config, parse};
 use tidings_sender::Topics;
@@ -18,6 +17,7 @@ use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_server::{Server, topics};
 use tidings_telemetry::process::memory_bytes;
 use tidings_types::{Event, EventId, Locale, Number, ParamValue, Subject, TopicName, TypedValue};
+use tokio::time::Instant;
 
 use super::report::Report;
 use crate::args::BenchTranslateArgs;

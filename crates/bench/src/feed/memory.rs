@@ -10,7 +10,7 @@ use tidings_feed::{Mapping, Outcome};
 use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_telemetry::process::memory_bytes;
 
-use super::{PIECE_BYTES, mapping, read};
+use super::reading::{PIECE_BYTES, mapping, read};
 use crate::args::PeerRole;
 use crate::peer::{Peer, answer, follow};
 
