@@ -55,7 +55,9 @@ impl Kind {
     /// The last part of its type, and its meaning.
     pub(crate) const fn parts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Untranslated => ("untranslated", "Some languages get the text of another one"),
+            Self::Untranslated => {
+                ("untranslated", "Some languages get the text of another one, or none if the topic skips them")
+            }
             Self::NoChannel => ("no-channel", "The event is published live nowhere, or not for all of its subjects"),
             Self::UnknownTopic => ("unknown-topic", "No topic of that name is configured"),
             Self::UnservedApp => ("unserved-app", "Nothing is configured to push to the app"),
@@ -91,7 +93,7 @@ impl Warnings {
         }
     }
 
-    /// Warns if some languages get the event's text in another language.
+    /// Warns if some languages get the event's text in another language, or not at all.
     pub(crate) fn note_untranslated(&mut self, configured: &dyn Configured, event: &Event, prefix: &str) {
         let locales = configured.untranslated(event);
         if locales.is_empty() {

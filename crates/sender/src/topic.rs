@@ -174,7 +174,7 @@ impl Topics {
     }
 
     /// The languages that have a catalogue, but no or only a partial translation of the topic. Their devices get the
-    /// text, or a part of it, in another language.
+    /// text, or a part of it, in another language; or nothing, if the topic is told only where it is whole.
     pub fn untranslated(&self, topic: &TopicName) -> &[Locale] {
         self.missing.get(topic).map(Vec::as_slice).unwrap_or_default()
     }
