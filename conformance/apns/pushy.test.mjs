@@ -42,7 +42,21 @@ class Mock {
     assert.equal(error, undefined);
   }
 
-  /** The requests for a token, in the order they came. */
+  /**
+   * The requests for a token, in the order they came, once there are so many. The mock tells of a request when it has
+   * answered it, so the server may be the first to tell.
+   */
+  async saw(token, count) {
+    await until(`${count} requests`, () => this.seen(token).length >= count);
+    return this.seen(token);
+  }
+
+  /** All requests of tokens, each of which has one at least. */
+  async sawAll(tokens) {
+    return (await Promise.all(tokens.map((token) => this.saw(token, 1)))).flat();
+  }
+
+  /** Those that it has told of so far. */
   seen(token) {
     return this.tool.lines.filter((line) => line.token === token).sort((one, other) => one.order - other.order);
   }
@@ -110,7 +124,7 @@ describe("Pushy's mock", options, () => {
     const data = { score: [1, 0], text: "Jäätelö 🎉" };
     const from = Math.floor(Date.now() / 1000);
     assert.deepEqual(await push(token, { ttl: "600s", collapse_key: "match-7", data }), { accepted: 1 });
-    const [request, ...rest] = mock.seen(token);
+    const [request, ...rest] = await mock.saw(token, 1);
     assert.deepEqual([request.answer, rest.length], ["accepted", 0]);
     const { headers } = request;
     assert.equal(headers[":method"], "POST");
@@ -139,7 +153,7 @@ describe("Pushy's mock", options, () => {
     test(`takes urgency ${urgency} as priority ${priority}`, async () => {
       const token = await mock.token();
       assert.deepEqual(await push(token, { urgency }), { accepted: 1 });
-      assert.equal(mock.seen(token)[0].headers["apns-priority"], priority);
+      assert.equal((await mock.saw(token, 1))[0].headers["apns-priority"], priority);
     });
   }
 
@@ -172,7 +186,7 @@ describe("Pushy's mock", options, () => {
     test(`${apples(reason)} is final, and the token stays`, async () => {
       const token = await mock.token({ rejections: [reason] });
       assert.deepEqual(await push(token), { rejected: { [apples(reason)]: 1 } });
-      assert.deepEqual(answers(mock.seen(token)), [reason]);
+      assert.deepEqual(answers(await mock.saw(token, 1)), [reason]);
       assert.ok(await gateway.hasToken(token));
     });
   }
@@ -182,7 +196,7 @@ describe("Pushy's mock", options, () => {
       const token = await mock.token({ rejections: [reason] });
       assert.deepEqual(await push(token), { rejected: { [apples(reason)]: 1 } });
       await until("the token is forgotten", async () => !(await gateway.hasToken(token)));
-      assert.deepEqual(answers(mock.seen(token)), [reason]);
+      assert.deepEqual(answers(await mock.saw(token, 1)), [reason]);
     });
   }
 
@@ -222,7 +236,7 @@ describe("Pushy's mock", options, () => {
       const token = await mock.token({ rejections: [reason, reason] });
       const opened = await gateway.count("connections_opened_total");
       assert.deepEqual(await push(token), { accepted: 1 });
-      const seen = mock.seen(token);
+      const seen = await mock.saw(token, 3);
       assert.deepEqual(answers(seen), [reason, reason, "accepted"]);
       for (const name of ["apns-id", "apns-collapse-id", "apns-expiration", ":path"]) {
         assert.equal(new Set(seen.map(({ headers }) => headers[name])).size, 1, `${name} stays`);
@@ -248,7 +262,7 @@ describe("Pushy's mock", options, () => {
       await server.follow("match:1", [token]);
       const [id] = await server.push("match:1");
       assert.deepEqual(await server.outcomes(id), { accepted: 1 });
-      const seen = mock.seen(token);
+      const seen = await mock.saw(token, 2);
       assert.deepEqual(answers(seen), [reason, "accepted"]);
       assert.equal(seen[0].headers["apns-id"], seen[1].headers["apns-id"]);
       assert.equal(await server.count("connections_opened_total"), 2);
@@ -269,7 +283,8 @@ describe("Pushy's mock", options, () => {
     server.configure(credentials, mock.port);
     await server.run();
     assert.deepEqual(await server.outcomes(id), { accepted: tokens.length });
-    assert.ok(tokens.every((token) => answers(mock.seen(token)).at(-1) === "accepted"));
+    const isTaken = (token) => answers(mock.seen(token)).at(-1) === "accepted";
+    await until("all are taken", () => tokens.every(isTaken));
   });
 });
 
@@ -289,7 +304,7 @@ describe("Pushy's mock, to which we show a certificate", options, () => {
     const { mock, gateway, tokens } = await certified(t);
     const [id] = await gateway.push("match:1");
     assert.deepEqual(await gateway.outcomes(id), { accepted: tokens.length });
-    for (const { headers, answer, payload } of tokens.flatMap((token) => mock.seen(token))) {
+    for (const { headers, answer, payload } of await mock.sawAll(tokens)) {
       assert.equal(answer, "accepted");
       assert.equal(headers.authorization, undefined);
       assert.equal(headers["apns-topic"], APP);
@@ -305,7 +320,7 @@ describe("Pushy's mock, to which we show a certificate", options, () => {
       await gateway.follow("match:2", [token]);
       const [id] = await gateway.push("match:2");
       assert.deepEqual(await gateway.outcomes(id), { accepted: 1 });
-      assert.deepEqual(answers(mock.seen(token)), [reason, "accepted"]);
+      assert.deepEqual(answers(await mock.saw(token, 2)), [reason, "accepted"]);
       assert.match(gateway.log, new RegExp(`refuses the credential.*${apples(reason)}`));
     });
   }
@@ -324,7 +339,7 @@ describe("Pushy's mock, to which we show a certificate", options, () => {
     const { cert, key } = credentials.client();
     gateway.replace([certificate.certFile, cert], [certificate.keyFile, key]);
     assert.deepEqual(await gateway.outcomes(id), { accepted: tokens.length });
-    assert.ok(tokens.every((token) => mock.seen(token).length === 1));
+    assert.equal((await mock.sawAll(tokens)).length, tokens.length, "each once");
   });
 });
 
@@ -337,7 +352,8 @@ test("a key the mock does not know: all is taken after SIGHUP with the right one
   await until("the operator is told", () => /refuses the credential.*InvalidProviderToken/.test(gateway.log));
   gateway.replace([keyFile, readFileSync(credentials.keyFile)]);
   assert.deepEqual(await gateway.outcomes(id), { accepted: tokens.length });
-  assert.ok(tokens.every((token) => answers(mock.seen(token)).at(-1) === "accepted"));
+  const isTaken = (token) => answers(mock.seen(token)).at(-1) === "accepted";
+  await until("all are taken", () => tokens.every(isTaken));
 });
 
 test("a token for calls is taken under its own topic only", options, async (t) => {
@@ -349,7 +365,7 @@ test("a token for calls is taken under its own topic only", options, async (t) =
   await gateway.follow("match:1", tokens, { app });
   const [id] = await gateway.push("match:1", 1, { urgency: "low" });
   assert.deepEqual(await gateway.outcomes(id), { accepted: tokens.length });
-  for (const { headers } of tokens.flatMap((token) => mock.seen(token))) {
+  for (const { headers } of await mock.sawAll(tokens)) {
     assert.equal(headers["apns-topic"], app);
     assert.equal(headers["apns-push-type"], "voip");
     assert.equal(headers["apns-priority"], "10");
@@ -364,5 +380,6 @@ test("a stream limit of 7 is kept under load", options, async (t) => {
   await gateway.settled(1000);
   assert.equal(await gateway.outcome("accepted"), 1000);
   assert.equal(await gateway.count("repeats_total"), 0, "the mock has refused no stream");
-  assert.ok(tokens.every((token) => mock.seen(token).length === 10));
+  const saw = await Promise.all(tokens.map((token) => mock.saw(token, 10)));
+  assert.ok(saw.every((seen) => seen.length === 10));
 });
