@@ -33,7 +33,7 @@ use crate::auth::Caller;
 use crate::event_input::wait_of_query;
 use crate::event_view::{EventState, Place, Scheduled};
 use crate::guard::IdPath;
-use crate::job::Progress;
+use crate::job::{JobView, Progress};
 use crate::problem::{Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
@@ -89,11 +89,13 @@ pub(crate) async fn event(State(shared): State<Arc<Shared>>, IdPath(id): IdPath<
         None if position >= dispatched => EventState::Waiting,
         None => EventState::Forgotten,
     };
-    let receipts = match receipts(&shared.hub, position, &accepted) {
-        Receipts::Kept(receipts) => Some(Counted::new(&receipts.summary())),
-        Receipts::OfNobody => Some(Counted::default()),
-        Receipts::NotAskedFor | Receipts::Forgotten => None,
+    let (receipts, live) = match receipts(&shared.hub, position, &accepted) {
+        Receipts::Kept(receipts) => (Some(Counted::new(&receipts.summary())), receipts.time_to(accepted.accepted_at)),
+        Receipts::OfNobody => (Some(Counted::default()), None),
+        Receipts::NotAskedFor | Receipts::Forgotten => (None, None),
     };
+    // A job that pushes nobody is done before the receipts come.
+    let job = job.map(|job| JobView { time_to_live: live.or(job.time_to_live), ..job });
     let report = Report {
         id: &id,
         position,

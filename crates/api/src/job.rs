@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
+use tidings_jobs::DeviceTrail;
 use tidings_types::{
-    AppId, BrakeScope, Event, EventId, EventPriority, JobState, JournalPosition, Locale, Provider, TimeTo, Timestamp,
-    TopicName,
+    AppId, BrakeScope, DeviceNumber, Event, EventId, EventPriority, JobState, JournalPosition, Locale, Provider,
+    TimeTo, Timestamp, TopicName,
 };
 
 use crate::rfc3339::Rfc3339;
@@ -23,6 +24,23 @@ pub trait Jobs: Send + Sync {
     /// How long pushing `event` would take, by pool. Unlike the other methods it may work for a while if the audience
     /// is large: it is called on a thread that may block, one call at a time.
     fn estimate(&self, event: &Event) -> Vec<Estimate>;
+
+    /// What `device` went through in the job of the event at `position`; `None` before the job begins and when that is
+    /// not known any more.
+    fn trail(&self, position: JournalPosition, device: DeviceNumber) -> Option<DeviceTrail>;
+
+    /// At most `limit` events before `before` in whose job something is known of `device`, newest first. Like `estimate`
+    /// it may work for a while: some 10 ms.
+    fn events_of(&self, device: DeviceNumber, before: Option<JournalPosition>, limit: usize) -> DeviceEvents;
+}
+
+/// Events of one device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceEvents {
+    /// Newest first.
+    pub positions: Vec<JournalPosition>,
+    /// Where to go on: there may be more before this event.
+    pub next: Option<JournalPosition>,
 }
 
 /// How long pushing an event through one pool would take.
@@ -74,6 +92,10 @@ pub struct JobView {
     pub by: Vec<JobPart>,
     /// When the provider's answers came; `None` before the first.
     pub time_to: Option<TimeTo>,
+    /// The same by provider; of those that have answered.
+    pub time_to_by: Vec<(Provider, TimeTo)>,
+    /// When devices had proven over their live connections that they have it; `None` if none has.
+    pub time_to_live: Option<TimeTo>,
 }
 
 /// The outcomes of the devices of one provider, app and language.
@@ -124,6 +146,9 @@ pub(crate) struct Progress {
     outcomes: Outcomes,
     #[serde(skip_serializing_if = "Option::is_none")]
     time_to: Option<TimeToMillis>,
+    /// By the name of the provider, and for `live` connections.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    time_to_by: BTreeMap<&'static str, TimeToMillis>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     by: Vec<JobPart>,
 }
@@ -139,17 +164,25 @@ struct TimeToMillis {
 
 impl Progress {
     pub(crate) fn new(job: JobView) -> Self {
+        let JobView { done_at, paused_by, audience, held, retried, outcomes, by, .. } = job;
+        let (done_at, time_to) = (done_at.map(Rfc3339), job.time_to.map(TimeToMillis::from));
+        let by_provider = job.time_to_by.into_iter().map(|(provider, time_to)| (provider.as_str(), time_to));
+        let time_to_by = by_provider.chain(job.time_to_live.map(|time_to| ("live", time_to)));
+        let time_to_by = time_to_by.map(|(name, time_to)| (name, time_to.into())).collect();
+        Self { done_at, paused_by, audience, held, retried, outcomes, time_to, time_to_by, by }
+    }
+}
+
+impl From<TimeTo> for TimeToMillis {
+    fn from(TimeTo { first, p50, p90, p99, p100 }: TimeTo) -> Self {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let time_to = |TimeTo { first, p50, p90, p99, p100 }| TimeToMillis {
+        Self {
             first_ms: millis(first),
             p50_ms: millis(p50),
             p90_ms: millis(p90),
             p99_ms: millis(p99),
             p100_ms: millis(p100),
-        };
-        let JobView { done_at, paused_by, audience, held, retried, outcomes, by, .. } = job;
-        let (done_at, time_to) = (done_at.map(Rfc3339), job.time_to.map(time_to));
-        Self { done_at, paused_by, audience, held, retried, outcomes, time_to, by }
+        }
     }
 }
 

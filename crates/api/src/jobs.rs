@@ -9,7 +9,6 @@
 //! a job bounds its parts.
 
 use std::future::ready;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -18,16 +17,15 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidings_types::{JournalPosition, NameError};
+use tidings_types::JournalPosition;
 
 use crate::auth::Caller;
 use crate::format::{LINES, prefers_lines};
 use crate::guard::IdPath;
-use crate::input::shown;
 use crate::job::{JobEntry, JobView, Jobs};
 use crate::pages::{self, Page};
-use crate::problem::{Invalid, Kind, Problem, json};
-use crate::query::Params;
+use crate::problem::{Kind, Problem, json};
+use crate::query::{Params, Place};
 use crate::shared::Shared;
 
 /// Jobs that are written at once if the caller wants all as lines.
@@ -49,8 +47,7 @@ pub(crate) async fn jobs(
     }
     let is_export = prefers_lines(&headers);
     let mut params = Params::read(&uri, if is_export { &["before"] } else { &["before", "limit"] })?;
-    let before = params.take("before").map(|before| before.parse()).transpose();
-    let before = before.map_err(|error| Invalid::name("before", error))?.map(|Place(position)| position);
+    let before = params.before()?;
     if is_export {
         return export(shared, &caller, before);
     }
@@ -90,19 +87,4 @@ pub(crate) async fn job(
         Problem::new(Kind::NotFound, format!("there is no job at the position {}, or it was forgotten", position.0))
     })?;
     Ok(json(StatusCode::OK, &JobEntry::from(job)))
-}
-
-/// A position in the journal, as paths and queries write it.
-pub(crate) struct Place(JournalPosition);
-
-impl FromStr for Place {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        text.parse().map(|position| Self(JournalPosition(position))).map_err(|_| NameError {
-            what: "position",
-            rule: "must be a place in the journal, a whole number",
-            value: shown(text),
-        })
-    }
 }

@@ -130,6 +130,7 @@ mod texts;
 mod turns;
 mod users;
 mod warnings;
+mod why;
 
 use std::fmt;
 use std::sync::Arc;
@@ -150,7 +151,7 @@ pub use feed::{
     FeedBody, FeedCounts, FeedError, FeedFuture, FeedReason, FeedRefusal, FeedReport, FeedState, FeedView, Feeds,
 };
 pub use format::messagepack;
-pub use job::{Estimate, JobEntry, JobPart, JobView, Jobs, Outcomes};
+pub use job::{DeviceEvents, Estimate, JobEntry, JobPart, JobView, Jobs, Outcomes};
 pub use operation::{
     ProviderStatus, Readiness, ReadyListener, ReadyProvider, health_router, metrics_router, ready_router,
 };
@@ -159,6 +160,7 @@ pub use publisher::{Publisher, Unpublished};
 pub use rate::Rate;
 pub use rfc3339::{Rfc3339, Rfc3339Error};
 pub use warnings::Configured;
+pub use why::Standing;
 
 use apps::Gate;
 use centrifugo::{CentrifugoMetrics, Idempotency};

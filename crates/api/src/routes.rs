@@ -22,7 +22,7 @@ use crate::places::Places;
 use crate::problem::{Kind, Problem};
 use crate::{
     Shared, audience, backup, brakes, centrifugo, cors, devices, event_report, events, exports, feeds, imports, input,
-    jobs, mutes, selectors, texts, users,
+    jobs, mutes, selectors, texts, users, why,
 };
 
 /// A registered route, as it is described.
@@ -101,6 +101,9 @@ fn own_routes(entries: Entries<'_>) -> Entries<'_> {
         .add("GET /v1/events/{id}", Publish, event_report::event)
         .add("DELETE /v1/events/{id}", Publish, events::cancel_event)
         .add("GET /v1/events/{id}/receipts", Publish, event_report::event_receipts)
+        .add("GET /v1/events/{id}/devices/{device}", Devices, why::of_device)
+        .add("GET /v1/events/{id}/users/{user}", Devices, why::of_user)
+        .add("GET /v1/devices/{id}/events", Devices, why::events_of_device)
         .add("GET /v1/jobs", Publish, jobs::jobs)
         .add("GET /v1/jobs/{position}", Publish, jobs::job)
         .add("POST /v1/audience/preview", Publish, audience::preview)

@@ -24,23 +24,35 @@ pub struct Frozen {
     /// By shard; `None` if it has no member.
     shards: Arc<[Option<Arc<RoaringBitmap>>]>,
     count: u64,
+    muted: Arc<RoaringBitmap>,
 }
 
 impl Frozen {
     pub(crate) fn from_shards(shards: impl Iterator<Item = Option<Arc<RoaringBitmap>>>) -> Self {
         let shards: Arc<[_]> = shards.collect();
         let count = shards.iter().flatten().map(|shard| shard.len()).sum();
-        Self { shards, count }
+        Self { shards, count, muted: Arc::default() }
+    }
+
+    /// The same members; these would be members, but are muted.
+    pub(crate) fn without_muted(self, muted: RoaringBitmap) -> Self {
+        Self { muted: Arc::new(muted), ..self }
+    }
+
+    /// The devices that would be members if they had not muted everything or a subject of the event.
+    pub fn muted(&self) -> &RoaringBitmap {
+        &self.muted
     }
 
     /// The members of either.
     pub fn union(&self, other: &Self) -> Self {
         let shards = |frozen: &Self, index: usize| frozen.shards.get(index).cloned().flatten();
         let count = self.shards.len().max(other.shards.len());
-        Self::from_shards((0..count).map(|index| match (shards(self, index), shards(other, index)) {
+        let union = Self::from_shards((0..count).map(|index| match (shards(self, index), shards(other, index)) {
             (Some(one), Some(two)) => Some(Arc::new(&*one | &*two)),
             (one, two) => one.or(two),
-        }))
+        }));
+        union.without_muted(&*self.muted | &*other.muted)
     }
 
     /// How many devices.

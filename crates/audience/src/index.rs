@@ -310,18 +310,22 @@ impl Index {
         let lists = self.filter_keys(filter);
         let muted = subjects.iter().filter_map(|subject| self.key(family::MUTED, subject.as_str()));
         let muted: Vec<SetKey> = muted.chain([MUTED_ALL]).collect();
-        Frozen::from_shards((0..shard_count).map(|shard| {
+        let mut left_out = RoaringBitmap::new();
+        let frozen = Frozen::from_shards((0..shard_count).map(|shard| {
             let mut audience = told(shard)?;
             for list in &lists {
                 audience = self.admitted(shard, audience, list);
             }
             for muted in muted.iter().filter_map(|&key| self.sets.bitmap(shard, key)) {
                 if !muted.is_disjoint(&audience) {
-                    *Arc::make_mut(&mut audience) -= &*muted;
+                    let muted = &*muted & &*audience;
+                    *Arc::make_mut(&mut audience) -= &muted;
+                    left_out |= muted;
                 }
             }
             (!audience.is_empty()).then_some(audience)
-        }))
+        }));
+        frozen.without_muted(left_out)
     }
 
     /// The sets of each list of a filter that is not empty: [`Filter::admits`] in terms of sets.

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use tidings_hub::RECEIPT_USER_COUNT_MAX;
+use tidings_hub::{ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, RECEIPT_USER_COUNT_MAX};
 use tidings_intake::POLL_COUNT_MAX;
 use tidings_protocol::{EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, FRAME_COMMAND_COUNT_MAX, HOOK_HEADER_BYTES_MAX};
 use tidings_sender::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
@@ -269,6 +269,8 @@ fn channel_terms(config: &Config) -> Vec<Term> {
     let history = u64::from(longest.unwrap_or(0)) * PUBLICATION_BYTES;
     // The readers of the channels, and those that have answered. Users only for events with `receipt: true`.
     let receipts = RECEIPTS_BYTES + 2 * live_set_bytes(config) + RECEIPT_USER_COUNT_MAX as u64 * RECEIPT_USER_BYTES;
+    let arrivals = config.client.connection_count_max.min(ARRIVAL_COUNT_MAX) as u64 * ARRIVAL_BYTES as u64;
+    let receipts = receipts + arrivals;
     vec![
         standing("channels", channels, CHANNEL_BYTES, "channels.count_max"),
         peak("channel logs", channels, config.edge.log_bytes_max.0, "channels.count_max, edge.log_bytes_max"),
@@ -328,6 +330,7 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         peak("waiting jobs", WAITING_PER_SLOT * sender.job_count_max, WAITING_JOB_BYTES, "sender.job_count_max"),
         peak("sets of waiting jobs", 1, WAITING_BYTES_MAX as u64, "no setting"),
         standing("reports", sender.report_count_max, REPORT_BYTES, "sender.report_count_max"),
+        peak("what devices went through", 1, sender.why_bytes_max.0, "sender.why_bytes_max"),
         peak("webhook backlog", tellings, TELLING_BYTES, "webhook.url, sender.report_count_max"),
         peak("presence changes", changes, PRESENCE_CHANGE_BYTES, "webhook.presence_url, webhook.presence_count_max"),
         peak("lakes", lakes, NOTIFICATION_BYTES, "*.lake_capacity, a lake for each priority"),

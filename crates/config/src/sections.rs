@@ -844,6 +844,12 @@ section! {
         /// Progress is saved at least this often. After a crash, pushes that were sent after the last save may be
         /// repeated.
         checkpoint_interval: Duration = "100ms", from "10ms" to "10s";
+        /// How long it is known why each device got an event or not (docs/why.md), after the event's job is done. It is kept
+        /// in memory, and not over a restart.
+        why_ttl: Duration = "1d", from "0s" to "30d";
+        /// The memory for that, over all events: up to 6 bytes for each device of an audience, usually 1 to 2. When it is full,
+        /// it is forgotten for the events whose jobs were done first.
+        why_bytes_max: ByteSize = "64MiB", from "1MiB" to "64GiB";
     }
 
     /// Reports to your back end when an event is done (docs/webhook.md), and who came and went (docs/hooks.md), as signed

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
-use tidings_hub::{self as hub, HubError, Member, NewPublication, Recovery, ResumeFrom, Wishes};
+use tidings_hub::{self as hub, Arrival, HubError, Member, NewPublication, Recovery, ResumeFrom, Wishes};
 use tidings_protocol::{
     Asked, ClientPosition, ConnectEffect, Effect, ErrorCode, HistoryFound, HookAnswer, Publication, SubscribeEffect,
     SubscribeTicket, Subscribed, Target, Ticket,
@@ -368,7 +368,8 @@ impl Client {
     fn on_pong(&self, state: &mut LoopState, now: Timestamp) {
         let Connection { session, pings, identity, .. } = &mut state.connections[self.key];
         let is_visible = identity.is_visible(now);
-        let count = pings.on_pong(|event| event.on_received(session.user(), identity.device, is_visible));
+        let arrival = Arrival { client: session.client(), at: now };
+        let count = pings.on_pong(|event| event.on_received(session.user(), identity.device, is_visible, arrival));
         self.edge_loop.shared.metrics.receipts_ponged_total.add(count as u64);
         state.fanout.ask(&mut state.connections[self.key], self.key, Instant::now());
     }
@@ -477,7 +478,8 @@ impl Client {
             }
             device.iter().for_each(|device| event.add_readers(device));
             if is_had {
-                event.on_resumed(session.user(), identity.device, identity.is_visible(now));
+                let arrival = Arrival { client: session.client(), at: now };
+                event.on_resumed(session.user(), identity.device, identity.is_visible(now), arrival);
                 metrics.receipts_resumed_total.inc();
             } else {
                 metrics.receipts_asked_total.inc();

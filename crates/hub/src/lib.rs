@@ -54,7 +54,10 @@ use channel::Acted;
 pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed, Version};
 pub use clock::process_micros;
 pub use mailbox::Mailbox;
-pub use receipts::{EventReceipts, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, ReceiptSummary, Receipts};
+pub use receipts::{
+    ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, Arrival, EventReceipts, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, ReceiptSummary,
+    Receipts,
+};
 pub use texts::{LiveText, Localizer, TAG_BODY, TAG_LANG, TAG_TITLE};
 pub use wishes::Wishes;
 

@@ -11,6 +11,10 @@
 //! has received what any of them has received. Visibility expires: [`Receipts::sweep`] removes it within about a
 //! second. The edge judges exactly, at the moment of the pong, whether a receipt counts.
 //!
+//! For the question why a device got an event, an event also keeps over which connection each device has answered
+//! ([`EventReceipts::arrival`]), for the first
+//! [`ARRIVAL_COUNT_MAX`] devices.
+//!
 //! Bounds: `event_count_max` events. A further event removes the oldest one; its receipts no longer count, and its
 //! devices are pushed. An event is removed [`RECEIPTS_TTL`] after its time for receipts is over. An event has two sets
 //! of device numbers and at most [`RECEIPT_USER_COUNT_MAX`] users of [`USER_BYTES_MAX`] bytes. Visible devices are
@@ -25,7 +29,9 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 use tidings_protocol::ClientId;
 use tidings_telemetry::panics::lock;
-use tidings_types::{DeviceNumber, JournalPosition, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Timestamp};
+use tidings_types::{
+    DeviceNumber, JournalPosition, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, TimeTo, Timestamp,
+};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -36,6 +42,11 @@ pub const RECEIPT_USER_COUNT_MAX: usize = 1000;
 /// The most bytes of a listed user's name, as in [`UserId`](tidings_types::UserId). A token may have a longer name,
 /// which is not listed.
 const USER_BYTES_MAX: usize = 128;
+
+/// The most devices of an event of which the connection is known: 5 MiB.
+pub const ARRIVAL_COUNT_MAX: usize = 100_000;
+/// About the bytes of one of those.
+pub const ARRIVAL_BYTES: usize = 48;
 
 /// Events whose receipts are collected, and the devices whose app is visible.
 #[derive(Debug)]
@@ -160,6 +171,19 @@ struct State {
     users: BTreeSet<Box<str>>,
     /// There were more users than are listed.
     is_cut: bool,
+    /// By device, where and when its receipt came.
+    arrivals: BTreeMap<u32, Arrival>,
+    /// When they came, in this order: the clock may be set back, so not quite in the order of time.
+    arrived: Vec<Timestamp>,
+}
+
+/// A receipt of a proven device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// The connection that has answered, or has resumed behind the event.
+    pub client: ClientId,
+    /// When it has.
+    pub at: Timestamp,
 }
 
 /// Receipts in numbers.
@@ -210,9 +234,9 @@ impl EventReceipts {
 
     /// A connection to which the event was written has answered; call it once per connection. `device` is set only if
     /// it is proven; `visible`: its app is on the screen at this moment.
-    pub fn on_received(&self, user: &str, device: Option<DeviceNumber>, visible: bool) {
+    pub fn on_received(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) {
         let mut state = lock(&self.state);
-        self.count(&mut state, user, device, visible);
+        self.count(&mut state, user, device, visible, arrival);
         self.add_received(&mut state);
         drop(state);
         self.changed.notify_waiters();
@@ -221,12 +245,12 @@ impl EventReceipts {
     /// A client has resumed from a position at or behind this event: a receipt for an earlier connection. That
     /// connection may have answered itself, so a receipt counts only if its device or user is new. For clients without
     /// user and device only pongs count.
-    pub fn on_resumed(&self, user: &str, device: Option<DeviceNumber>, visible: bool) {
+    pub fn on_resumed(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) {
         let mut state = lock(&self.state);
         if device.is_some_and(|device| state.devices.contains(device.0)) {
             return;
         }
-        if self.count(&mut state, user, device, visible) {
+        if self.count(&mut state, user, device, visible, arrival) {
             self.add_received(&mut state);
         }
         drop(state);
@@ -234,9 +258,20 @@ impl EventReceipts {
     }
 
     /// Whether this is a device or a user that had not received the event before.
-    fn count(&self, state: &mut State, user: &str, device: Option<DeviceNumber>, visible: bool) -> bool {
+    fn count(
+        &self,
+        state: &mut State,
+        user: &str,
+        device: Option<DeviceNumber>,
+        visible: bool,
+        arrival: Arrival,
+    ) -> bool {
         let device = device.filter(|_| visible || self.terms.policy == ReceiptPolicy::Any);
         let is_new_device = device.is_some_and(|device| state.devices.insert(device.0));
+        if let Some(device) = device.filter(|_| is_new_device && state.arrivals.len() < ARRIVAL_COUNT_MAX) {
+            state.arrivals.insert(device.0, arrival);
+            state.arrived.push(arrival.at);
+        }
         // An anonymous client has no user to list.
         if !self.terms.every_client || user.is_empty() || state.users.contains(user) {
             return is_new_device;
@@ -273,6 +308,35 @@ impl EventReceipts {
     /// Devices whose receipt counts.
     pub fn received(&self) -> RoaringBitmap {
         lock(&self.state).devices.clone()
+    }
+
+    /// Where and when the receipt of a device came; `None` without one that counts, and beyond [`ARRIVAL_COUNT_MAX`].
+    pub fn arrival(&self, device: DeviceNumber) -> Option<Arrival> {
+        lock(&self.state).arrivals.get(&device.0).copied()
+    }
+
+    /// When the receipts of devices came, counted from `start`; `None` without any, and of the first [`ARRIVAL_COUNT_MAX`].
+    pub fn time_to(&self, start: Timestamp) -> Option<TimeTo> {
+        let state = lock(&self.state);
+        let arrived = &state.arrived;
+        let last = arrived.len().checked_sub(1)?;
+        let at = |part: usize| arrived[(arrived.len() * part).div_ceil(100).saturating_sub(1)].saturating_since(start);
+        let last = arrived[last].saturating_since(start);
+        Some(TimeTo { first: arrived[0].saturating_since(start), p50: at(50), p90: at(90), p99: at(99), p100: last })
+    }
+
+    /// Whether a proven connection of the device read a channel of the event when it was published there, or has resumed
+    /// over it.
+    pub fn is_reader(&self, device: DeviceNumber) -> bool {
+        lock(&self.state).readers.contains(device.0)
+    }
+
+    /// About how many bytes it takes.
+    pub fn bytes_len(&self) -> usize {
+        let state = lock(&self.state);
+        let of_users = state.users.len() * (USER_BYTES_MAX / 2);
+        let of_sets = state.readers.serialized_size() + state.devices.serialized_size();
+        of_sets + of_users + state.arrivals.len() * ARRIVAL_BYTES
     }
 
     /// The current numbers.

@@ -70,6 +70,7 @@ use crate::outcome::DeviceOutcome;
 use crate::row::Progress;
 use crate::tally::Tally;
 pub use effects::Effects;
+pub use standing::Whereabouts;
 pub use window::{Finding, Outgoing, WalkWindow, Window};
 
 /// What a lane does next.
@@ -239,22 +240,16 @@ impl<N: Clone> Books<N> {
 
     /// Counts everything that was not handed out, as cancelled or expired.
     pub fn end_unsent(&mut self) {
-        let unwalked = self.next.map_or(0, |next| self.audience.iter_from(next).count() as u64);
-        let pending: u64 = self.lanes.iter().map(|lane| lane.pending.len()).sum();
-        let held = self.held_len();
-        let count = unwalked + self.resumed.len() + self.walking.len() + held + pending;
+        self.effects.held -= self.held_len() as i64;
+        let mut unsent = self.rest() | mem::take(&mut self.resumed) | mem::take(&mut self.walking);
         self.next = None;
-        self.resumed.clear();
-        self.walking.clear();
         self.may_answer.clear();
         for lane in &mut self.lanes {
-            lane.held.clear();
-            lane.pending.clear();
+            unsent |= mem::take(&mut lane.held) | mem::take(&mut lane.pending);
         }
-        self.effects.held -= held as i64;
-        if count > 0 {
+        if !unsent.is_empty() {
             let outcome = if self.is_cancelled { DeviceOutcome::Cancelled } else { DeviceOutcome::Expired };
-            self.count(outcome, count);
+            self.end(outcome, &unsent);
             self.changed();
         }
     }
@@ -273,8 +268,8 @@ impl<N: Clone> Books<N> {
             return RoaringBitmap::new();
         }
         self.freeze_rest();
-        let count = self.take_unsent(numbers);
-        self.count(DeviceOutcome::Superseded, count);
+        let unsent = self.take_unsent(numbers);
+        self.end(DeviceOutcome::Superseded, &unsent);
         let racing = self.handed_out() & numbers;
         if !racing.is_empty() {
             self.await_landing(newer, &racing);
@@ -341,19 +336,19 @@ impl<N: Clone> Books<N> {
     }
 
     /// Takes out those of `numbers` that were not handed out, which the caller counts; the walk's rest must be frozen.
-    fn take_unsent(&mut self, numbers: &RoaringBitmap) -> u64 {
+    fn take_unsent(&mut self, numbers: &RoaringBitmap) -> RoaringBitmap {
         let take = |set: &mut RoaringBitmap| {
-            let before = set.len();
-            *set -= numbers;
-            before - set.len()
+            let taken = &*set & numbers;
+            *set -= &taken;
+            taken
         };
-        let (mut count, mut held) = (take(&mut self.resumed) + take(&mut self.walking), 0);
+        let mut taken = take(&mut self.resumed) | take(&mut self.walking);
         for lane in &mut self.lanes {
-            count += take(&mut lane.pending);
-            held += take(&mut lane.held);
+            let held = take(&mut lane.held);
+            self.effects.held -= held.len() as i64;
+            taken |= held | take(&mut lane.pending);
         }
-        self.effects.held -= held as i64;
-        count + held
+        taken
     }
 
     /// `newer` waits for `numbers`, which are handed out, instead of whoever did: it has taken over there too.
@@ -370,7 +365,7 @@ impl<N: Clone> Books<N> {
         if !superseded.is_empty() {
             self.superseded -= &superseded;
             self.effects.landed |= &superseded;
-            self.count(DeviceOutcome::Superseded, superseded.len());
+            self.end(DeviceOutcome::Superseded, &superseded);
         }
         superseded
     }
@@ -390,7 +385,11 @@ impl<N: Clone> Books<N> {
         let mut lanes: Vec<(usize, Vec<DeviceNumber>)> = Vec::new();
         for (device, finding) in found {
             match finding {
-                Finding::Suppressed(why) => self.count(DeviceOutcome::Suppressed(why), 1),
+                Finding::Suppressed(why) => {
+                    let outcome = DeviceOutcome::Suppressed(why);
+                    self.tally.counts.add(outcome, 1);
+                    self.effects.ended(outcome).insert(device.0);
+                }
                 Finding::Lane(lane) => match lanes.iter_mut().find(|(known, _)| *known == lane) {
                     Some((_, devices)) => devices.push(device),
                     None => lanes.push((lane, vec![device])),
@@ -408,12 +407,13 @@ impl<N: Clone> Books<N> {
         if !self.received.is_empty() {
             let received = &numbers & &self.received;
             numbers -= &received;
-            self.count(DeviceOutcome::Received, received.len());
+            self.end(DeviceOutcome::Received, &received);
         }
         if !self.may_answer.is_empty() {
             let held = &numbers & &self.may_answer;
             numbers -= &held;
             self.effects.held += held.len() as i64;
+            self.effects.held_back |= &held;
             self.lanes[lane].held |= held;
         }
         numbers | raced
@@ -426,9 +426,12 @@ impl<N: Clone> Books<N> {
         }
     }
 
-    fn count(&mut self, outcome: DeviceOutcome, count: u64) {
-        self.tally.counts.add(outcome, count);
-        self.effects.count(outcome, count);
+    /// `numbers`, which are in no set any more, have their outcome.
+    fn end(&mut self, outcome: DeviceOutcome, numbers: &RoaringBitmap) {
+        if !numbers.is_empty() {
+            self.tally.counts.add(outcome, numbers.len());
+            *self.effects.ended(outcome) |= numbers;
+        }
     }
 
     fn wake(&mut self, lane: usize) {

@@ -3,6 +3,7 @@
 //! - [`Books`]: where each device of one job is, so that each ends in exactly one [`DeviceOutcome`].
 //! - [`Slots`] and [`ReadyQueue`]: which jobs hold a slot, which wait, and which are suspended.
 //! - [`JobRow`]: a job as it is checkpointed; [`JobReport`]: a job as it is shown.
+//! - [`Trail`]: what each device of a job went through, and when.
 //!
 //! A core: no runtime, clock, lock, file or metric. The sender drives it: it reads records, waits, wakes, counts in the
 //! metrics and writes rows. Bounds: those of each module.
@@ -14,10 +15,14 @@ mod report;
 mod row;
 mod slots;
 mod tally;
+mod trail;
 
-pub use books::{Answer, Books, Effects, Finding, Landing, LaneLimits, Outgoing, Step, WalkWindow, Window};
+pub use books::{
+    Answer, Books, Effects, Finding, Landing, LaneLimits, Outgoing, Step, WalkWindow, Whereabouts, Window,
+};
 pub use outcome::{Counts, DeviceOutcome, OUTCOME_COUNT, Suppression};
-pub use report::{JobReport, Telling};
+pub use report::{DeviceTrail, JobReport, Telling, TrailStep, Way};
 pub use row::{JobRow, Progress, RowError};
 pub use slots::{Claim, RUNNING_PER_SLOT, Ready, ReadyQueue, Slots, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 pub use tally::{JobPart, Tally};
+pub use trail::{Note, Noted, Trail};

@@ -1,10 +1,14 @@
 //! A job as it is shown to callers. Plain values, true at the moment of the call.
 
 use serde::{Deserialize, Serialize};
-use tidings_types::{BrakeScope, EventId, EventPriority, JobState, JournalPosition, TimeTo, Timestamp, TopicName};
+use tidings_types::{
+    BrakeScope, EventId, EventPriority, JobState, JournalPosition, Locale, Provider, TimeTo, Timestamp, TopicName,
+};
 
+use crate::books::Whereabouts;
 use crate::outcome::Counts;
 use crate::tally::JobPart;
+use crate::trail::Note;
 
 /// The outcomes of one event.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +45,10 @@ pub struct JobReport {
     pub retried: u64,
     /// When the provider's answers came; `None` without any.
     pub time_to: Option<TimeTo>,
+    /// The same by provider; of those that have answered.
+    pub time_to_by: Vec<(Provider, TimeTo)>,
+    /// When devices had proven over their live connections that they have it; `None` if none has.
+    pub time_to_live: Option<TimeTo>,
 }
 
 /// The state of a finished job's report, as in the job's row. A job without this state owes no report: it finished
@@ -54,4 +62,51 @@ pub enum Telling {
     Told,
     /// The receiver has not taken it, and it is not sent any more.
     GivenUp,
+}
+
+/// What one device went through in the job of one event, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceTrail {
+    /// What happened before this moment is not known; `None`: it is.
+    pub known_since: Option<Timestamp>,
+    /// Whether the job is done.
+    pub is_done: bool,
+    /// In the order of time.
+    pub steps: Vec<TrailStep>,
+    /// Where the device is now; `None` when the job does not run.
+    pub whereabouts: Option<(Whereabouts, Option<Way>)>,
+    /// The brake that holds it back now.
+    pub paused_by: Option<BrakeScope>,
+    /// Until when it may be held back.
+    pub held_until: Timestamp,
+    /// The language of its text, once it was handed out: `None` in it is the source language of the topic.
+    pub locale: Option<Option<Locale>>,
+    /// Whether a proven connection of it read a channel of the event; `None`: nobody has asked for receipts.
+    pub was_connected: Option<bool>,
+    /// The connection that has received the event, and when.
+    pub received: Option<(String, Timestamp)>,
+}
+
+/// One thing that happened to a device, between two moments that are the same if it is known exactly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrailStep {
+    /// What happened.
+    pub note: Note,
+    /// Where it was handed out to.
+    pub way: Option<Way>,
+    /// Not before.
+    pub from: Timestamp,
+    /// Not after.
+    pub to: Timestamp,
+}
+
+/// The connections that reach a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// The provider.
+    pub provider: Provider,
+    /// The operator's name for the pool.
+    pub pool: String,
+    /// Those for tokens that no provider has accepted yet.
+    pub is_quarantine: bool,
 }

@@ -4,7 +4,7 @@
 //! resuming needs: what is before the cursor and not in the set is counted. Which pool a device waits for is not kept,
 //! since its record is read again anyway.
 //!
-//! Versions, all of which are read: 3 adds counts by provider, app and language, the number of repeats, and for a
+//! Versions, all of which are read: 4 adds when the answers came by provider, and when receipts did. 3 adds counts by provider, app and language, the number of repeats, and for a
 //! finished job its topic, priority and whether it was cancelled. 2 adds for a finished job when it was done and the
 //! state of its report (`Telling`).
 //!
@@ -14,7 +14,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
-use tidings_types::{DeviceNumber, EventId, EventPriority, JobState, JournalPosition, TimeTo, Timestamp, TopicName};
+use tidings_types::{
+    DeviceNumber, EventId, EventPriority, JobState, JournalPosition, Provider, TimeTo, Timestamp, TopicName,
+};
 
 use crate::latency::{Latency, LatencyRow};
 use crate::outcome::Counts;
@@ -22,7 +24,7 @@ use crate::report::{JobReport, Telling};
 use crate::tally::{JobPart, Tally};
 
 /// The version this one writes; it reads all from 1 on.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// About the heap bytes of a histogram of answers, and of a part of the counts.
 const LATENCY_BYTES: usize = 20 << 10;
@@ -79,7 +81,7 @@ impl Progress {
 
     /// About how many bytes of heap its set and counts take.
     pub fn bytes_len(&self) -> usize {
-        let latency = self.tally.latency.as_ref().map_or(0, |_| LATENCY_BYTES);
+        let latency = self.tally.latency.as_ref().map_or(0, |_| LATENCY_BYTES * (1 + self.tally.by_provider.len()));
         self.outstanding.serialized_size() + self.tally.parts.len() * PART_BYTES + latency
     }
 
@@ -106,6 +108,8 @@ struct RunningBody {
     #[serde(default)]
     retried: u64,
     latency: Option<LatencyRow>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    by_provider: Vec<(Provider, LatencyRow)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -126,6 +130,10 @@ struct FinishedBody {
     #[serde(default)]
     retried: u64,
     time_to: Option<TimeTo>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    time_to_by: Vec<(Provider, TimeTo)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    time_to_live: Option<TimeTo>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     telling: Option<Telling>,
 }
@@ -172,12 +180,13 @@ impl JobRow {
 
 impl From<Progress> for RunningBody {
     fn from(Progress { next, mut outstanding, tally }: Progress) -> Self {
-        let Tally { counts, parts, retried, latency } = tally;
+        let Tally { counts, parts, retried, latency, by_provider } = tally;
+        let by_provider = by_provider.into_iter().map(|(provider, latency)| (provider, latency.to_row())).collect();
         outstanding.optimize(); // A whole audience that waits is a few runs of numbers.
         let mut bytes = Vec::with_capacity(outstanding.serialized_size());
         outstanding.serialize_into(&mut bytes).expect("a vector takes all bytes");
         let (outstanding, latency) = (STANDARD.encode(bytes), latency.map(|latency| latency.to_row()));
-        Self { next, outstanding, counts, parts, retried, latency }
+        Self { next, outstanding, counts, parts, retried, latency, by_provider }
     }
 }
 
@@ -185,7 +194,7 @@ impl TryFrom<RunningBody> for Progress {
     type Error = String;
 
     fn try_from(
-        RunningBody { next, outstanding, counts, parts, retried, latency }: RunningBody,
+        RunningBody { next, outstanding, counts, parts, retried, latency, by_provider }: RunningBody,
     ) -> Result<Self, String> {
         let bytes = STANDARD.decode(outstanding).map_err(|error| error.to_string())?;
         let outstanding = RoaringBitmap::deserialize_from(&bytes[..]).map_err(|error| error.to_string())?;
@@ -194,22 +203,38 @@ impl TryFrom<RunningBody> for Progress {
         {
             return Err(format!("device {last} is outstanding behind the cursor {}", next.0));
         }
-        let latency = latency.map(|row| Latency::from_row(&row)).transpose()?;
-        Ok(Self { next, outstanding, tally: Tally { counts, parts, retried, latency } })
+        let latency = latency.map(|row| Latency::from_row(&row).map(Box::new)).transpose()?;
+        let by_provider = by_provider.into_iter().map(|(provider, row)| Ok((provider, Latency::from_row(&row)?)));
+        let by_provider = by_provider.collect::<Result<_, String>>()?;
+        Ok(Self { next, outstanding, tally: Tally { counts, parts, retried, latency, by_provider } })
     }
 }
 
 impl FinishedBody {
     fn new(report: JobReport, telling: Option<Telling>) -> Self {
         let cancelled = report.state == JobState::Cancelled;
-        let JobReport { event, topic, priority, accepted_at, done_at, counts, by: parts, retried, time_to, .. } =
-            report;
-        Self { event, topic, priority, cancelled, accepted_at, done_at, counts, parts, retried, time_to, telling }
+        let JobReport { event, topic, priority, accepted_at, done_at, counts, by: parts, retried, .. } = report;
+        let JobReport { time_to, time_to_by, time_to_live, .. } = report;
+        Self {
+            event,
+            topic,
+            priority,
+            cancelled,
+            accepted_at,
+            done_at,
+            counts,
+            parts,
+            retried,
+            time_to,
+            time_to_by,
+            time_to_live,
+            telling,
+        }
     }
 
     fn into_report(self, position: JournalPosition) -> JobReport {
-        let Self { event, topic, priority, cancelled, accepted_at, done_at, counts, parts, retried, time_to, .. } =
-            self;
+        let Self { event, topic, priority, cancelled, accepted_at, done_at, counts, parts, retried, .. } = self;
+        let Self { time_to, time_to_by, time_to_live, .. } = self;
         JobReport {
             position,
             event,
@@ -225,6 +250,8 @@ impl FinishedBody {
             by: parts,
             retried,
             time_to,
+            time_to_by,
+            time_to_live,
         }
     }
 }
@@ -263,6 +290,7 @@ mod tests {
             prop_assert_eq!((read.next, read.outstanding), (next, outstanding));
             prop_assert_eq!((&read.tally.counts, &read.tally.parts), (&tally.counts, &tally.parts));
             prop_assert_eq!((read.tally.retried, read.tally.time_to()), (tally.retried, tally.time_to()));
+            prop_assert_eq!(read.tally.time_to_by(), tally.time_to_by());
         }
 
         #[test]
@@ -310,6 +338,8 @@ mod tests {
                     counts,
                     retried: 2,
                     time_to: None,
+                    time_to_by: Vec::new(),
+                    time_to_live: None,
                 };
                 let row = JobRow::Finished(Box::new(report.clone()), telling).encode();
                 let JobRow::Finished(read, told) = JobRow::decode(POSITION, &row).unwrap() else { panic!("state") };
@@ -320,7 +350,7 @@ mod tests {
 
     #[test]
     fn rows_of_former_versions_are_read() {
-        for version in [1, 2] {
+        for version in [1, 2, 3] {
             let row = format!(
                 r#"{{"version":{version},"state":"finished","event":"goal-1","accepted_at":5,
                 "counts":{{"accepted":2,"rejected/Unregistered":1}},"time_to":null}}"#
@@ -349,8 +379,8 @@ mod tests {
     #[test]
     fn another_version_and_nonsense_are_refused_by_name() {
         let refusal = |row: &[u8]| JobRow::decode(POSITION, row).unwrap_err().to_string();
-        assert_eq!(refusal(br#"{"version":4,"jobs":[]}"#), "job 7 has version 4, this version reads 1 to 3");
-        assert_eq!(refusal(br#"{"version":0,"jobs":[]}"#), "job 7 has version 0, this version reads 1 to 3");
+        assert_eq!(refusal(br#"{"version":5,"jobs":[]}"#), "job 7 has version 5, this version reads 1 to 4");
+        assert_eq!(refusal(br#"{"version":0,"jobs":[]}"#), "job 7 has version 0, this version reads 1 to 4");
         assert!(refusal(b"\xff").starts_with("job 7 is damaged: "));
         let row = br#"{"version":1,"state":"running","next":3,"outstanding":"OjAAAAEAAAAAAAAAEAAAAAUA","counts":{},
             "latency":null}"#;

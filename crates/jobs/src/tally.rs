@@ -2,6 +2,8 @@
 //!
 //! Bound: [`PART_COUNT_MAX`] parts per job, and at most texts × lanes. Beyond that, devices are in the totals only.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use tidings_types::{AppId, Locale, Provider, TimeTo};
 
@@ -39,7 +41,9 @@ pub struct Tally {
     pub parts: Vec<JobPart>,
     /// Attempts that failed and were repeated.
     pub retried: u64,
-    pub(crate) latency: Option<Latency>,
+    pub(crate) latency: Option<Box<Latency>>,
+    /// The same by provider; of those that have answered.
+    pub(crate) by_provider: Vec<(Provider, Latency)>,
 }
 
 impl Tally {
@@ -64,14 +68,31 @@ impl Tally {
         Some(part.provider)
     }
 
+    /// A provider has answered for a device.
+    pub(crate) fn answered(&mut self, provider: Option<Provider>, after: Duration) {
+        self.latency.get_or_insert_default().record(after);
+        let Some(provider) = provider else { return };
+        let at = self.by_provider.iter().position(|(known, _)| *known == provider).unwrap_or_else(|| {
+            self.by_provider.push((provider, Latency::default()));
+            self.by_provider.len() - 1
+        });
+        self.by_provider[at].1.record(after);
+    }
+
+    /// When each provider's answers came; of those that have answered.
+    pub fn time_to_by(&self) -> Vec<(Provider, TimeTo)> {
+        let times = self.by_provider.iter();
+        times.filter_map(|(provider, latency)| Some((*provider, latency.time_to()?))).collect()
+    }
+
     /// `None` before the first answer.
     pub fn time_to(&self) -> Option<TimeTo> {
-        self.latency.as_ref().and_then(Latency::time_to)
+        self.latency.as_ref().and_then(|latency| latency.time_to())
     }
 
     #[cfg(test)]
-    pub(crate) fn answered_after(&mut self, latency: std::time::Duration) {
-        self.latency.get_or_insert_default().record(latency);
+    pub(crate) fn answered_after(&mut self, latency: Duration) {
+        self.answered(Some(Provider::Fcm), latency);
     }
 }
 

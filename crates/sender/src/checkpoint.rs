@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tidings_jobs::{JobRow, Telling};
 use tidings_store::{Store, WriteError};
-use tidings_telemetry::chain;
+use tidings_telemetry::{chain, unix_now};
 use tidings_types::JournalPosition;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -51,6 +51,7 @@ impl Checkpointer {
         loop {
             let closing = *phase.borrow_and_update() == Phase::Closing;
             let written = self.write().await;
+            self.registry.trails.trim(unix_now());
             if closing && written.is_ok() {
                 return;
             }

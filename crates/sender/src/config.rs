@@ -32,6 +32,10 @@ pub struct SenderConfig {
     pub doubt_window: Duration,
     /// Whether jobs that finish from now on owe a report: see `Sender::take_untold`.
     pub tell_finished: bool,
+    /// How long it is known what each device of a job went through, after the job is done; zero: not at all.
+    pub why_ttl: Duration,
+    /// The memory for that, over all jobs. When it is full, it is forgotten for the jobs that were done first.
+    pub why_bytes_max: usize,
     /// In shadow mode, the devices that are really pushed. All others are counted as suppressed.
     pub shadow: Option<Shadow>,
 }
@@ -66,6 +70,8 @@ impl Default for SenderConfig {
             gone_token_count_max: 4096,
             doubt_window: Duration::from_secs(60),
             tell_finished: false,
+            why_ttl: Duration::from_secs(24 * 3600),
+            why_bytes_max: 64 << 20,
             shadow: None,
         }
     }

@@ -2,9 +2,11 @@
 //!
 //! Recipients are read under the store's lock and copied; rendering and hashing happen outside of it.
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
+use roaring::RoaringBitmap;
 use tidings_hub::Receipts;
 use tidings_jobs::{Finding, LaneLimits, Suppression, Window};
 use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
@@ -21,6 +23,7 @@ use crate::permits::Permits;
 use crate::places::{EVERYWHERE, Place};
 use crate::routes::Routes;
 use crate::topic::{CurrentTopics, TextIndex};
+use crate::trails::Trails;
 
 /// What all jobs share.
 pub(crate) struct Context {
@@ -34,6 +37,7 @@ pub(crate) struct Context {
     pub(crate) shadow: Option<Shadow>,
     /// Walks wait here for their turn on the sender's thread. Walks of urgent jobs go first.
     pub(crate) walks: Arc<Permits>,
+    pub(crate) trails: Arc<Trails>,
 }
 
 /// A window that is ready: the findings about its devices, and the notifications for those that belong to the lane.
@@ -44,6 +48,8 @@ pub(crate) struct Prepared {
     pub(crate) batch: Vec<Notification>,
     /// The devices of the batch whose token no provider has accepted yet.
     pub(crate) unproven: Vec<DeviceNumber>,
+    /// The devices of the batch by the cell of their text.
+    pub(crate) texts: BTreeMap<u16, RoaringBitmap>,
 }
 
 /// A device that will be handed out, copied from the store's table.
@@ -114,6 +120,7 @@ impl Context {
                 }
             };
             let ticket = Ticket { job: job.position, device, cell };
+            prepared.texts.entry(cell).or_default().insert(device.0);
             if !is_proven {
                 prepared.unproven.push(device);
             }

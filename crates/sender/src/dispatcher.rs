@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
-use tidings_jobs::{Claim, Counts, DeviceOutcome, JobReport, Progress, Ready, Slots, Suppression};
+use tidings_jobs::{Claim, Counts, DeviceOutcome, JobReport, Note, Progress, Ready, Slots, Suppression};
 use tidings_store::{AcceptedEvent, ReadError};
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::{DeviceNumber, EventPriority, ExpectAudience, JobState, JournalPosition, PushPolicy};
@@ -35,7 +35,7 @@ use crate::phase::Phase;
 use crate::registry::JobRegistry;
 use crate::supersede;
 use crate::topic::Topics;
-use crate::waiting::{WaitingJob, superseding_key};
+use crate::waiting::{EVENT_LOST, WaitingJob, superseding_key};
 use crate::walk;
 
 /// Events read from the journal, or waiting jobs started, at once.
@@ -202,6 +202,7 @@ impl Dispatcher {
         }
         let mut table = self.registry.table();
         if let Some(waiting) = table.waiting.remove(position) {
+            self.note(position, Note::Ended(EVENT_LOST), waiting.progress().outstanding.clone());
             let report = waiting.lose(position, &self.brakes, &self.registry.metrics);
             self.registry.finish(&mut table, report, self.config.tell_finished, unix_now());
         }
@@ -401,8 +402,9 @@ impl Dispatcher {
         let progress = self.registry.table().waiting.get(position).map(|waiting| waiting.progress().clone());
         let Some(progress) = progress else { return };
         let rest = WaitingJob::open_devices(&progress, frozen);
-        let taken = rest.intersection_len(open);
-        self.registry.table().waiting.freeze(position, rest - open, taken, &self.context.metrics);
+        let taken = &rest & open;
+        self.registry.table().waiting.freeze(position, rest - open, taken.len(), &self.context.metrics);
+        self.note(position, SUPERSEDED, taken);
     }
 
     /// Selects the audience of an event that has not begun. If the audience is empty or not of the expected size, the
@@ -413,9 +415,12 @@ impl Dispatcher {
         let frozen = if is_pushed { self.select(accepted) } else { Frozen::default() };
         self.registry.metrics.devices_selected.add(frozen.len());
         let is_unexpected = is_pushed && self.is_unexpected(position, accepted, frozen.len());
+        self.context.trails.open(position, true, unix_now());
+        self.note(position, Note::Muted, frozen.muted().clone());
         if !frozen.is_empty() && !is_unexpected {
             return Some(frozen);
         }
+        self.note(position, Note::Ended(NOT_EXPECTED), all(&frozen));
         let report = told_nobody(position, accepted, frozen.len());
         self.registry.metrics.count(NOT_EXPECTED, frozen.len());
         let mut table = self.registry.table();
@@ -462,7 +467,8 @@ impl Dispatcher {
         let shared = supersede::shared(job, &older, of_waiting);
         supersede::begin(job, &older, &shared, &self.context.metrics);
         if !shared.is_empty() {
-            self.registry.table().waiting.supersede(&waiting, &shared, &self.context.metrics);
+            let taken = self.registry.table().waiting.supersede(&waiting, &shared, &self.context.metrics);
+            taken.into_iter().for_each(|(position, devices)| self.note(position, SUPERSEDED, devices));
         }
     }
 
@@ -490,14 +496,23 @@ impl Dispatcher {
         topics: Option<Arc<Topics>>,
         heeds_receipts: bool,
     ) -> Arc<Job> {
+        let trail = self.context.trails.open(position, heeds_receipts, unix_now());
         let may_hold = heeds_receipts && accepted.event.push == PushPolicy::UnlessReceived;
         let job =
             Job::new(position, accepted, frozen, self.context.routes.lanes().len(), progress).staying_with(topics);
+        let job = job.with_trail(trail);
         let receipts = may_hold.then(|| self.context.receipts.get(position)).flatten();
         Arc::new(match receipts {
             Some(receipts) => job.with_receipts(receipts, unix_now()),
             None => job,
         })
+    }
+
+    /// This happened to devices of a job that does not run.
+    fn note(&self, position: JournalPosition, note: Note, devices: RoaringBitmap) {
+        if !devices.is_empty() {
+            self.context.trails.note(position, note, devices, unix_now());
+        }
     }
 
     fn select(&self, accepted: &AcceptedEvent) -> Frozen {
@@ -550,6 +565,8 @@ impl Dispatcher {
 
 /// The outcome of all devices of an audience with an unexpected size.
 const NOT_EXPECTED: DeviceOutcome = DeviceOutcome::Suppressed(Suppression::UnexpectedAudience);
+/// A newer event has taken a device.
+const SUPERSEDED: Note = Note::Ended(DeviceOutcome::Superseded);
 
 fn all(frozen: &Frozen) -> RoaringBitmap {
     frozen.iter_from(DeviceNumber(0)).map(|number| number.0).collect()
@@ -576,5 +593,7 @@ fn told_nobody(position: JournalPosition, accepted: &AcceptedEvent, audience: u6
         by: Vec::new(),
         retried: 0,
         time_to: None,
+        time_to_by: Vec::new(),
+        time_to_live: None,
     }
 }

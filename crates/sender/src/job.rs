@@ -17,6 +17,8 @@
 //! **Suspended**: the job cannot go on, or makes room for a more urgent one ([`tidings_jobs::Slots`]). Later a new
 //! `Job` continues it and ignores receipts: pending devices are pushed.
 //!
+//! **Trail**: the effects of each change go into the job's trail, too ([`crate::trails`]).
+//!
 //! Memory: the books, and one rendering per lane and text; for an event with typed values one per lane, text and place
 //! (`places.rs`).
 
@@ -24,6 +26,7 @@
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, HashMap};
+use std::mem;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -31,12 +34,13 @@ use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
 use tidings_hub::EventReceipts;
 use tidings_jobs::{
-    Answer, Books, DeviceOutcome, Effects, Finding, JobReport, JobRow, Landing, LaneLimits, Outgoing, Progress, Step,
-    Suppression, WalkWindow, Window,
+    Answer, Books, DeviceOutcome, Effects, Finding, JobReport, JobRow, Landing, LaneLimits, Note, Outgoing, Progress,
+    Step, Suppression, WalkWindow, Whereabouts, Window,
 };
 use tidings_push::{JobStanding, Outcome, Rendering, Settled, Standing};
 use tidings_store::AcceptedEvent;
 use tidings_telemetry::panics::{self, Locked};
+use tidings_telemetry::unix_now;
 use tidings_types::{
     AppId, BrakeScope, CollapseKey, DeviceNumber, JobState, JournalPosition, Locale, Provider, Timestamp,
 };
@@ -49,6 +53,7 @@ use crate::metrics::Metrics;
 use crate::parts::PartIndex;
 use crate::places::{PlaceIndex, Places};
 use crate::topic::{CurrentTopics, TextIndex, Topics};
+use crate::trails::JobTrail;
 use crate::wave::{Answers, is_doubtful};
 
 /// One event on its way.
@@ -58,6 +63,7 @@ pub(crate) struct Job {
     pub(crate) expires_at: Timestamp,
     pub(crate) collapse_id: CollapseKey,
     ledger: Mutex<Ledger>,
+    trail: Arc<Mutex<JobTrail>>,
     /// When somebody first saw that it is over; from then on always the same.
     done_at: OnceLock<Timestamp>,
     /// One per lane: it has something to do again.
@@ -140,6 +146,7 @@ impl Job {
             position,
             expires_at,
             collapse_id: collapse_id(&accepted.event),
+            trail: Arc::new(Mutex::new(JobTrail::new(true, accepted.accepted_at))),
             accepted,
             done_at: OnceLock::new(),
             ledger: Mutex::new(Ledger { books, indexes: Vec::new() }),
@@ -159,8 +166,14 @@ impl Job {
         let received = receipts.received();
         let may_answer = if now < hold_until { receipts.may_answer() } else { RoaringBitmap::new() };
         self.ledger.get_mut().expect("no holder of this lock panics").books.heed_receipts(received, may_answer);
+        panics::lock(&self.trail).receipts = Some(receipts.clone());
         self.receipts = Some(receipts);
         self
+    }
+
+    /// What happens to its devices is noted there.
+    pub(crate) fn with_trail(self, trail: Arc<Mutex<JobTrail>>) -> Self {
+        Self { trail, ..self }
     }
 
     /// The next devices to look at; `None` at the end of the walk. After `expires_at` everything that was not handed out is
@@ -204,14 +217,18 @@ impl Job {
         })
     }
 
-    /// As [`Books::hand_out`].
+    /// As [`Books::hand_out`]. `texts` are the cells of the devices that are handed out.
     pub(crate) fn hand_out(
         &self,
         window: Window,
         findings: &[Finding],
         unproven: &[DeviceNumber],
+        texts: BTreeMap<u16, RoaringBitmap>,
         metrics: &Metrics,
     ) -> Outgoing {
+        let mut trail = panics::lock(&self.trail);
+        texts.into_iter().for_each(|(cell, devices)| trail.trail.note_text(cell, devices));
+        drop(trail);
         self.change(metrics, |books| books.hand_out(window, findings, unproven))
     }
 
@@ -404,6 +421,21 @@ impl Job {
         self.lock().books.take_wanted_lanes()
     }
 
+    /// Until when devices may be held.
+    pub(crate) fn held_until(&self) -> Timestamp {
+        self.accepted.accepted_at.saturating_add(self.hold_max())
+    }
+
+    /// The language of the devices of a cell.
+    pub(crate) fn locale_of(&self, cell: u16) -> Option<Option<Locale>> {
+        Some(self.lock().books.tally().parts.get(usize::from(cell))?.locale.clone())
+    }
+
+    /// Where a device is now.
+    pub(crate) fn whereabouts(&self, number: DeviceNumber) -> Whereabouts {
+        self.lock().books.whereabouts(number)
+    }
+
     /// Whether every device has its outcome.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().books.is_over()
@@ -458,6 +490,8 @@ impl Job {
             by: tally.parts.clone(),
             retried: tally.retried,
             time_to: tally.time_to(),
+            time_to_by: tally.time_to_by(),
+            time_to_live: self.receipts.as_ref().and_then(|receipts| receipts.time_to(self.accepted.accepted_at)),
         }
     }
 
@@ -500,11 +534,26 @@ impl Job {
         value
     }
 
+    /// Writes into the trail what has happened to devices.
+    fn note<N>(&self, effects: &mut Effects<N>) {
+        let Effects { ended, held_back, handed_out, put_back, repeated, .. } = effects;
+        let (now, mut kept) = (unix_now(), panics::lock(&self.trail));
+        let trail = &mut kept.trail;
+        handed_out.drain(..).for_each(|(lane, devices)| trail.note(Note::HandedOut(lane), devices, now));
+        trail.take_back(put_back);
+        trail.note(Note::Held, mem::take(held_back), now);
+        trail.note(Note::Repeated, mem::take(repeated), now);
+        ended.drain(..).for_each(|(outcome, devices)| trail.note(Note::Ended(outcome), devices, now));
+    }
+
     /// Does what the books say. Newer jobs come last: no thread holds the locks of two.
     fn perform(&self, mut ledger: Locked<'_, Ledger>, metrics: &Metrics) {
-        let effects = ledger.books.take_effects();
-        let Effects { counted, held, wake, is_lane_wanted, is_nobody_held, is_over, landed, newer } = effects;
-        counted.into_iter().for_each(|(outcome, count)| metrics.count(outcome, count));
+        let mut effects = ledger.books.take_effects();
+        effects.ended.iter().for_each(|(outcome, devices)| metrics.count(*outcome, devices.len()));
+        if effects.are_of_devices() {
+            self.note(&mut effects);
+        }
+        let Effects { held, wake, is_lane_wanted, is_nobody_held, is_over, landed, newer, .. } = effects;
         if held != 0 {
             metrics.devices_held.add(held);
         }

@@ -85,8 +85,8 @@ impl Lane {
             return;
         }
         let Some(window) = self.open_window() else { return };
-        let Prepared { findings, batch, unproven } = self.context.prepare(&self.job, &window);
-        let outgoing = self.job.hand_out(window, &findings, &unproven, &self.context.metrics);
+        let Prepared { findings, batch, unproven, texts } = self.context.prepare(&self.job, &window);
+        let outgoing = self.job.hand_out(window, &findings, &unproven, texts, &self.context.metrics);
         self.hand_out(batch, outgoing).await;
         // Lets other tasks run, but the next lane in line only after this lane is in line again. Otherwise lanes that
         // come meanwhile would be before it.

@@ -104,9 +104,11 @@ mod routes;
 mod service;
 mod supersede;
 mod topic;
+mod trails;
 mod waiting;
 mod walk;
 mod wave;
+mod why;
 mod worker;
 
 pub use config::{Pool, SenderConfig, Shadow};
@@ -114,7 +116,8 @@ pub use error::{StartError, TopicError};
 pub use report::{Backlog, Drained, Estimate};
 pub use service::Sender;
 pub use tidings_jobs::{
-    Counts, DeviceOutcome, JobPart, JobReport, RUNNING_PER_SLOT, Suppression, Telling, WAITING_BYTES_MAX,
-    WAITING_PER_SLOT,
+    Counts, DeviceOutcome, DeviceTrail, JobPart, JobReport, Note, RUNNING_PER_SLOT, Suppression, Telling, TrailStep,
+    WAITING_BYTES_MAX, WAITING_PER_SLOT, Way, Whereabouts,
 };
 pub use topic::{CurrentTopics, NAMES, TextIndex, TopicTemplates, Topics};
+pub use why::DeviceEvents;

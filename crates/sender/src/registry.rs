@@ -1,7 +1,7 @@
 //! All jobs. The sender's thread shares the registry with gateways and callers.
 //!
-//! Lock order: the table, then a job's renderings, then its books, then an event's receipts. The lock of the waves is
-//! taken alone. The books of two jobs are never locked together. No lock is held across a wait.
+//! Lock order: the table, then a job's renderings, then its books, then the table of trails, then a trail, then an event's
+//! receipts. The lock of the waves is taken alone. The books of two jobs are never locked together. No lock is held across a wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -20,6 +20,7 @@ use crate::brakes::Braking;
 use crate::job::{Job, Landed};
 use crate::metrics::Metrics;
 use crate::routes::{Route, Routes};
+use crate::trails::Trails;
 use crate::waiting::WaitingJobs;
 use crate::wave::{Answers, Change, Waves, is_doubtful};
 
@@ -30,6 +31,7 @@ pub(crate) struct JobRegistry {
     table: Mutex<Table>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) brakes: Braking,
+    pub(crate) trails: Arc<Trails>,
     /// Devices whose token was accepted for the first time, until the store is told. Set: at most [`PROVEN_COUNT_MAX`].
     /// Full: dropped and counted; the next acceptance is noted instead.
     proven: Mutex<RoaringBitmap>,
@@ -80,13 +82,14 @@ impl JobRegistry {
         table: Table,
         metrics: Arc<Metrics>,
         brakes: Braking,
+        trails: Arc<Trails>,
         gone: mpsc::Sender<Gone>,
         waves: Waves,
         routes: Arc<Routes>,
     ) -> Self {
         let (table, proven, waves, more_untold) =
             (Mutex::new(table), Mutex::default(), Mutex::new(waves), Notify::new());
-        Self { table, metrics, brakes, proven, gone, waves, routes, more_untold }
+        Self { table, metrics, brakes, trails, proven, gone, waves, routes, more_untold }
     }
 
     pub(crate) fn table(&self) -> Locked<'_, Table> {
@@ -96,6 +99,7 @@ impl JobRegistry {
     /// A job is done. With `tell` its report is owed.
     pub(crate) fn finish(&self, table: &mut Table, mut report: JobReport, tell: bool, now: Timestamp) {
         report.done_at.get_or_insert(now);
+        self.trails.close(report.position, &report.by, now);
         let telling = tell.then_some(Telling::Owed);
         self.metrics.jobs_untold.add(i64::from(tell));
         table.finished.insert(report.position, Finished { report, telling, dirty: true });

@@ -33,15 +33,16 @@ use crate::registry::{Finished, JobRegistry, Table};
 use crate::report::{Backlog, Drained, Estimate};
 use crate::routes::Routes;
 use crate::topic::CurrentTopics;
+use crate::trails::Trails;
 use crate::waiting::{EVENT_LOST, WaitingJob, WaitingJobs};
 use crate::wave::Waves;
 use crate::worker::Worker;
 
 /// The sender, running on its own thread. Dropping it stops it at once, as in a crash; call [`Sender::drain`] first.
 pub struct Sender {
-    registry: Arc<JobRegistry>,
-    context: Arc<Context>,
-    pools: Vec<Pool>,
+    pub(crate) registry: Arc<JobRegistry>,
+    pub(crate) context: Arc<Context>,
+    pub(crate) pools: Vec<Pool>,
     journal_end: watch::Receiver<JournalPosition>,
     orders: watch::Sender<Order>,
     done: watch::Receiver<Option<Drained>>,
@@ -79,13 +80,15 @@ impl Sender {
         metrics.jobs_untold.add(table.untold.len() as i64);
         let (gone_tx, gone) = mpsc::channel(config.gone_token_count_max);
         let waves = Waves::new(config.doubt_window, routes.lanes().len(), Instant::now());
-        let registry = JobRegistry::new(table, metrics.clone(), brakes.clone(), gone_tx, waves, routes.clone());
+        let trails = Arc::new(Trails::new(config.why_ttl, config.why_bytes_max));
+        let (of_registry, routed) = (trails.clone(), routes.clone());
+        let registry = JobRegistry::new(table, metrics.clone(), brakes.clone(), of_registry, gone_tx, waves, routed);
         let registry = Arc::new(registry);
         let journal_end = store.watch_journal_end();
         let limits =
             LaneLimits { window_device_count: config.window_device_count, in_flight_max: config.in_flight_max() };
         let (shadow, walks) = (config.shadow.clone(), Permits::new());
-        let context = Context { store, topics, routes, receipts, limits, metrics, brakes, shadow, walks };
+        let context = Context { store, topics, routes, receipts, limits, metrics, brakes, shadow, walks, trails };
         let context = Arc::new(context);
         let (orders, orders_rx) = watch::channel(Order::Run);
         let (done_tx, done) = watch::channel(None);
@@ -340,6 +343,8 @@ fn unreadable(position: JournalPosition, Progress { outstanding, mut tally, .. }
         audience: tally.counts.total(),
         held: 0,
         time_to: tally.time_to(),
+        time_to_by: tally.time_to_by(),
+        time_to_live: None,
         counts: tally.counts,
         by: tally.parts,
         retried: tally.retried,

@@ -206,6 +206,8 @@ impl WaitingJob {
             by: tally.parts.clone(),
             retried: tally.retried,
             time_to: tally.time_to(),
+            time_to_by: tally.time_to_by(),
+            time_to_live: None,
         }
     }
 }
@@ -330,17 +332,25 @@ impl WaitingJobs {
         sets.fold(RoaringBitmap::new(), |all, set| all | set)
     }
 
-    /// Counts the devices of these jobs that are in `numbers` as superseded.
-    pub(crate) fn supersede(&mut self, positions: &[JournalPosition], numbers: &RoaringBitmap, metrics: &Metrics) {
+    /// Counts the devices of these jobs that are in `numbers` as superseded, and returns them.
+    pub(crate) fn supersede(
+        &mut self,
+        positions: &[JournalPosition],
+        numbers: &RoaringBitmap,
+        metrics: &Metrics,
+    ) -> Vec<(JournalPosition, RoaringBitmap)> {
+        let mut all = Vec::new();
         for &position in positions {
             self.change(position, |job| {
                 debug_assert!(job.is_frozen(), "or it would come back to them");
-                let count = job.progress.outstanding.intersection_len(numbers);
-                job.progress.outstanding -= numbers;
-                job.progress.tally.counts.add(DeviceOutcome::Superseded, count);
-                metrics.count(DeviceOutcome::Superseded, count);
+                let taken = &job.progress.outstanding & numbers;
+                job.progress.outstanding -= &taken;
+                job.progress.tally.counts.add(DeviceOutcome::Superseded, taken.len());
+                metrics.count(DeviceOutcome::Superseded, taken.len());
+                all.push((position, taken));
             });
         }
+        all
     }
 
     fn change(&mut self, position: JournalPosition, change: impl FnOnce(&mut WaitingJob)) {

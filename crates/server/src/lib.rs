@@ -634,6 +634,8 @@ fn sender_config(config: &Config) -> SenderConfig {
         report_count_max: sender.report_count_max,
         gone_token_count_max: sender.gone_token_count_max,
         doubt_window: sender.doubt_window,
+        why_ttl: sender.why_ttl,
+        why_bytes_max: usize::try_from(sender.why_bytes_max.0).unwrap_or(usize::MAX),
         tell_finished: config.webhook.url.is_some(),
         shadow: config.shadow.enabled.then(|| Shadow {
             devices: config.shadow.devices.iter().cloned().collect(),

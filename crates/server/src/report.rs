@@ -3,10 +3,10 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use tidings_api::{Estimate, JobPart, JobView, ListFuture, OrderFuture, Outcomes};
+use tidings_api::{DeviceEvents, Estimate, JobPart, JobView, ListFuture, OrderFuture, Outcomes};
 use tidings_edge::Edge;
 use tidings_protocol::{Order, OrderError, Target};
-use tidings_sender::{Counts, DeviceOutcome, JobReport, Sender};
+use tidings_sender::{Counts, DeviceOutcome, DeviceTrail, JobReport, Sender};
 use tidings_types::{DeviceNumber, Event, JournalPosition};
 
 /// The jobs. When the server stops, the router outlives the sender; then no job is known.
@@ -33,6 +33,15 @@ impl tidings_api::Jobs for Jobs {
             limited_by: it.forecast.map(|forecast| forecast.limit.as_str()),
         };
         estimates.into_iter().map(view).collect()
+    }
+
+    fn trail(&self, position: JournalPosition, device: DeviceNumber) -> Option<DeviceTrail> {
+        self.0.upgrade()?.why(position, device)
+    }
+
+    fn events_of(&self, device: DeviceNumber, before: Option<JournalPosition>, limit: usize) -> DeviceEvents {
+        let found = self.0.upgrade().map(|sender| sender.events_of(device, before, limit));
+        found.map_or_else(DeviceEvents::default, |found| DeviceEvents { positions: found.positions, next: found.next })
     }
 }
 
@@ -63,7 +72,7 @@ impl tidings_api::Connections for Connections {
 
 pub(super) fn view(report: JobReport) -> JobView {
     let JobReport { position, event, topic, priority, state, paused_by, accepted_at, done_at, .. } = report;
-    let JobReport { audience, held, counts, by, retried, time_to, .. } = report;
+    let JobReport { audience, held, counts, by, retried, time_to, time_to_by, time_to_live, .. } = report;
     let part = |tidings_sender::JobPart { provider, app, locale, counts }| {
         let outcomes = outcomes(&counts);
         JobPart { provider, app, locale, outcomes }
@@ -85,6 +94,8 @@ pub(super) fn view(report: JobReport) -> JobView {
         retried,
         by,
         time_to,
+        time_to_by,
+        time_to_live,
     }
 }
 

@@ -88,6 +88,15 @@ pub(crate) enum Command {
     /// See the outcomes of events, cancel events, pause and resume pushes.
     #[command(subcommand)]
     Jobs(JobsCommand),
+    /// Ask why a device got an event, or why not.
+    #[command(after_help = "Examples:
+  tidings why goal-1 phone-1
+  tidings why goal-1 --user ada
+  tidings why --events-of phone-1
+
+The answer says what happened and when, why the device was in the audience or not, and what is not known.
+It is kept in memory for sender.why_ttl after the event's job is done, and not over a restart.")]
+    Why(WhyArgs),
     /// Show the text of a notification, in one language or in all.
     Preview(PreviewArgs),
     /// Bring texts to translators and back.

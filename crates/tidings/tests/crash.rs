@@ -14,6 +14,8 @@
 //!   lakes (one for each of three priorities) was given to no provider, and repeats nothing;
 //! - every publication with an idempotency key, asked for until it was answered, is once in each of its channels, where
 //!   each answer said;
+//! - what the server says of a thousand pairs of device and event (`GET /v1/events/{id}/devices/{device}`) agrees with
+//!   what the providers saw, and it knows of all events of its last life;
 //! - every client saw every publication of its channels once and in order, each return recovered, no epoch changed.
 //!
 //! A second campaign, `crash/flood.rs`, is one event to very many devices, and a newer one that takes its place.
@@ -61,6 +63,8 @@ mod simulators;
 mod sockets;
 #[path = "crash/verdict.rs"]
 mod verdict;
+#[path = "crash/why.rs"]
+mod why;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -269,6 +273,8 @@ struct Campaign {
     scratch: PathBuf,
     /// When this life of the server began.
     life_began: Instant,
+    /// Events that were sent before.
+    life_events: usize,
     /// This life is to end before the server is ready.
     is_starting: bool,
     /// For how long at most this process was kept from looking in this life: so busy the machine is.
@@ -309,6 +315,7 @@ impl Campaign {
             numbers,
             scratch,
             life_began: began,
+            life_events: 0,
             is_starting: false,
             gap_max: Duration::ZERO,
             resets_before: [0; PROVIDER_COUNT],
@@ -391,6 +398,7 @@ impl Campaign {
     /// Starts the server again; how long that took, or `None` when it is to be killed before it is ready.
     async fn start_again(&mut self, may_strike: bool) -> Option<Duration> {
         self.life_began = Instant::now();
+        self.life_events = self.load.world().events.len();
         self.gap_max = Duration::ZERO;
         self.is_starting = false;
         if may_strike && self.rng.random_ratio(1, 4) {
@@ -458,6 +466,13 @@ impl Campaign {
             wrongs.add(|| text);
         }
         wrongs
+    }
+
+    /// Asks the running server why devices got events or not, and compares the answers with what the providers saw.
+    async fn ask_why(&mut self) -> Wrongs {
+        let pairs = why::pairs(&self.load.world(), self.life_events, &mut self.rng);
+        let answers = why::ask(self.server.addr(), pairs).await;
+        why::check(&answers, &self.load.world(), &self.deliveries(), self.life_events)
     }
 
     /// Stops the server in order; what it left behind, and which devices have no token.
@@ -601,6 +616,7 @@ async fn campaign() {
     let logs = campaign.come_to_rest().await;
     let rest_after = campaign.began.elapsed();
     let mut wrongs = campaign.ask_for_everything().await;
+    wrongs.append(campaign.ask_why().await);
     let books = campaign.read_books().await;
     campaign.load.close().await;
     campaign.let_canary_in();

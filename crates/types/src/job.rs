@@ -19,7 +19,7 @@ pub enum JobState {
     Finished,
 }
 
-/// When the provider's answers to a job came, counted from the event's acceptance.
+/// When the provider's answers to a job came, or receipts, counted from the event's acceptance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeTo {
     /// The first answer.

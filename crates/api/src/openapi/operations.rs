@@ -11,6 +11,7 @@ use crate::imports::FROM_MAX;
 use crate::query::{LIMIT_DEFAULT, LIMIT_RANGE};
 use crate::rfc3339::Rfc3339;
 use crate::routes::Route;
+use crate::why::EVENT_COUNT_DEFAULT;
 
 const EVENTS: &str = "Events";
 const DEVICES: &str = "Devices";
@@ -100,8 +101,13 @@ impl Operation {
 
     /// A page of a list, from where `from` says.
     fn page(self, from: &str, schema: &Value) -> Self {
+        self.page_of(from, schema, LIMIT_DEFAULT)
+    }
+
+    /// The same, of `count` entries if no number is given.
+    fn page_of(self, from: &str, schema: &Value, count: usize) -> Self {
         let (min, max) = (LIMIT_RANGE.start(), LIMIT_RANGE.end());
-        let limit = json!({"type": "integer", "minimum": min, "maximum": max, "default": LIMIT_DEFAULT});
+        let limit = json!({"type": "integer", "minimum": min, "maximum": max, "default": count});
         let description = "The `next` of the page before.";
         self.parameter(json!({"name": from, "in": "query", "schema": schema, "description": description}))
             .parameter(json!({"name": "limit", "in": "query", "schema": limit}))
@@ -274,6 +280,24 @@ fn events(name: &str) -> Option<Operation> {
                 .parameter(json!({"name": "wait", "in": "query", "schema": query_wait(), "description": description}))
                 .answers(200, "The clients that have answered so far.", "Receipts")
         }
+        "GET /v1/events/{id}/devices/{device}" => {
+            Operation::new("whyDevice", EVENTS, "Why a device got an event, or why not")
+                .of("EventId")
+                .of_named("device", reference("DeviceId"))
+                .answers(200, "What is known.", "Why")
+        }
+        "GET /v1/events/{id}/users/{user}" => Operation::new("whyUser", EVENTS, "The same for the devices of a user")
+            .of("EventId")
+            .of_named("user", reference("UserId"))
+            .parameter(json!({
+                "name": "after", "in": "query", "schema": reference("DeviceId"),
+                "description": "The `next` of the page before.",
+            }))
+            .answers(200, "What is known of each device.", "WhyUser"),
+        "GET /v1/devices/{id}/events" => Operation::new("deviceEvents", DEVICES, "The last events of a device")
+            .of("DeviceId")
+            .page_of("before", &json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}), EVENT_COUNT_DEFAULT)
+            .answers(200, "Events in whose audience the device was, newest first.", "DeviceEvents"),
         "POST /v1/audience/preview" => {
             let examples = json!({
                 "some": {"value": {

@@ -1,6 +1,9 @@
 //! The shapes of requests and answers, as JSON Schema.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
+use tidings_jobs::DeviceOutcome;
 use tidings_protocol::CREDENTIAL_BYTES_MAX;
 use tidings_types::{Provider, Style, event_limits as limits, selector_limits};
 
@@ -23,6 +26,7 @@ use crate::operation::ProviderStatus;
 use crate::problem::{Kind, TYPE_PREFIX};
 use crate::selectors::EXPLAIN;
 use crate::warnings::{Kind as Warned, TYPE_PREFIX as WARNING_PREFIX};
+use crate::why::Standing;
 
 /// What requests hold: each component with the fields that are read.
 #[cfg(test)]
@@ -122,6 +126,7 @@ pub(super) fn schemas(config: &ApiConfig) -> Map<String, Value> {
         .chain(entries(of_audiences()))
         .chain(entries(of_feeds_and_texts()))
         .chain(entries(answers()))
+        .chain(entries(whys()))
         .chain(entries(remarks()))
         .collect();
     describe(&mut schemas);
@@ -882,6 +887,7 @@ fn answers() -> Value {
         "retried",
         "outcomes",
         "time_to",
+        "time_to_by",
         "by",
         "receipts",
     ];
@@ -931,6 +937,7 @@ fn answers() -> Value {
             "retried": {"type": "integer", "minimum": 0, "description": "Attempts that failed and were repeated."},
             "outcomes": reference("Outcomes"),
             "time_to": reference("TimeTo"),
+            "time_to_by": {"type": "object", "additionalProperties": reference("TimeTo")},
             "by": items(reference("JobPart")),
             "channels": items(reference("Place")),
             "receipts": given(&[], json!({"written": count(), "received": count()})),
@@ -955,7 +962,7 @@ fn answers() -> Value {
             "users_complete": {"type": "boolean", "description": "False if more users answered than are listed."},
         })),
         "Jobs": given(&["next"], json!({"jobs": items(reference("Job")), "next": position()})),
-        "Job": given(&["topic", "done_at", "paused_by", "time_to", "by"], json!({
+        "Job": given(&["topic", "done_at", "paused_by", "time_to", "time_to_by", "by"], json!({
             "id": reference("EventId"),
             "position": position(),
             "topic": reference("TopicName"),
@@ -969,6 +976,7 @@ fn answers() -> Value {
             "retried": {"type": "integer", "minimum": 0, "description": "Attempts that failed and were repeated."},
             "outcomes": reference("Outcomes"),
             "time_to": reference("TimeTo"),
+            "time_to_by": {"type": "object", "additionalProperties": reference("TimeTo")},
             "by": items(reference("JobPart")),
         })),
         "JobPart": given(&["locale"], json!({
@@ -1051,5 +1059,57 @@ fn answers() -> Value {
             },
         },
         "CentrifugoError": given(&[], json!({"code": {"type": "integer"}, "message": {"type": "string"}})),
+    })
+}
+
+/// Why a device got an event.
+fn whys() -> Value {
+    let position = || json!({"type": "integer", "minimum": 0, "description": "Its position in the journal."});
+    let moment = || json!({"type": "string", "format": "date-time"});
+    let provider = states_of(Provider::ALL.iter().map(|provider| provider.as_str()));
+    let outcomes: BTreeSet<&str> = DeviceOutcome::all().map(DeviceOutcome::as_str).collect();
+    let standings = Standing::ALL.iter().map(|standing| standing.as_str());
+    let verdict = states_of(outcomes.into_iter().chain(standings));
+    json!({
+        "Why": given(&["user", "reason", "selected", "provider", "pool", "locale"], json!({
+            "event": reference("EventId"),
+            "topic": reference("TopicName"),
+            "device": reference("DeviceId"),
+            "user": reference("UserId"),
+            "app": reference("AppId"),
+            "verdict": verdict,
+            "reason": {"type": "string"},
+            "summary": {"type": "string"},
+            "selected": {"type": "boolean"},
+            "provider": provider,
+            "pool": {"type": "string"},
+            "locale": {"type": "string", "description": "The language of the text; `source`: that of the source texts."},
+            "steps": items(reference("WhyStep")),
+            "because": items(json!({"type": "string"})),
+            "unknown": items(json!({"type": "string"})),
+        })),
+        "WhyStep": given(&["until"], json!({
+            "step": {"type": "string"}, "at": moment(), "until": moment(), "text": {"type": "string"},
+        })),
+        "WhyUser": given(&["next"], json!({
+            "event": reference("EventId"),
+            "user": reference("UserId"),
+            "devices": items(reference("Why")),
+            "next": reference("DeviceId"),
+        })),
+        "DeviceEvents": given(&["next"], json!({
+            "device": reference("DeviceId"),
+            "events": items(reference("DeviceEvent")),
+            "next": position(),
+        })),
+        "DeviceEvent": given(&["reason"], json!({
+            "event": reference("EventId"),
+            "topic": reference("TopicName"),
+            "position": position(),
+            "accepted_at": moment(),
+            "verdict": verdict,
+            "reason": {"type": "string"},
+            "summary": {"type": "string"},
+        })),
     })
 }

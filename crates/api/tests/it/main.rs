@@ -22,3 +22,4 @@ mod selectors;
 mod support;
 mod users;
 mod warnings;
+mod why;

@@ -7,10 +7,11 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tidings_api::{JobPart, JobView, Outcomes, Rfc3339};
+use tidings_jobs::{DeviceOutcome, DeviceTrail, Note, Suppression, TrailStep, Way};
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, BrakeScope, EventId, EventPriority, JobState, JournalPosition, Locale, Provider, TimeTo, Timestamp,
-    TopicName,
+    AppId, BrakeScope, DeviceId, EventId, EventPriority, JobState, JournalPosition, Locale, Provider, TimeTo,
+    Timestamp, TopicName,
 };
 
 use crate::support::{Answer, Server};
@@ -254,6 +255,53 @@ fn job(position: u64) -> JobView {
             outcomes: Outcomes::default(),
         }],
         time_to: Some(TimeTo { first: moment(1), p50: moment(2), p90: moment(3), p99: moment(4), p100: moment(5) }),
+        time_to_by: vec![(
+            Provider::Fcm,
+            TimeTo { first: moment(1), p50: moment(2), p90: moment(3), p99: moment(4), p100: moment(5) },
+        )],
+        time_to_live: None,
+    }
+}
+
+/// A trail with everything that it can have.
+fn whole_trail() -> DeviceTrail {
+    let way = Way { provider: Provider::Apns, pool: "main".to_owned(), is_quarantine: true };
+    let step = |note, way| TrailStep { note, way, from: Timestamp(5), to: Timestamp(6) };
+    DeviceTrail {
+        known_since: Some(Timestamp(4)),
+        is_done: true,
+        steps: vec![
+            step(Note::HandedOut(0), Some(way)),
+            step(Note::Ended(DeviceOutcome::Suppressed(Suppression::NoToken)), None),
+        ],
+        whereabouts: None,
+        paused_by: None,
+        held_until: Timestamp(0),
+        locale: Some(None),
+        was_connected: Some(true),
+        received: Some(("c0ffee".to_owned(), Timestamp(5))),
+    }
+}
+
+/// A user with more devices than one answer tells of, and an event for them.
+async fn judge_why(server: &Server, judge: &mut Judge) {
+    for number in 0..51 {
+        let body = format!(r#"{{"platform":"ios","token":"{number:04}0f8e","app":"a","locale":"sv","user":"w"}}"#);
+        let put = server.send("PUT", &format!("/v1/devices/w-{number}"), body).await;
+        assert_eq!(put.status, StatusCode::CREATED);
+    }
+    let event = r#"{"id":"why","topic":"goal","subjects":["team:42"],"params":{"team":"A"}}"#;
+    let position = server.post("/v1/events", event).await.json()["position"].as_u64().unwrap();
+    let number = server.store.device_number(&DeviceId::new("w-0").unwrap()).unwrap().unwrap();
+    server.jobs.trails.lock().unwrap().insert((JournalPosition(position), number), whole_trail());
+    for (name, path) in [
+        ("GET /v1/events/{id}/devices/{device}", "/v1/events/why/devices/w-0"),
+        ("GET /v1/events/{id}/devices/{device}", "/v1/events/why/devices/nobody"),
+        ("GET /v1/events/{id}/users/{user}", "/v1/events/why/users/w"),
+        ("GET /v1/devices/{id}/events", "/v1/devices/w-0/events?limit=1"),
+        ("GET /v1/devices/{id}/events", "/v1/devices/nobody/events"),
+    ] {
+        judge.judge(name, &server.send("GET", path, "").await);
     }
 }
 
@@ -375,6 +423,7 @@ async fn answers_are_as_described() {
     let lines = [("x-api-key", "root"), ("accept", "application/x-ndjson")];
     let before = format!("/v1/jobs?before={}", server.position(1)); // One line is also a JSON text.
     judge.judge("GET /v1/jobs", &server.send_with("GET", &before, &lines, "").await);
+    judge_why(&server, &mut judge).await;
     let job = format!("/v1/jobs/{}", server.position(0));
     judge.judge("GET /v1/jobs/{position}", &server.send("GET", &job, "").await);
     judge.judge("GET /v1/events/{id}", &server.send("GET", "/v1/events/g-1", "").await);

@@ -10,7 +10,8 @@ use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tidings_api::{JobPart, JobView, Outcomes};
-use tidings_hub::EventReceipts;
+use tidings_hub::{Arrival, EventReceipts};
+use tidings_protocol::ClientId;
 use tidings_telemetry::unix_now;
 use tidings_types::{
     AppId, BrakeScope, DeviceNumber, EventId, EventPriority, JobState, JournalPosition, Locale, Provider, TimeTo,
@@ -72,7 +73,14 @@ pub(crate) fn job(position: JournalPosition, state: JobState) -> JobView {
         retried: 4,
         by: vec![part("scores", None), part("news", Some("pl"))],
         time_to: None,
+        time_to_by: Vec::new(),
+        time_to_live: None,
     }
+}
+
+/// A receipt whose connection and time do not matter.
+fn arrival() -> Arrival {
+    Arrival { client: ClientId::from_random(1), at: Timestamp(1) }
 }
 
 fn part(app: &str, locale: Option<&str>) -> JobPart {
@@ -177,7 +185,7 @@ async fn what_is_known_of_receipts_is_told_and_why_nothing_is() {
     let receipts = server.receipts(position);
     receipts.on_written();
     receipts.on_written();
-    receipts.on_received("ann", Some(DeviceNumber(7)), false);
+    receipts.on_received("ann", Some(DeviceNumber(7)), false, arrival());
     let counted = json!({"written": 2, "received": 1});
     assert_eq!(server.get("/v1/events/g-1").await.json()["receipts"], counted);
     let told = json!({"written": 2, "received": 1, "users": ["ann"], "users_complete": true});
@@ -228,9 +236,9 @@ async fn waiting_ends_soon_after_all_have_answered() {
         sleep(Duration::from_millis(200)).await;
         receipts.on_written();
         receipts.on_written();
-        receipts.on_received("bob", None, false);
+        receipts.on_received("bob", None, false, arrival());
         sleep(Duration::from_millis(300)).await;
-        receipts.on_received("ann", None, false);
+        receipts.on_received("ann", None, false, arrival());
     };
     let ((answer, took), ()) = tokio::join!(server.wait("10s"), edge);
     let expected = json!({"written": 2, "received": 2, "users": ["ann", "bob"], "users_complete": true});
@@ -247,7 +255,7 @@ async fn waiting_is_over_when_its_time_is() {
     assert_eq!((&answer["written"], took.as_secs()), (&json!(0), 2), "a reader that was not written to yet");
     receipts.on_written();
     receipts.on_written();
-    receipts.on_received("ann", None, false);
+    receipts.on_received("ann", None, false, arrival());
     let (answer, took) = server.wait("500ms").await;
     assert_eq!((&answer["received"], took.as_millis() / 10), (&json!(1), 50), "one does not answer");
     let (_, took) = server.wait("0").await;
@@ -260,12 +268,12 @@ async fn one_that_is_written_to_late_is_waited_for_as_well() {
     server.join("team:42", "ann", 1, None);
     let receipts = server.receipts(server.tell("g-1", json!({"receipt": true})).await);
     receipts.on_written();
-    receipts.on_received("ann", None, false);
+    receipts.on_received("ann", None, false, arrival());
     let edge = async {
         sleep(Duration::from_millis(60)).await;
         receipts.on_written(); // Nobody is told of that.
         sleep(Duration::from_millis(400)).await;
-        receipts.on_received("bob", None, false);
+        receipts.on_received("bob", None, false, arrival());
     };
     let ((answer, _), ()) = tokio::join!(server.wait("10s"), edge);
     assert_eq!((&answer["received"], &answer["users"]), (&json!(2), &json!(["ann", "bob"])));

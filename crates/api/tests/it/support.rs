@@ -17,12 +17,13 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidings_api::{
-    Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, Estimate, EventCheck,
-    FeedBody, FeedCounts, FeedError, FeedFuture, FeedReason, FeedRefusal, FeedReport, FeedState, FeedView, Feeds,
-    JobView, Jobs, ListFuture, Node, OrderFuture, ProviderStatus, Readiness, ReadyListener, ReadyProvider, Rfc3339,
-    Routers, Scope, Texts, TextsView,
+    Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, DeviceEvents, Estimate,
+    EventCheck, FeedBody, FeedCounts, FeedError, FeedFuture, FeedReason, FeedRefusal, FeedReport, FeedState, FeedView,
+    Feeds, JobView, Jobs, ListFuture, Node, OrderFuture, ProviderStatus, Readiness, ReadyListener, ReadyProvider,
+    Rfc3339, Routers, Scope, Texts, TextsView,
 };
 use tidings_hub::{Hub, HubConfig};
+use tidings_jobs::DeviceTrail;
 use tidings_protocol::{
     DataFormat, LiveConnection, NamespaceOptions, Namespaces, Order, OrderError, Publication, Tags, Target,
 };
@@ -287,6 +288,7 @@ impl Configured for OneTopic {
 #[derive(Default)]
 pub(crate) struct JobList {
     jobs: Mutex<BTreeMap<JournalPosition, JobView>>,
+    pub(crate) trails: Mutex<BTreeMap<(JournalPosition, DeviceNumber), DeviceTrail>>,
     /// While it is held, nothing is estimated.
     estimates: Gate,
     /// Told when an estimate begins.
@@ -332,6 +334,17 @@ impl Jobs for JobList {
             limited_by: minutes.map(|_| "quota"),
         };
         vec![estimate(Provider::Apns, "main", Some(1.5)), estimate(Provider::Fcm, "new", None)]
+    }
+
+    fn trail(&self, position: JournalPosition, device: DeviceNumber) -> Option<DeviceTrail> {
+        self.trails.lock().unwrap().get(&(position, device)).cloned()
+    }
+
+    fn events_of(&self, device: DeviceNumber, before: Option<JournalPosition>, limit: usize) -> DeviceEvents {
+        let trails = self.trails.lock().unwrap();
+        let of = trails.keys().rev().filter(|(position, of)| *of == device && before.is_none_or(|end| *position < end));
+        let positions: Vec<JournalPosition> = of.map(|(position, _)| *position).take(limit).collect();
+        DeviceEvents { next: positions.last().copied().filter(|_| positions.len() == limit), positions }
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use tidings_hub::Receipts;
+use tidings_hub::{Arrival, Receipts};
+use tidings_protocol::ClientId;
 use tidings_types::{JournalPosition, ReceiptRequest};
 
 use super::*;
@@ -174,8 +175,9 @@ impl Rig {
         let expected: BTreeSet<u64> =
             self.waiting().filter(|(index, _)| *index < ping).map(|(_, event)| event).collect();
         let (mut got, identity, unix) = (Vec::new(), self.identity, self.unix());
+        let arrival = Arrival { client: ClientId::from_random(1), at: unix };
         let count = self.pings.on_pong(|event| {
-            event.on_received("", identity.device, identity.is_visible(unix));
+            event.on_received("", identity.device, identity.is_visible(unix), arrival);
             got.push(event.event().0);
         });
         assert_eq!(got.len(), expected.len(), "each once");

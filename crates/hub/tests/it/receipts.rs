@@ -7,13 +7,20 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidings_hub::{EventReceipts, Hub, Member, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, Receipts, Recovery, ResumeFrom};
+use tidings_hub::{
+    Arrival, EventReceipts, Hub, Member, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, Receipts, Recovery, ResumeFrom,
+};
 use tidings_protocol::{ClientId, Publication};
 use tidings_types::{
     DeviceNumber, Epoch, JournalPosition, Offset, ReceiptPolicy, ReceiptRequest, ReceiptTerms, Timestamp,
 };
 
 use crate::{JSON, NOW, channel, hub, loop_ids, publication};
+
+/// A receipt whose connection and time do not matter.
+fn arrival() -> Arrival {
+    Arrival { client: ClientId::from_random(1), at: Timestamp(1) }
+}
 
 fn request(event: u64, policy: ReceiptPolicy) -> ReceiptRequest {
     let until = NOW.saturating_add(Duration::from_secs(2));
@@ -132,13 +139,13 @@ proptest! {
                     events.get_mut(&event).unwrap().written += 1;
                 },
                 Action::Received(event, user, device, is_visible) => if let Some(real) = real(event) {
-                    real.on_received(&user_name(user), device.map(DeviceNumber), is_visible);
+                    real.on_received(&user_name(user), device.map(DeviceNumber), is_visible, arrival());
                     let model = events.get_mut(&event).unwrap();
                     model.count(event, user, device, is_visible);
                     model.received = model.written.min(model.received + 1);
                 },
                 Action::Resumed(event, user, device, is_visible) => if let Some(real) = real(event) {
-                    real.on_resumed(&user_name(user), device.map(DeviceNumber), is_visible);
+                    real.on_resumed(&user_name(user), device.map(DeviceNumber), is_visible, arrival());
                     let model = events.get_mut(&event).unwrap();
                     let is_counted = device.is_some_and(|device| model.devices.contains(&device));
                     if !is_counted && model.count(event, user, device, is_visible) {
@@ -167,24 +174,24 @@ fn users_are_listed_up_to_a_limit_and_the_summary_says_whether_those_are_all() {
     let receipts = Receipts::new(1);
     let event = receipts.open(&request(1, ReceiptPolicy::Any));
     for number in 0..RECEIPT_USER_COUNT_MAX {
-        event.on_received(&format!("user-{number:04}"), None, false);
+        event.on_received(&format!("user-{number:04}"), None, false, arrival());
     }
-    event.on_received("user-0000", None, false);
+    event.on_received("user-0000", None, false, arrival());
     assert!(event.summary().users_complete, "nobody is missing yet");
-    event.on_received("zoe", None, false);
+    event.on_received("zoe", None, false, arrival());
     let summary = event.summary();
     assert_eq!((summary.users.len(), summary.users_complete), (RECEIPT_USER_COUNT_MAX, false));
     assert!(summary.users.is_sorted());
 
     let event = receipts.open(&request(3, ReceiptPolicy::Any));
-    event.on_received(&"x".repeat(129), None, false);
+    event.on_received(&"x".repeat(129), None, false, arrival());
     let summary = event.summary();
     assert_eq!((summary.users.len(), summary.users_complete), (0, false), "no list of names of any length");
 
     let mut request = request(4, ReceiptPolicy::Any);
     request.terms.every_client = false;
     let event = receipts.open(&request);
-    event.on_received("ann", Some(DeviceNumber(1)), true);
+    event.on_received("ann", Some(DeviceNumber(1)), true, arrival());
     assert!(event.summary().users.is_empty(), "nobody asked who");
 }
 
@@ -197,14 +204,14 @@ fn a_client_that_answers_and_then_resumes_is_one_receipt() {
         // The app is not on the screen: no receipt of a device, but one of a client.
         let event = receipts.open(&request(number as u64, ReceiptPolicy::Visible));
         (0..3).for_each(|_| event.on_written());
-        event.on_received(user, device, false);
-        (0..5).for_each(|_| event.on_resumed(user, device, false));
+        event.on_received(user, device, false, arrival());
+        (0..5).for_each(|_| event.on_resumed(user, device, false, arrival()));
         assert_eq!((event.summary().written, event.summary().received), (3, 1), "{user:?}, {device:?}");
     }
     let event = receipts.open(&request(9, ReceiptPolicy::Any));
     event.on_written();
-    event.on_resumed("ann", None, false);
-    event.on_received("ann", None, false); // Its pong was on the way.
+    event.on_resumed("ann", None, false, arrival());
+    event.on_received("ann", None, false, arrival()); // Its pong was on the way.
     assert_eq!((event.summary().written, event.summary().received), (1, 1));
 }
 
@@ -214,7 +221,7 @@ fn a_change_between_looking_and_waiting_is_not_missed() {
     let event = receipts.open(&request(1, ReceiptPolicy::Any));
     let mut context = Context::from_waker(Waker::noop());
     for change in [
-        |event: &EventReceipts| event.on_received("ann", None, true),
+        |event: &EventReceipts| event.on_received("ann", None, true, arrival()),
         |event: &EventReceipts| {
             event.add_readers(&[1].into_iter().collect());
         },

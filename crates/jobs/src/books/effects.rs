@@ -10,7 +10,15 @@ use crate::outcome::DeviceOutcome;
 #[must_use = "lanes and newer jobs wait for these"]
 pub struct Effects<N> {
     /// Devices that have their outcome, to be counted over all jobs. No outcome twice.
-    pub counted: Vec<(DeviceOutcome, u64)>,
+    pub ended: Vec<(DeviceOutcome, RoaringBitmap)>,
+    /// Devices that are held from now on.
+    pub held_back: RoaringBitmap,
+    /// Devices that are on their way into a lake, by lane. No lane twice.
+    pub handed_out: Vec<(usize, RoaringBitmap)>,
+    /// Devices that did not get into the lake.
+    pub put_back: RoaringBitmap,
+    /// Devices whose outcome took more than one attempt.
+    pub repeated: RoaringBitmap,
     /// The change of the number of held devices.
     pub held: i64,
     /// Lanes that run and have something to do again.
@@ -30,7 +38,11 @@ pub struct Effects<N> {
 impl<N> Default for Effects<N> {
     fn default() -> Self {
         Self {
-            counted: Vec::new(),
+            ended: Vec::new(),
+            held_back: RoaringBitmap::new(),
+            handed_out: Vec::new(),
+            put_back: RoaringBitmap::new(),
+            repeated: RoaringBitmap::new(),
             held: 0,
             wake: Vec::new(),
             is_lane_wanted: false,
@@ -43,11 +55,27 @@ impl<N> Default for Effects<N> {
 }
 
 impl<N> Effects<N> {
-    pub(super) fn count(&mut self, outcome: DeviceOutcome, count: u64) {
-        match self.counted.iter_mut().find(|(known, _)| *known == outcome) {
-            Some((_, counted)) => *counted += count,
-            None if count > 0 => self.counted.push((outcome, count)),
-            None => {}
-        }
+    /// Whether something has happened to a device that a trail notes.
+    pub fn are_of_devices(&self) -> bool {
+        let sets = [&self.held_back, &self.put_back, &self.repeated];
+        !self.ended.is_empty() || !self.handed_out.is_empty() || sets.iter().any(|set| !set.is_empty())
     }
+
+    /// The devices that have this outcome, to which more may be added.
+    pub(super) fn ended(&mut self, outcome: DeviceOutcome) -> &mut RoaringBitmap {
+        of(&mut self.ended, outcome)
+    }
+
+    pub(super) fn hand_out(&mut self, lane: usize, numbers: &RoaringBitmap) {
+        *of(&mut self.handed_out, lane) |= numbers;
+    }
+}
+
+/// The set under `key`.
+fn of<K: PartialEq>(sets: &mut Vec<(K, RoaringBitmap)>, key: K) -> &mut RoaringBitmap {
+    let at = sets.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+        sets.push((key, RoaringBitmap::new()));
+        sets.len() - 1
+    });
+    &mut sets[at].1
 }

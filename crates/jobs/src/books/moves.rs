@@ -101,6 +101,7 @@ impl<N: Clone> Books<N> {
         if !unproven.is_empty() {
             self.unproven |= &numbers & set(unproven.iter().copied());
         }
+        self.effects.hand_out(lane, &numbers);
         self.lanes[lane].in_flight |= numbers;
         self.changed();
         Outgoing { lane, devices }
@@ -112,6 +113,7 @@ impl<N: Clone> Books<N> {
         let numbers = set(left) & in_order(&devices) & &self.lanes[lane].in_flight;
         self.lanes[lane].in_flight -= &numbers;
         self.unproven -= &numbers;
+        self.effects.put_back |= &numbers;
         let superseded = self.give_up(&numbers);
         self.lanes[lane].pending |= numbers - superseded;
         self.changed();
@@ -126,11 +128,15 @@ impl<N: Clone> Books<N> {
             self.effects.landed.insert(device.0);
         }
         let is_proven = self.unproven.remove(device.0) && outcome == DeviceOutcome::Accepted;
-        self.count(outcome, 1);
-        self.tally.retried += repeats;
+        self.tally.counts.add(outcome, 1);
+        self.effects.ended(outcome).insert(device.0);
+        if repeats > 0 {
+            self.tally.retried += repeats;
+            self.effects.repeated.insert(device.0);
+        }
         let provider = self.tally.count_part(cell, outcome);
         if outcome.is_answer() {
-            self.tally.latency.get_or_insert_default().record(latency);
+            self.tally.answered(provider, latency);
         }
         Some(Landing { lane, is_proven, provider })
     }
@@ -142,16 +148,16 @@ impl<N: Clone> Books<N> {
 
     /// Takes the devices that have received the event by now, and counts those that are held.
     pub fn receive(&mut self, received: RoaringBitmap) {
-        let mut count = 0;
+        let mut answered = RoaringBitmap::new();
         for lane in &mut self.lanes {
             let of_lane = &lane.held & &received;
             lane.held -= &of_lane;
-            count += of_lane.len();
+            answered |= of_lane;
         }
         self.received = received;
-        if count > 0 {
-            self.effects.held -= count as i64;
-            self.count(DeviceOutcome::Received, count);
+        if !answered.is_empty() {
+            self.effects.held -= answered.len() as i64;
+            self.end(DeviceOutcome::Received, &answered);
             self.changed();
         }
     }

@@ -8,7 +8,45 @@ use crate::outcome::DeviceOutcome;
 use crate::row::Progress;
 use crate::tally::Tally;
 
+/// Where a device of a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// It was selected, and its turn has not come.
+    Unwalked,
+    /// It may prove that it has the event.
+    Held,
+    /// It waits to be handed out by this lane.
+    Pending(usize),
+    /// It waits until an older event with the same collapse key is no longer on its way to it.
+    Blocked,
+    /// This lane has handed it out, and there is no answer yet.
+    InFlight(usize),
+    /// It has its outcome, or was not selected.
+    Nowhere,
+}
+
 impl<N> Books<N> {
+    /// Where a device is.
+    pub fn whereabouts(&self, device: DeviceNumber) -> Whereabouts {
+        let is_behind = self.next.is_some_and(|next| device >= next) && self.audience.contains(device);
+        if is_behind || self.resumed.contains(device.0) || self.walking.contains(device.0) {
+            return Whereabouts::Unwalked;
+        }
+        let Some(lane) = self.lanes.iter().position(|lane| lane.sets().iter().any(|set| set.contains(device.0))) else {
+            return Whereabouts::Nowhere;
+        };
+        let Lane { held, pending, .. } = &self.lanes[lane];
+        if held.contains(device.0) {
+            Whereabouts::Held
+        } else if !pending.contains(device.0) {
+            Whereabouts::InFlight(lane)
+        } else if self.blocked.contains(device.0) {
+            Whereabouts::Blocked
+        } else {
+            Whereabouts::Pending(lane)
+        }
+    }
+
     /// What is counted.
     pub fn tally(&self) -> &Tally {
         &self.tally

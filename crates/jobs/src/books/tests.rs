@@ -113,10 +113,10 @@ impl World {
 
     /// After every step: takes the effects, and checks that they say what has become true.
     fn settle_down(&mut self) {
-        let Effects { counted, held, wake, is_lane_wanted, is_nobody_held, is_over, landed, newer } =
+        let Effects { ended, held, wake, is_lane_wanted, is_nobody_held, is_over, landed, newer, .. } =
             self.books.take_effects();
         self.held += held;
-        self.counted += counted.iter().map(|(_, count)| count).sum::<u64>();
+        self.counted += ended.iter().map(|(_, devices)| devices.len()).sum::<u64>();
         self.is_lane_wanted |= is_lane_wanted;
         wake.iter().for_each(|lane| _ = self.asleep.remove(lane));
         for device in landed {

@@ -8,7 +8,8 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use tidings_audience::Index;
-use tidings_hub::Receipts;
+use tidings_hub::{Arrival, Receipts};
+use tidings_protocol::ClientId;
 use tidings_push::{Outcome, Ticket};
 use tidings_telemetry::Registry;
 use tidings_types::{Event, EventId, ReceiptPolicy, ReceiptRequest, Subject, TopicName};
@@ -18,6 +19,11 @@ use super::*;
 const POSITION: JournalPosition = JournalPosition(3);
 const NOW: Timestamp = Timestamp(1_000_000);
 const LIMITS: LaneLimits = LaneLimits { window_device_count: 4, in_flight_max: 8 };
+
+/// A receipt whose connection and time do not matter.
+fn arrival() -> Arrival {
+    Arrival { client: ClientId::from_random(1), at: Timestamp(1) }
+}
 
 fn accepted() -> AcceptedEvent {
     let subjects = vec![Subject::new("team:1").unwrap()];
@@ -48,7 +54,7 @@ fn receipts(readers: &BTreeSet<u32>) -> Arc<EventReceipts> {
 }
 
 pub(crate) fn receive(receipts: &EventReceipts, number: DeviceNumber) {
-    receipts.on_received("", Some(number), false);
+    receipts.on_received("", Some(number), false, arrival());
 }
 
 /// A job whose whole audience was walked and is held.

@@ -462,7 +462,7 @@ async fn what_cannot_be_started_says_why() {
     let position = world.accept(goal("goal")).await;
     let row = br#"{"version":9}"#.to_vec();
     world.store.put_jobs(vec![(position, row)], None).await.unwrap();
-    assert_eq!(start(config(), Vec::new()), "job 1 has version 9, this version reads 1 to 3");
+    assert_eq!(start(config(), Vec::new()), "job 1 has version 9, this version reads 1 to 4");
     let row = br#"{"version":1,"state":"running","next":0,"outstanding":"OjAAAAAAAAA=","counts":{},"latency":null}"#;
     world.store.put_jobs(vec![(position, Vec::new()), (JournalPosition(50), row.to_vec())], None).await.unwrap();
     assert!(start(config(), Vec::new()).starts_with("job 1 is damaged"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidings_push::{Notification, Outcome};
-use tidings_sender::{Sender, SenderConfig};
+use tidings_sender::{Counts, DeviceOutcome, Note, Sender, SenderConfig};
 use tidings_store::{NewDevice, Precondition};
 use tidings_telemetry::unix_now;
 use tidings_types::{
@@ -14,7 +14,7 @@ use tidings_types::{
     TopicName,
 };
 
-use crate::world::{Gateway, World, device, goal, pool, quiet_goal, token, until};
+use crate::world::{Gateway, World, arrival, device, goal, pool, quiet_goal, token, until};
 
 const DEVICE_COUNT: usize = 40;
 const CONNECTED: std::ops::Range<usize> = 5..25;
@@ -123,6 +123,47 @@ impl Model {
             assert_eq!(counts.total(), self.audience.len() as u64, "every selected device has one outcome");
             assert_eq!(counts.accepted(), self.answered.len() as u64, "every answer is counted once");
         }
+        self.check_why(sender, position);
+    }
+
+    /// What is said of each device agrees with what providers and connections saw.
+    fn check_why(&self, sender: &Sender, position: JournalPosition) {
+        let mut counts = Counts::default();
+        for (number, lives) in &self.lives {
+            let trail = sender.why(position, *number).expect("the job was done a moment ago");
+            // Killed before its first checkpoint, a job begins anew.
+            let is_whole = trail.known_since.is_none();
+            assert!((is_whole || self.crashed) && trail.is_done && trail.whereabouts.is_none());
+            assert!(trail.steps.is_sorted_by_key(|step| step.from));
+            let ended = trail.steps.iter().filter_map(|step| match step.note {
+                Note::Ended(outcome) => Some(outcome),
+                _ => None,
+            });
+            let ended: Vec<DeviceOutcome> = ended.collect();
+            let ways: Vec<&str> =
+                trail.steps.iter().filter_map(|step| Some(step.way.as_ref()?.pool.as_str())).collect();
+            let is_selected = self.audience.contains(number);
+            assert!(ended.len() <= 1, "{number:?} has more than one outcome: {ended:?}");
+            assert!(is_selected || trail.steps.is_empty(), "{number:?} was not selected: {trail:?}");
+            assert!(self.crashed || !is_selected || ended.len() == 1, "{number:?} has no outcome");
+            let was_accepted = ended == [DeviceOutcome::Accepted];
+            assert!(!was_accepted || self.answered.contains(number), "{number:?} had no answer");
+            assert!(self.crashed || was_accepted == self.answered.contains(number), "{number:?}: {ended:?}");
+            assert!(!self.told.contains(number) || !ways.is_empty(), "{number:?} was handed out");
+            assert!(
+                ways.iter().all(|way| lives.iter().any(|life| ["one", "two"].get(life.app) == Some(way))),
+                "{ways:?}"
+            );
+            if ended == [DeviceOutcome::Received] {
+                assert!(self.received.contains(number) && trail.received.is_some(), "{number:?} has not received it");
+            }
+            ended.into_iter().for_each(|outcome| counts.add(outcome, 1));
+            let events = sender.events_of(*number, None, 1000).positions;
+            assert_eq!(events.contains(&position), !trail.steps.is_empty());
+        }
+        let counted = sender.job(position).unwrap().counts;
+        assert!(self.crashed || counts == counted, "the devices behind the counts: {counts:?}, counted: {counted:?}");
+        assert_eq!(sender.why(position, DeviceNumber(999_999)).unwrap().steps, []);
     }
 }
 
@@ -200,7 +241,7 @@ async fn play(operations: Vec<Operation>) {
             }
             Operation::Receive(index) => {
                 if !model.crashed && CONNECTED.contains(&index) {
-                    world.receipts(position).on_received("", Some(numbers[index]), true);
+                    world.receipts(position).on_received("", Some(numbers[index]), true, arrival());
                     model.received.insert(numbers[index]);
                 }
             }

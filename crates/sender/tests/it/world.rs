@@ -10,7 +10,8 @@ use roaring::RoaringBitmap;
 use tempfile::TempDir;
 use tidings_buffer::{Consumer, Lake};
 use tidings_gettext::{Catalogue, Plural, Template, Translations};
-use tidings_hub::{EventReceipts, Receipts};
+use tidings_hub::{Arrival, EventReceipts, Receipts};
+use tidings_protocol::ClientId;
 use tidings_push::{Lakes, Notification, Outcome, OutcomeSink, Settled, TokenGone};
 use tidings_sender::{CurrentTopics, Pool, Sender, SenderConfig, StartError, TopicTemplates, Topics};
 use tidings_store::{
@@ -26,6 +27,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 const DEADLINE: Duration = Duration::from_secs(40);
+
+/// A receipt whose connection and time do not matter.
+pub(crate) fn arrival() -> Arrival {
+    Arrival { client: ClientId::from_random(1), at: Timestamp(1) }
+}
 
 const POLISH: &str = r#"
 msgid ""
@@ -134,7 +140,7 @@ impl World {
     /// The pongs of these devices' connections come.
     pub(crate) fn receive(&self, position: JournalPosition, indexes: impl IntoIterator<Item = usize>) {
         let receipts = self.receipts(position);
-        indexes.into_iter().for_each(|index| receipts.on_received("", Some(self.number(index)), false));
+        indexes.into_iter().for_each(|index| receipts.on_received("", Some(self.number(index)), false, arrival()));
     }
 
     /// Registers devices that all follow `team:1`.

@@ -88,6 +88,17 @@ mod tests {
                 },
             }],
             time_to: Some(TimeTo { first: millis(3), p50: millis(4), p90: millis(5), p99: millis(6), p100: millis(7) }),
+            time_to_by: vec![(
+                Provider::Apns,
+                TimeTo { first: millis(3), p50: millis(4), p90: millis(5), p99: millis(6), p100: millis(7) },
+            )],
+            time_to_live: Some(TimeTo {
+                first: millis(1),
+                p50: millis(1),
+                p90: millis(1),
+                p99: millis(1),
+                p100: millis(1),
+            }),
         }
     }
 
@@ -115,6 +126,10 @@ mod tests {
                     "rejected": {"Unregistered": 1}, "suppressed": {},
                 },
                 "time_to": {"first_ms": 3, "p50_ms": 4, "p90_ms": 5, "p99_ms": 6, "p100_ms": 7},
+                "time_to_by": {
+                    "apns": {"first_ms": 3, "p50_ms": 4, "p90_ms": 5, "p99_ms": 6, "p100_ms": 7},
+                    "live": {"first_ms": 1, "p50_ms": 1, "p90_ms": 1, "p99_ms": 1, "p100_ms": 1},
+                },
                 "by": [{
                     "provider": "apns", "app": "com.example.app", "locale": "pl",
                     "outcomes": {

@@ -566,3 +566,28 @@ pub(crate) struct CompletionsArgs {
     /// The shell.
     pub(crate) shell: clap_complete::Shell,
 }
+
+/// What `tidings why` asks.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("whom").required(true).args(["device", "user", "events_of"])))]
+pub(crate) struct WhyArgs {
+    /// The event.
+    #[arg(required_unless_present = "events_of", conflicts_with = "events_of")]
+    pub(crate) event: Option<String>,
+    /// The device.
+    pub(crate) device: Option<String>,
+    /// Instead of a device: all devices of this user.
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+    /// Instead: the last events of this device.
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) events_of: Option<String>,
+    /// Only events before this position, with --events-of.
+    #[arg(long, value_name = "POSITION", requires = "events_of")]
+    pub(crate) before: Option<u64>,
+    /// At most so many events, with --events-of.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) api: ApiServer,
+}

@@ -1,4 +1,4 @@
-//! The commands that call a server's API: `devices`, `users`, `audience`, `feeds`, `jobs`.
+//! The commands that call a server's API: `devices`, `users`, `audience`, `feeds`, `jobs`, `why`.
 
 pub(super) mod api;
 mod audience;
@@ -11,6 +11,7 @@ mod problem;
 mod report;
 mod users;
 mod watch;
+mod why;
 
 pub(super) use api::{ApiClient, table};
 pub(crate) use audience::run as audience;
@@ -18,3 +19,4 @@ pub(crate) use devices::run as devices;
 pub(crate) use feeds::run as feeds;
 pub(crate) use jobs::run as jobs;
 pub(crate) use users::run as users;
+pub(crate) use why::run as why;

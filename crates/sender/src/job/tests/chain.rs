@@ -249,7 +249,7 @@ impl World {
             self.attempt(salt);
         }
         let findings: Vec<_> = window.devices().iter().map(|&number| self.finding(index, number, salt)).collect();
-        let outgoing = job.hand_out(window, &findings, &[], &self.metrics);
+        let outgoing = job.hand_out(window, &findings, &[], BTreeMap::new(), &self.metrics);
         let mine: Vec<u32> = outgoing.devices().iter().map(|number| number.0).collect();
         let (sent, back) = mine.split_at(mine.len() - mine.len().min(salt as usize % 3));
         for &device in sent {
@@ -563,7 +563,7 @@ fn all_in_flight(older: &Job, metrics: &Metrics) {
     older.take_wanted_lanes();
     while let Some(window) = older.open_window(0, LIMITS, metrics, NOW) {
         let findings = vec![Finding::Lane(0); window.devices().len()];
-        drop(older.hand_out(window, &findings, &[], metrics));
+        drop(older.hand_out(window, &findings, &[], BTreeMap::new(), metrics));
     }
 }
 

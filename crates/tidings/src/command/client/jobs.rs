@@ -119,8 +119,8 @@ async fn show(id: &str, wait: bool, api: &ApiServer) -> Result<(), CommandError>
 }
 
 fn words(job: &Job) -> String {
-    let Job { id, position, priority, state, at, paused_by, audience, held, retried, outcomes, time_to, receipts, by } =
-        job;
+    let Job { id, position, priority, state, at, paused_by, audience, held, retried, outcomes, .. } = job;
+    let Job { time_to, time_to_by, receipts, by, .. } = job;
     let row = |name: &str, text: &dyn Display| vec![name.to_owned(), text.to_string()];
     let mut rows = vec![row("event", id), row("state", state)];
     rows.extend(at.iter().map(|at| row("due", at)));
@@ -145,6 +145,9 @@ fn words(job: &Job) -> String {
     rows.extend(rejected.iter().map(|(why, count)| row(&format!("rejected, {why}"), count)));
     rows.extend(suppressed.iter().map(|(why, count)| row(&format!("not sent, {why}"), count)));
     rows.extend(time_to.iter().map(|time_to| row("50, 90, 99, 100 % within", time_to)));
+    // One provider alone is the whole.
+    let by_provider = time_to_by.iter().filter(|_| time_to_by.len() > 1);
+    rows.extend(by_provider.map(|(name, time_to)| row(&format!("– {name}"), time_to)));
     if let Some(Receipts { written, received }) = receipts {
         rows.push(row("asked live for a receipt", written));
         rows.push(row("answered with one", received));

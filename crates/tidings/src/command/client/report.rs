@@ -31,6 +31,8 @@ pub(super) struct Job {
     #[serde(default)]
     pub(super) time_to: Option<TimeTo>,
     #[serde(default)]
+    pub(super) time_to_by: BTreeMap<String, TimeTo>,
+    #[serde(default)]
     pub(super) receipts: Option<Receipts>,
     #[serde(default)]
     pub(super) by: Vec<Part>,
