@@ -6,12 +6,12 @@
 //!
 //! Source: Prometheus documentation, "Exposition formats", text-based format.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use crate::histogram::{HistogramSnapshot, QUANTILES};
-use crate::registry::{Family, Instrument, Kind, Registry};
+use crate::metric::Kind;
+use crate::registry::{Families, Family, Instrument, Registry};
 
 impl Registry {
     /// All metrics in the Prometheus text format 0.0.4 (content type `text/plain; version=0.0.4`).
@@ -21,21 +21,21 @@ impl Registry {
     }
 }
 
-fn render(families: &BTreeMap<String, Family>) -> String {
+fn render(families: &Families) -> String {
     let mut text = String::with_capacity(128 * families.values().map(|family| 1 + family.series.len()).sum::<usize>());
-    for (name, family) in families {
-        let written = match family.kind {
-            Kind::Counter => plain(&mut text, name, family, "counter"),
-            Kind::Gauge => plain(&mut text, name, family, "gauge"),
-            Kind::Histogram => summary(&mut text, name, family),
+    for family in families.values() {
+        let written = match family.metric.kind {
+            Kind::Counter | Kind::Gauge => plain(&mut text, family),
+            Kind::Histogram(_) => summary(&mut text, family),
         };
         written.expect("writing to a string cannot fail");
     }
     text
 }
 
-fn plain(text: &mut String, name: &str, family: &Family, kind: &str) -> fmt::Result {
-    head(text, name, &family.help, kind)?;
+fn plain(text: &mut String, family: &Family) -> fmt::Result {
+    let name = family.metric.name;
+    head(text, name, family.metric.help, family.metric.kind.as_str())?;
     for (labels, instrument) in &family.series {
         match instrument {
             Instrument::Counter(counter) => sample(text, name, &labels.text, counter.value())?,
@@ -47,7 +47,8 @@ fn plain(text: &mut String, name: &str, family: &Family, kind: &str) -> fmt::Res
     Ok(())
 }
 
-fn summary(text: &mut String, name: &str, family: &Family) -> fmt::Result {
+fn summary(text: &mut String, family: &Family) -> fmt::Result {
+    let name = family.metric.name;
     let snapshots: Vec<(&str, HistogramSnapshot)> = family
         .series
         .iter()
@@ -56,7 +57,7 @@ fn summary(text: &mut String, name: &str, family: &Family) -> fmt::Result {
             _ => None,
         })
         .collect();
-    head(text, name, &family.help, "summary")?;
+    head(text, name, family.metric.help, "summary")?;
     for (labels, snapshot) in &snapshots {
         let comma = if labels.is_empty() { "" } else { "," };
         for (quantile, _) in QUANTILES {
