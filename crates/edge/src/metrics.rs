@@ -3,6 +3,8 @@
 use tidings_telemetry::metrics::edge as table;
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
 
+use crate::error::HandshakeError;
+
 /// All loops count in one set of metrics.
 #[derive(Debug, Clone)]
 pub(crate) struct EdgeMetrics {
@@ -20,6 +22,8 @@ pub(crate) struct EdgeMetrics {
     pub(crate) receipts_ponged_total: Counter,
     pub(crate) receipts_resumed_total: Counter,
     pub(crate) receipts_dropped_total: Counter,
+    /// In the order of [`HandshakeError::ALL`].
+    handshakes_refused_total: [Counter; HandshakeError::ALL.len()],
 }
 
 impl EdgeMetrics {
@@ -42,6 +46,12 @@ impl EdgeMetrics {
             receipts_ponged_total: received("pong"),
             receipts_resumed_total: received("resume"),
             receipts_dropped_total: counter(&table::RECEIPTS_DROPPED_TOTAL),
+            handshakes_refused_total: HandshakeError::ALL
+                .map(|error| registry.counter(&table::HANDSHAKES_REFUSED_TOTAL, &[error.reason()])),
         }
+    }
+
+    pub(crate) fn on_refused(&self, error: HandshakeError) {
+        self.handshakes_refused_total[error as usize].inc();
     }
 }

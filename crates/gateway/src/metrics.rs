@@ -43,6 +43,8 @@ pub(crate) struct Metrics {
     pub(crate) token_failures: Counter,
     pub(crate) pauses: Counter,
     pub(crate) latency: Histogram,
+    /// In the lake.
+    pub(crate) queued: Histogram,
     pub(crate) round_trip: Histogram,
 }
 
@@ -79,6 +81,7 @@ impl Metrics {
             token_failures: counter(&table::ACCESS_TOKEN_FAILURES_TOTAL),
             pauses: counter(&table::PAUSES_TOTAL),
             latency: registry.histogram(&table::LATENCY_SECONDS, &labels),
+            queued: registry.histogram(&table::LAKE_SECONDS, &labels),
             round_trip: registry.histogram(&table::ROUND_TRIP_SECONDS, &labels),
         }
     }

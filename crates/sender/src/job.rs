@@ -37,6 +37,7 @@ use tidings_jobs::{
 use tidings_push::{JobStanding, Outcome, Rendering, Settled, Standing};
 use tidings_store::AcceptedEvent;
 use tidings_telemetry::panics::{self, Locked};
+use tidings_telemetry::unix_now;
 use tidings_types::{
     AppId, BrakeScope, CollapseKey, DeviceNumber, JobState, JournalPosition, Locale, Provider, Timestamp,
 };
@@ -507,6 +508,8 @@ impl Job {
         counted.into_iter().for_each(|(outcome, count)| metrics.count(outcome, count));
         if held != 0 {
             metrics.devices_held.add(held);
+            let until_now = unix_now().saturating_since(self.accepted.accepted_at);
+            metrics.hold.record_n(until_now, u64::try_from(-held).unwrap_or_default());
         }
         if is_nobody_held {
             self.nobody_held.notify_one();

@@ -33,6 +33,8 @@ pub(crate) struct Metrics {
     pub(crate) selection: Histogram,
     /// From acceptance to the provider's answer.
     pub(crate) latency: Histogram,
+    /// From acceptance until a held device answered or was let go.
+    pub(crate) hold: Histogram,
     pub(crate) checkpoints: Counter,
     pub(crate) checkpoint_bytes: Counter,
     pub(crate) checkpoints_failed: Counter,
@@ -71,6 +73,7 @@ impl Metrics {
             parts: PartTotals::new(registry, [], []),
             selection: registry.histogram(&table::SELECTION_SECONDS, &[]),
             latency: registry.histogram(&table::LATENCY_SECONDS, &[]),
+            hold: registry.histogram(&table::HOLD_SECONDS, &[]),
             checkpoints: counter(&table::CHECKPOINTS_TOTAL),
             checkpoint_bytes: counter(&table::CHECKPOINT_BYTES_TOTAL),
             checkpoints_failed: counter(&table::CHECKPOINTS_FAILED_TOTAL),

@@ -27,6 +27,7 @@ use crate::dispatcher::Order;
 use crate::error::StartError;
 use crate::estimate;
 use crate::flow::Flow;
+use crate::levels;
 use crate::metrics::Metrics;
 use crate::permits::Permits;
 use crate::registry::{Finished, JobRegistry, Table};
@@ -79,8 +80,10 @@ impl Sender {
         metrics.jobs_untold.add(table.untold.len() as i64);
         let (gone_tx, gone) = mpsc::channel(config.gone_token_count_max);
         let waves = Waves::new(config.doubt_window, routes.lanes().len(), Instant::now());
-        let registry = JobRegistry::new(table, metrics.clone(), brakes.clone(), gone_tx, waves, routes.clone());
-        let registry = Arc::new(registry);
+        let jobs = JobRegistry::new(table, metrics.clone(), brakes.clone(), gone_tx, waves, routes.clone());
+        let jobs = Arc::new(jobs);
+        levels::register(registry, &jobs, store.watch_journal_end());
+        let registry = jobs;
         let journal_end = store.watch_journal_end();
         let limits =
             LaneLimits { window_device_count: config.window_device_count, in_flight_max: config.in_flight_max() };

@@ -1,17 +1,22 @@
-//! Metrics that are read from store, hub and lakes at each scrape.
+//! Metrics that are read from hub, lakes, disk and memory sum at each scrape, and those of the store.
 
 pub(super) mod influx;
+mod memory;
 
+use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::{StatVfs, statvfs};
+use tidings_config::MemorySum;
 use tidings_hub::Hub;
 use tidings_push::Lakes;
 use tidings_sender::Pool;
-use tidings_store::{Counts, Store};
-use tidings_telemetry::{Metric, Registry, metrics as table};
+use tidings_store::Store;
+use tidings_telemetry::{Registry, metrics as table};
 use tidings_types::EventPriority;
 
 use super::providers::Section;
+use memory::Live;
 
 /// The commit that was built, if `TIDINGS_COMMIT` was set for the compiler.
 const COMMIT: &str = match option_env!("TIDINGS_COMMIT") {
@@ -19,33 +24,23 @@ const COMMIT: &str = match option_env!("TIDINGS_COMMIT") {
     None => "unknown",
 };
 
+/// What these metrics are read from.
+pub(super) struct Sources<'a> {
+    pub(super) data_dir: &'a Path,
+    pub(super) memory: &'a MemorySum,
+    pub(super) store: &'a Store,
+    pub(super) hub: &'a Arc<Hub>,
+    pub(super) sections: &'a [Section],
+}
+
 /// Makes them part of `/metrics`.
-pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, sections: &[Section]) {
+pub(super) fn register(registry: &Registry, sources: &Sources<'_>) {
+    let Sources { data_dir, memory, store, hub, sections } = sources;
     registry.gauge(&table::server::BUILD_INFO, &[env!("CARGO_PKG_VERSION"), COMMIT]).set(1);
-    type Count = (&'static Metric, fn(Counts) -> u64);
-    let of_store: [Count; 14] = [
-        (&table::store::BATCHES_TOTAL, |counts| counts.batches),
-        (&table::store::REQUESTS_TOTAL, |counts| counts.commands),
-        (&table::store::FAILURES_TOTAL, |counts| counts.failures),
-        (&table::store::REOPENED_TOTAL, |counts| counts.reopened),
-        (&table::store::OVERLOADED_TOTAL, |counts| counts.overloaded),
-        (&table::store::REPAIRED_DEVICES_TOTAL, |counts| counts.repaired),
-        (&table::store::DEVICES, |counts| counts.devices),
-        (&table::store::PROVEN_DEVICES, |counts| counts.proven),
-        (&table::store::SUBSCRIPTIONS, |counts| counts.subscriptions),
-        (&table::store::LATER_EVENTS, |counts| counts.later),
-        (&table::store::BRAKES, |counts| counts.paused),
-        (&table::store::HEAP_BYTES, |counts| counts.heap_bytes),
-        (&table::store::HEAP_LIVE_BYTES, |counts| counts.heap_live_bytes),
-        (&table::store::HEAP_SCATTERED_BYTES, |counts| counts.heap_scattered_bytes),
-    ];
-    for (metric, value) in of_store {
-        let store = store.clone();
-        registry.computed(metric, &[], Arc::new(move || value(store.counts()) as f64));
-    }
-    let counts = hub.clone();
+    store.register(registry);
+    let counts = Arc::clone(hub);
     registry.computed(&table::hub::CHANNELS, &[], Arc::new(move || counts.counts().channels as f64));
-    let counts = hub.clone();
+    let counts = Arc::clone(hub);
     registry.computed(&table::hub::SUBSCRIPTIONS, &[], Arc::new(move || counts.counts().subscriptions as f64));
     for pool in sections.iter().flat_map(|section| &section.pools) {
         lakes(registry, pool, "main", &pool.lakes);
@@ -53,6 +48,39 @@ pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, secti
             lakes(registry, pool, "quarantine", quarantine);
         }
     }
+    disk(registry, data_dir);
+    memory::register(registry, memory, live(registry, sources));
+}
+
+/// The parts of the memory sum whose level is known.
+fn live(registry: &Registry, Sources { store, hub, sections, .. }: &Sources<'_>) -> Vec<(&'static str, Live)> {
+    let connections = registry.gauge(&table::edge::CONNECTIONS, &[]);
+    let running = registry.gauge(&table::sender::JOBS_RUNNING, &[]);
+    let (channels, subscriptions) = (Arc::clone(hub), Arc::clone(hub));
+    let (queues, devices) = (Store::clone(store), Store::clone(store));
+    let pools = sections.iter().flat_map(|section| &section.pools);
+    let lakes: Vec<Lakes> =
+        pools.flat_map(|pool| [Some(&pool.lakes), pool.quarantine.as_ref()]).flatten().cloned().collect();
+    vec![
+        ("connections", Live::Count(Arc::new(move || connections.value() as f64))),
+        ("subscriptions", Live::Count(Arc::new(move || subscriptions.counts().subscriptions as f64))),
+        ("channels", Live::Count(Arc::new(move || channels.counts().channels as f64))),
+        ("store queues", Live::Bytes(Arc::new(move || queues.waiting_bytes() as f64))),
+        ("devices", Live::Count(Arc::new(move || devices.counts().devices as f64))),
+        ("jobs", Live::Count(Arc::new(move || running.value() as f64))),
+        ("lakes", Live::Count(Arc::new(move || lakes.iter().map(Lakes::held).sum::<usize>() as f64))),
+    ]
+}
+
+/// The file system of the data folder. `NaN` if it cannot be asked.
+fn disk(registry: &Registry, folder: &Path) {
+    let computed = |metric, blocks: fn(&StatVfs) -> u64| {
+        let folder = folder.to_owned();
+        let read = move || statvfs(&folder).map_or(f64::NAN, |disk| (blocks(&disk) * disk.f_frsize) as f64);
+        registry.computed(metric, &[], Arc::new(read));
+    };
+    computed(&table::server::DISK_FREE_BYTES, |disk| disk.f_bavail);
+    computed(&table::server::DISK_SIZE_BYTES, |disk| disk.f_blocks);
 }
 
 fn lakes(registry: &Registry, pool: &Pool, line: &str, lakes: &Lakes) {

@@ -30,7 +30,7 @@
 //! `_field`, `_measurement`) get a `_` at the end.
 //!
 //! Memory: at most as many series as the registry has (4096). A series takes about its name, its labels and 16 bytes; a
-//! histogram also takes a second copy (190 KiB at most). A flush needs as much memory as its lines.
+//! histogram also takes a second copy (230 KiB at most). A flush needs as much memory as its lines.
 //!
 //! Source: InfluxData, "Line protocol reference" (v1.8 and v2).
 

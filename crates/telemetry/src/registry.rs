@@ -105,11 +105,21 @@ impl Registry {
     /// As [`counter`](Self::counter).
     #[must_use]
     pub fn histogram(&self, metric: &'static Metric, labels: &[&str]) -> Histogram {
-        assert!(matches!(metric.kind, Kind::Histogram(_)), "{} is no histogram", metric.name);
-        match self.lock().find_or_insert(metric, labels, || Instrument::Histogram(Histogram::default())) {
+        let Kind::Histogram(bounds) = metric.kind else { panic!("{} is no histogram", metric.name) };
+        match self.lock().find_or_insert(metric, labels, || Instrument::Histogram(Histogram::new(bounds))) {
             Instrument::Histogram(histogram) => histogram,
             _ => unreachable!("the kind was checked and histograms have no functions"),
         }
+    }
+
+    /// Makes `histogram` a series of `metric`, for a component that is there before it knows the registry.
+    ///
+    /// # Panics
+    /// As [`counter`](Self::counter), and if the histogram has other buckets than the metric declares.
+    pub fn adopt(&self, metric: &'static Metric, labels: &[&str], histogram: &Histogram) {
+        assert!(metric.kind == Kind::Histogram(histogram.bounds()), "{} is another kind of metric", metric.name);
+        let adopted = || Instrument::Histogram(histogram.clone());
+        let _known = self.lock().find_or_insert(metric, labels, adopted);
     }
 
     /// Has `value` compute the metric, a gauge or a counter, at each scrape. A second call replaces the function.

@@ -141,10 +141,11 @@ fn the_text_is_exactly_this() {
     registry.computed(&UP, &["é"], Arc::new(|| 1e300));
     let histogram = registry.histogram(&WAIT, &[]);
     histogram.record_n(Duration::from_micros(1500), 99);
-    histogram.record(Duration::from_secs(7200));
+    histogram.record(Duration::from_hours(48));
     let mut exporter = exporter(&registry, &[("host", "a b")], 1000);
     let expected = r#"process,host=own share=0.25 1700000000123000000
-t_api,host=a\ b level=-4i,requests=3i,wait_seconds_count=100i,wait_seconds_sum=3600.1485,wait_seconds_mean=36.001485,wait_seconds_p50=0.0015,wait_seconds_p90=0.0015,wait_seconds_p99=0.0015,wait_seconds_p999=3600.0,wait_seconds_max=3600.0,wait_seconds_clamped=1i 1700000000123000000
+t_api,host=a\ b level=-4i,wait_seconds_count=100i,wait_seconds_sum=86400.1485,wait_seconds_mean=864.001485,wait_seconds_p50=0.0015,wait_seconds_p90=0.0015,wait_seconds_p99=0.0015,wait_seconds_p999=86400.0,wait_seconds_max=86400.0,wait_seconds_clamped=1i 1700000000123000000
+t_api,host=a\ b requests=3i 1700000000123000000
 t_api,host=a\ b,reason=no\,\ a\=b\ "c"_/ requests=1i 1700000000123000000
 up,host=a\ b,time_=é value=1e300 1700000000123000000
 "#;

@@ -15,10 +15,15 @@ group! {
     ACCEPT_SECONDS = Metric::histogram("tidings_api_accept_seconds", Bounds::Latency).panel("Time to accept events");
 
     /// Requests refused because their API key, app or address asks too fast.
-    LIMITED_TOTAL = Metric::counter("tidings_api_limited_total").labels(&["by"]).panel("Requests that came too fast");
+    LIMITED_TOTAL = Metric::counter("tidings_api_limited_total")
+        .labels(&["by"])
+        .when("limits.key_per_second is set or apps are enabled")
+        .panel("Requests that came too fast");
 
     /// Errors in answers of Centrifugo's server API, by code.
-    CENTRIFUGO_ERRORS_TOTAL = Metric::counter("tidings_api_centrifugo_errors_total").labels(&["code"]).panel("Errors of /api");
+    CENTRIFUGO_ERRORS_TOTAL = Metric::counter("tidings_api_centrifugo_errors_total")
+        .labels(&["code"])
+        .panel("Errors of /api");
 
     /// Answers that could not be converted to MessagePack; each is a bug and was answered with 500.
     UNPACKABLE_TOTAL = Metric::counter("tidings_api_unpackable_total").panel("Bugs");

@@ -18,6 +18,12 @@ group! {
         .labels(&["reason"])
         .panel("Opened and closed connections");
 
+    /// Requests for a connection that were refused, by reason: `not_websocket`, `version`, `no_pings`, `origin`,
+    /// `no_connect`, `not_streamable`, or `full` (client.connection_count_max).
+    HANDSHAKES_REFUSED_TOTAL = Metric::counter("tidings_edge_handshakes_refused_total")
+        .labels(&["reason"])
+        .panel("Refused connections");
+
     /// Publications written to a client's socket.
     DELIVERIES_TOTAL = Metric::counter("tidings_edge_deliveries_total").panel("Deliveries");
 

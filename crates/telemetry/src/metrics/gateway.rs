@@ -32,6 +32,12 @@ group! {
         .when(CONFIGURED)
         .panel("Waiting notifications");
 
+    /// Time that a notification waited for a connection, counted when it has its outcome.
+    LAKE_SECONDS = Metric::histogram("tidings_gateway_lake_seconds", Bounds::Long)
+        .labels(POOL)
+        .when(CONFIGURED)
+        .panel("Time in the lake");
+
     /// Time from taking a notification out of the lake to its outcome.
     LATENCY_SECONDS = Metric::histogram("tidings_gateway_latency_seconds", Bounds::Latency)
         .labels(POOL)
@@ -73,6 +79,18 @@ group! {
         .labels(POOL)
         .when(CONFIGURED)
         .panel("Connections");
+
+    /// 1 while no connection is up and every address of the provider failed several times in a row.
+    BREAKER_OPEN = Metric::gauge("tidings_gateway_breaker_open")
+        .labels(POOL)
+        .when("APNs or FCM is configured")
+        .panel("Alarms");
+
+    /// Seconds until the certificate ends with which we prove who we are; 0 when it has ended.
+    CREDENTIAL_EXPIRY_SECONDS = Metric::gauge("tidings_gateway_credential_expiry_seconds")
+        .labels(POOL)
+        .when("the provider knows us by a certificate")
+        .panel("Time until a certificate ends");
 
     /// Connections that could not be opened.
     CONNECT_FAILURES_TOTAL = Metric::counter("tidings_gateway_connect_failures_total")

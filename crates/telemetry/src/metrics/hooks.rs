@@ -8,7 +8,10 @@ group! {
     "Hooks";
 
     /// Calls of a hook, by result; `busy` and `breaker` were refused without asking the back end.
-    CALLS_TOTAL = Metric::counter("tidings_hooks_calls_total").labels(&["hook", "result"]).when(CONFIGURED).panel("Calls");
+    CALLS_TOTAL = Metric::counter("tidings_hooks_calls_total")
+        .labels(&["hook", "result"])
+        .when(CONFIGURED)
+        .panel("Calls");
 
     /// How long a call of a hook took.
     CALL_SECONDS = Metric::histogram("tidings_hooks_call_seconds", Bounds::Latency)

@@ -11,6 +11,11 @@ group! {
     /// Connections closed because their peer took no byte for http.stall_timeout.
     STALLED_TOTAL = Metric::counter("tidings_http_stalled_total").panel("Stalled connections");
 
+    /// Seconds until the certificate of the public listener ends; 0 when it has ended.
+    CERTIFICATE_EXPIRY_SECONDS = Metric::gauge("tidings_http_certificate_expiry_seconds")
+        .when("http.tls has a certificate")
+        .panel("Time until a certificate ends");
+
     /// Connections closed because their TLS handshake failed or took too long.
     TLS_FAILED_TOTAL = Metric::counter("tidings_http_tls_failed_total").panel("Failed TLS handshakes");
 }

@@ -43,6 +43,26 @@ group! {
     SELECTION_SECONDS = Metric::histogram("tidings_sender_selection_seconds", Bounds::Latency)
         .panel("Selection of audiences");
 
+    /// Jobs that wait to begin or to go on: for a slot, for room, or for the end of a pause.
+    JOBS_WAITING = Metric::gauge("tidings_sender_jobs_waiting").panel("Jobs");
+
+    /// Waiting jobs that can go on as soon as there is a slot.
+    JOBS_READY = Metric::gauge("tidings_sender_jobs_ready").panel("Jobs");
+
+    /// Time since the event of the oldest waiting job was accepted; 0 if no job waits.
+    OLDEST_WAITING_JOB_SECONDS = Metric::gauge("tidings_sender_oldest_waiting_job_seconds")
+        .panel("Age of the oldest waiting job");
+
+    /// Bytes of the sets of waiting jobs.
+    WAITING_JOB_BYTES = Metric::gauge("tidings_sender_waiting_job_bytes").panel("Bytes of waiting jobs");
+
+    /// Events in the journal that have no job yet.
+    EVENTS_BEHIND = Metric::gauge("tidings_sender_events_behind").panel("Events without a job");
+
+    /// Finished jobs whose report is kept.
+    REPORTS = Metric::gauge("tidings_sender_reports")
+        .no_panel("it stays at sender.report_count_max once so many events were sent");
+
     /// Running jobs.
     JOBS_RUNNING = Metric::gauge("tidings_sender_jobs_running").panel("Jobs");
 
@@ -51,6 +71,9 @@ group! {
 
     /// Devices that are not pushed yet because they may prove that they got the event over a live connection.
     DEVICES_HELD = Metric::gauge("tidings_sender_devices_held").panel("Held devices");
+
+    /// Time from an event's acceptance until a device that was held had answered or was let go.
+    HOLD_SECONDS = Metric::histogram("tidings_sender_hold_seconds", Bounds::Latency).panel("Time devices are held");
 
     /// Jobs that stopped waiting for receipts early, to make room for others.
     HOLDS_CUT_TOTAL = Metric::counter("tidings_sender_holds_cut_total").panel("Suspended jobs");

@@ -8,6 +8,18 @@ group! {
     /// Always 1; the labels say what runs.
     BUILD_INFO = Metric::gauge("tidings_build_info").labels(&["version", "commit"]).panel("Version");
 
+    /// Free bytes of the file system of the data folder, for others than root.
+    DISK_FREE_BYTES = Metric::gauge("tidings_disk_free_bytes").panel("Disk");
+
+    /// All bytes of the file system of the data folder.
+    DISK_SIZE_BYTES = Metric::gauge("tidings_disk_size_bytes").panel("Disk");
+
+    /// Bytes that a part of the memory may take at most, as `tidings config check` says.
+    MEMORY_BOUND_BYTES = Metric::gauge("tidings_memory_bound_bytes").labels(&["part"]).panel("Bounded memory");
+
+    /// Bytes that this part takes now, if its level is known: the number of its things times what one is said to take.
+    MEMORY_USED_BYTES = Metric::gauge("tidings_memory_used_bytes").labels(&["part"]).panel("Bounded memory");
+
     /// 1 while the topics or translations that were read last are wrong, or the configuration could not be read for
     /// them, and others are in force.
     TEXTS_FAULTY = Metric::gauge("tidings_texts_faulty").panel("Alarms");

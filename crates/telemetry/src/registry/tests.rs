@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::{LABEL_VALUE_BYTES_MAX, REFUSED, Registry, SERIES_COUNT_MAX};
 use crate::metric::{Bounds, Metric};
+use crate::prometheus::Exposition;
 
 static COUNTER: Metric = Metric::counter("c_total").help("C.");
 static OF: Metric = Metric::counter("of_total").labels(&["a"]).help("Of.");
@@ -16,11 +17,11 @@ static COMPUTED: Metric = Metric::gauge("f").help("F.");
 static HISTOGRAM: Metric = Metric::histogram("h_seconds", Bounds::Latency).help("H.");
 
 /// The families of an exposition: name to (help, type, samples by name and labels).
-type Exposition = BTreeMap<String, (String, String, BTreeMap<(String, Vec<(String, String)>), f64>)>;
+type Families = BTreeMap<String, (String, String, BTreeMap<(String, Vec<(String, String)>), f64>)>;
 
 /// Reads the text format strictly: each family's lines together, help and type first, no sample twice.
-fn parse(text: &str) -> Exposition {
-    let mut families = Exposition::new();
+fn parse(text: &str) -> Families {
+    let mut families = Families::new();
     let mut lines = text.strip_suffix('\n').expect("the last line ends").split('\n').peekable();
     while let Some(line) = lines.next() {
         let (name, help) = line.strip_prefix("# HELP ").expect(line).split_once(' ').expect(line);
@@ -29,7 +30,7 @@ fn parse(text: &str) -> Exposition {
         let mut samples = BTreeMap::new();
         while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
             let (series, value) = parse_sample(line);
-            let endings: &[&str] = if kind == "summary" { &["", "_sum", "_count"] } else { &[""] };
+            let endings: &[&str] = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
             assert!(endings.iter().any(|ending| series.0 == format!("{name}{ending}")), "{line} under {name}");
             assert!(samples.insert(series, value).is_none(), "twice: {line}");
         }
@@ -113,19 +114,28 @@ t_level -4
 t_ratio{of="all"} 0.25
 t_ratio{of="nothing"} +Inf
 # HELP t_wait_seconds Time waited.
-# TYPE t_wait_seconds summary
-t_wait_seconds{lane="1",quantile="0.5"} 0.0015
-t_wait_seconds{lane="1",quantile="0.9"} 0.0015
-t_wait_seconds{lane="1",quantile="0.99"} 0.0015
-t_wait_seconds{lane="1",quantile="0.999"} 3600
-t_wait_seconds_sum{lane="1"} 3600.1485
+# TYPE t_wait_seconds histogram
+t_wait_seconds_bucket{lane="1",le="0.0001"} 0
+t_wait_seconds_bucket{lane="1",le="0.00025"} 0
+t_wait_seconds_bucket{lane="1",le="0.0005"} 0
+t_wait_seconds_bucket{lane="1",le="0.001"} 0
+t_wait_seconds_bucket{lane="1",le="0.0025"} 99
+t_wait_seconds_bucket{lane="1",le="0.005"} 99
+t_wait_seconds_bucket{lane="1",le="0.01"} 99
+t_wait_seconds_bucket{lane="1",le="0.025"} 99
+t_wait_seconds_bucket{lane="1",le="0.05"} 99
+t_wait_seconds_bucket{lane="1",le="0.1"} 99
+t_wait_seconds_bucket{lane="1",le="0.25"} 99
+t_wait_seconds_bucket{lane="1",le="0.5"} 99
+t_wait_seconds_bucket{lane="1",le="1.0"} 99
+t_wait_seconds_bucket{lane="1",le="2.5"} 99
+t_wait_seconds_bucket{lane="1",le="5.0"} 99
+t_wait_seconds_bucket{lane="1",le="10.0"} 99
+t_wait_seconds_bucket{lane="1",le="30.0"} 99
+t_wait_seconds_bucket{lane="1",le="60.0"} 99
+t_wait_seconds_bucket{lane="1",le="+Inf"} 100
+t_wait_seconds_sum{lane="1"} 7200.1485
 t_wait_seconds_count{lane="1"} 100
-# HELP t_wait_seconds_max The longest duration since the start.
-# TYPE t_wait_seconds_max gauge
-t_wait_seconds_max{lane="1"} 3600
-# HELP t_wait_seconds_clamped_total Durations longer than an hour, recorded as an hour.
-# TYPE t_wait_seconds_clamped_total counter
-t_wait_seconds_clamped_total{lane="1"} 1
 # HELP tidings_telemetry_series_refused_total Series that are not exported because there are 4096 already.
 # TYPE tidings_telemetry_series_refused_total counter
 tidings_telemetry_series_refused_total 0
@@ -175,12 +185,41 @@ fn over_the_bound_an_instrument_works_but_is_only_counted_as_refused() {
 }
 
 #[test]
-fn an_empty_histogram_has_quantiles_that_are_not_numbers() {
+fn open_metrics_is_exactly_this() {
+    static DROPS: Metric = Metric::counter("t_drops_total").help("Say \"why\" \\.");
+    static READ: Metric = Metric::counter("t_read_bytes_total").help("Read.");
+    static WAIT: Metric = Metric::histogram("t_wait_seconds", Bounds::Long).labels(&["lane"]).help("Time waited.");
     let registry = Registry::new();
-    let _ = registry.histogram(&HISTOGRAM, &[]);
-    let text = registry.prometheus();
-    assert!(value_of(&text, "h_seconds", &[("quantile", "0.5")]).is_some_and(f64::is_nan));
-    assert_eq!(value_of(&text, "h_seconds_count", &[]), Some(0.0));
+    registry.counter(&DROPS, &[]).add(3);
+    registry.counter(&READ, &[]).inc();
+    registry.histogram(&WAIT, &["1"]).record(Duration::from_millis(1));
+    registry.histogram(&WAIT, &["1"]).record_with(Duration::from_millis(1500), 0xabc);
+    let text = registry.exposed(Exposition::OpenMetrics);
+    let (heads, samples): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with('#'));
+    let expected = [
+        r#"# HELP t_drops Say \"why\" \\."#,
+        "# TYPE t_drops counter",
+        "# HELP t_read_bytes Read.",
+        "# TYPE t_read_bytes counter",
+        "# UNIT t_read_bytes bytes",
+        "# HELP t_wait_seconds Time waited.",
+        "# TYPE t_wait_seconds histogram",
+        "# UNIT t_wait_seconds seconds",
+        "# HELP tidings_telemetry_series_refused Series that are not exported because there are 4096 already.",
+        "# TYPE tidings_telemetry_series_refused counter",
+        "# EOF",
+    ];
+    assert_eq!(heads, expected);
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let (with_example, without): (Vec<_>, Vec<_>) = samples.into_iter().partition(|line| line.contains(" # "));
+    let [bucket] = with_example.try_into().expect("one example");
+    let (bucket, example) = bucket.split_once(" # ").unwrap();
+    assert_eq!(bucket, "t_wait_seconds_bucket{lane=\"1\",le=\"2.5\"} 2");
+    let at = example.strip_prefix("{trace_id=\"00000000000000000000000000000abc\"} 1.5 ").expect(example);
+    assert!((at.parse::<f64>().unwrap() - crate::unix_now().as_millis() as f64 / 1e3).abs() < 60.0, "{at}");
+    for line in ["t_drops_total 3", "t_read_bytes_total 1", "t_wait_seconds_bucket{lane=\"1\",le=\"1.0\"} 1"] {
+        assert!(without.contains(&line), "{line} is not in {without:?}");
+    }
 }
 
 #[test]
