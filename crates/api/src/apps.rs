@@ -33,7 +33,7 @@ use axum::http::header::HeaderName;
 use tidings_audience::USER_KIND;
 use tidings_protocol::token::{Token, TokenError, TokenVerifier};
 use tidings_store::Store;
-use tidings_telemetry::{Counter, Registry, unix_now};
+use tidings_telemetry::{Counter, Registry, metrics, unix_now};
 use tidings_types::{Device, DeviceId, NameError, OriginPattern, Subject, UserId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -362,8 +362,7 @@ impl Gate {
 
 /// The counter of requests that were refused for their rate.
 pub(crate) fn limited(registry: &Registry, by: &str) -> Counter {
-    let help = "Requests refused because their API key, app or address asks too fast.";
-    registry.counter("tidings_api_limited_total", help, &[("by", by)])
+    registry.counter(&metrics::api::LIMITED_TOTAL, &[by])
 }
 
 /// 429 with the rate that is allowed and the time to wait.

@@ -118,6 +118,12 @@ pub(crate) fn prefers_lines(headers: &HeaderMap) -> bool {
     Some(weight(&ranges, LINES)) > others
 }
 
+/// Whether the caller prefers OpenMetrics to plain text.
+pub(crate) fn prefers_open_metrics(headers: &HeaderMap) -> bool {
+    let ranges = ranges(headers.get_all(ACCEPT));
+    weight(&ranges, "application/openmetrics-text") > weight(&ranges, "text/plain")
+}
+
 /// MessagePack's name, if the caller prefers it to an answer with the names `json`.
 fn accepted(accept: &[HeaderValue], json: &[&'static str]) -> Option<&'static str> {
     let ranges = ranges(accept);

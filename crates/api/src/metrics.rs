@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use tidings_telemetry::metrics::api as table;
 use tidings_telemetry::{Counter, Histogram, Registry};
 
 /// The statuses that the API answers with; any other status is counted as `other`.
@@ -25,18 +26,15 @@ impl RouteMetrics {
     }
 
     pub(crate) fn of_events(registry: &Registry, route: &'static str) -> Self {
-        let help = "Time from a request's headers to its 202: reading, checking and making its events durable.";
-        let accepted = registry.histogram("tidings_api_accept_seconds", help, &[]);
+        let accepted = registry.histogram(&table::ACCEPT_SECONDS, &[]);
         Self { accepted: Some(accepted), ..Self::new(registry, route) }
     }
 
     pub(crate) fn record(&self, status: StatusCode, elapsed: Duration) {
         let index = STATUSES.iter().position(|known| *known == status.as_u16());
         let text = if index.is_some() { status.as_str() } else { "other" };
-        let counter = self.requests[index.unwrap_or(STATUSES.len())].get_or_init(|| {
-            let help = "Requests answered, by route and HTTP status.";
-            self.registry.counter("tidings_api_requests_total", help, &[("route", self.route), ("status", text)])
-        });
+        let of_status = || self.registry.counter(&table::REQUESTS_TOTAL, &[self.route, text]);
+        let counter = self.requests[index.unwrap_or(STATUSES.len())].get_or_init(of_status);
         counter.inc();
         if let Some(accepted) = self.accepted.as_ref().filter(|_| status == StatusCode::ACCEPTED) {
             accepted.record(elapsed);

@@ -4,17 +4,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::header::{CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Serialize;
 use tidings_store::Store;
-use tidings_telemetry::Registry;
+use tidings_telemetry::{Exposition, Registry};
 use tidings_types::Provider;
 
 use crate::auth::{ApiKeys, Scope};
+use crate::format::prefers_open_metrics;
 use crate::guard::{Dialect, Guard, guard};
 use crate::metrics::RouteMetrics;
 use crate::problem::json;
@@ -139,15 +140,16 @@ fn ready(is_store_open: bool, readiness: &Readiness, tells_parts: bool) -> Respo
     json(code, &Ready { status, parts: tells_parts.then_some(Parts { store, listeners, providers }) })
 }
 
-/// `GET /metrics` in the Prometheus text format, for keys with [`Scope::Metrics`]. It also works when the API is
+/// `GET /metrics` as OpenMetrics if the caller prefers it, else in the Prometheus text format, for keys with [`Scope::Metrics`]. It also works when the API is
 /// overloaded.
 pub fn metrics_router(registry: Registry, keys: ApiKeys) -> Router {
     let metrics = Arc::new(RouteMetrics::new(&registry, "GET /metrics"));
     let (scope, dialect) = (Some(Scope::Metrics), Dialect::Tidings);
     let guarded = Guard { keys, key_rate: None, gate: None, scope, dialect, places: None, metrics };
-    let scrape = async move || -> Response {
-        let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-        ([(CONTENT_TYPE, format)], registry.prometheus()).into_response()
+    let scrape = async move |headers: HeaderMap| -> Response {
+        let format = if prefers_open_metrics(&headers) { Exposition::OpenMetrics } else { Exposition::Text };
+        let about = [(CONTENT_TYPE, format.content_type()), (VARY, "accept")];
+        (about, registry.exposed(format)).into_response()
     };
     Router::new().route("/metrics", get(scrape).route_layer(from_fn_with_state(guarded, guard)))
 }

@@ -10,7 +10,7 @@ use axum::handler::Handler;
 use axum::http::{Method as HttpMethod, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
-use tidings_telemetry::Registry;
+use tidings_telemetry::{Registry, metrics};
 
 use crate::apps::Gate;
 use crate::auth::{ApiKeys, Scope};
@@ -75,8 +75,7 @@ fn for_pages(router: Router<Arc<Shared>>, guards: &Guards) -> Router<Arc<Shared>
 }
 
 fn with_fallbacks(router: Router<Arc<Shared>>, registry: &Registry) -> Router<Arc<Shared>> {
-    let help = "Answers that could not be converted to MessagePack; each is a bug and was answered with 500.";
-    let unpackable = registry.counter("tidings_api_unpackable_total", help, &[]);
+    let unpackable = registry.counter(&metrics::api::UNPACKABLE_TOTAL, &[]);
     router
         .method_not_allowed_fallback(method_not_allowed)
         .route("/v1", any(not_found))

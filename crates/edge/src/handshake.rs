@@ -18,48 +18,8 @@ use tidings_types::{Format, Language, Locale, Transport, Variant};
 use tokio::sync::mpsc::OwnedPermit;
 
 use crate::Edge;
+use crate::error::HandshakeError;
 use crate::shared::{ConnectionPermit, HandedOver, Handshake, Opening};
-
-/// Why a request does not become a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum HandshakeError {
-    /// Not a WebSocket request.
-    #[error(
-        "this address serves WebSocket only: send the headers Upgrade: websocket, Connection: Upgrade and Sec-WebSocket-Key"
-    )]
-    NotWebSocket,
-    /// A version other than 13.
-    #[error("the header Sec-WebSocket-Version must be 13")]
-    Version,
-    /// The client wants Protobuf, and the server sends no pings.
-    #[error("Protobuf needs pings, and this server sends none: some SDKs reconnect for ever without them")]
-    NoPings,
-    /// The page's origin is not admitted.
-    #[error("the Origin header names a site that is not in client.allowed_origins")]
-    Origin,
-    /// A request for a stream without the client's first message.
-    #[error("the query has no cf_connect, with which the client connects")]
-    NoConnect,
-    /// The socket cannot be taken out of the HTTP server.
-    #[error("this connection cannot carry a stream")]
-    NotStreamable,
-    /// There is no room for another connection.
-    #[error("the server already has client.connection_count_max connections: try again later")]
-    Full,
-}
-
-impl HandshakeError {
-    /// The HTTP status of the answer.
-    pub fn status(self) -> StatusCode {
-        match self {
-            Self::NotWebSocket | Self::NoPings | Self::NoConnect => StatusCode::BAD_REQUEST,
-            Self::NotStreamable => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Version => StatusCode::UPGRADE_REQUIRED,
-            Self::Origin => StatusCode::FORBIDDEN,
-            Self::Full => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-}
 
 impl Edge {
     /// Answers a WebSocket handshake; the connection goes to one of the loops. With [`Transport::UniWebSocket`] the client
@@ -68,6 +28,10 @@ impl Edge {
     /// # Errors
     /// [`HandshakeError`]; then nothing has changed.
     pub fn upgrade<B>(&self, transport: Transport, request: &mut Request<B>) -> Result<Response<()>, HandshakeError> {
+        self.shake_hands(transport, request).inspect_err(|error| self.shared.metrics.on_refused(*error))
+    }
+
+    fn shake_hands<B>(&self, transport: Transport, request: &mut Request<B>) -> Result<Response<()>, HandshakeError> {
         let headers = request.headers();
         check_headers(headers)?;
         self.check_origin(headers)?;

@@ -62,6 +62,7 @@ mod control;
 mod creations;
 mod edge_loop;
 mod emulated;
+mod error;
 mod fanout;
 mod handshake;
 mod identity;
@@ -91,7 +92,7 @@ use tidings_types::DeviceNumber;
 use tokio::sync::{mpsc, watch};
 
 pub use config::EdgeConfig;
-pub use handshake::HandshakeError;
+pub use error::HandshakeError;
 pub use shared::{DeviceDirectory, DurablePublisher, HookFuture, Hooks, NoHooks, ProveFuture, PublishFuture};
 pub use takeover::{LentSocket, Socket, Taker};
 

@@ -1,6 +1,9 @@
 //! The metrics of the edge.
 
+use tidings_telemetry::metrics::edge as table;
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
+
+use crate::error::HandshakeError;
 
 /// All loops count in one set of metrics.
 #[derive(Debug, Clone)]
@@ -19,56 +22,36 @@ pub(crate) struct EdgeMetrics {
     pub(crate) receipts_ponged_total: Counter,
     pub(crate) receipts_resumed_total: Counter,
     pub(crate) receipts_dropped_total: Counter,
+    /// In the order of [`HandshakeError::ALL`].
+    handshakes_refused_total: [Counter; HandshakeError::ALL.len()],
 }
 
 impl EdgeMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
-        let disconnects = |reason| {
-            let help = "Connections the server closed: their reader was overtaken (slow), took nothing for \
-                        client.write_timeout (stalled), was the slowest when edge.reply_budget_bytes was used up \
-                        (reply_budget), or anything else";
-            registry.counter("tidings_edge_disconnects_total", help, &[("reason", reason)])
-        };
-        let received = |by| {
-            let help =
-                "Receipts of publications, by how they came: a pong, or the position from which a client resumes";
-            registry.counter("tidings_edge_receipts_received_total", help, &[("by", by)])
-        };
+        let disconnects = |reason| registry.counter(&table::DISCONNECTS_TOTAL, &[reason]);
+        let received = |by| registry.counter(&table::RECEIPTS_RECEIVED_TOTAL, &[by]);
+        let counter = |metric| registry.counter(metric, &[]);
         Self {
-            connections: registry.gauge("tidings_edge_connections", "Open client connections", &[]),
-            connected_total: registry.counter("tidings_edge_connected_total", "Client connections opened", &[]),
-            deliveries_total: registry.counter(
-                "tidings_edge_deliveries_total",
-                "Publications written to a client's socket",
-                &[],
-            ),
-            commands_total: registry.counter("tidings_edge_commands_total", "Client commands handled", &[]),
+            connections: registry.gauge(&table::CONNECTIONS, &[]),
+            connected_total: counter(&table::CONNECTED_TOTAL),
+            deliveries_total: counter(&table::DELIVERIES_TOTAL),
+            commands_total: counter(&table::COMMANDS_TOTAL),
             disconnects_slow_total: disconnects("slow"),
             disconnects_stalled_total: disconnects("stalled"),
             disconnects_budget_total: disconnects("reply_budget"),
             disconnects_other_total: disconnects("other"),
-            creations_refused_total: registry.counter(
-                "tidings_edge_channel_creations_refused_total",
-                "Publications refused because their user had created client.channel_creations_per_minute channels in that minute",
-                &[],
-            ),
-            delivery_seconds: registry.histogram(
-                "tidings_edge_delivery_seconds",
-                "Time from a publication to the write to a client's socket",
-                &[],
-            ),
-            receipts_asked_total: registry.counter(
-                "tidings_edge_receipts_asked_total",
-                "Publications written to a client whose receipt is wanted",
-                &[],
-            ),
+            creations_refused_total: counter(&table::CHANNEL_CREATIONS_REFUSED_TOTAL),
+            delivery_seconds: registry.histogram(&table::DELIVERY_SECONDS, &[]),
+            receipts_asked_total: counter(&table::RECEIPTS_ASKED_TOTAL),
             receipts_ponged_total: received("pong"),
             receipts_resumed_total: received("resume"),
-            receipts_dropped_total: registry.counter(
-                "tidings_edge_receipts_dropped_total",
-                "Receipts that are no longer awaited: the connection ended or left the channel, or more than 1024 were pending",
-                &[],
-            ),
+            receipts_dropped_total: counter(&table::RECEIPTS_DROPPED_TOTAL),
+            handshakes_refused_total: HandshakeError::ALL
+                .map(|error| registry.counter(&table::HANDSHAKES_REFUSED_TOTAL, &[error.reason()])),
         }
+    }
+
+    pub(crate) fn on_refused(&self, error: HandshakeError) {
+        self.handshakes_refused_total[error as usize].inc();
     }
 }

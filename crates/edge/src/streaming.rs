@@ -39,7 +39,8 @@ use tidings_protocol::{EmulationRequest, SessionId};
 use tidings_types::{Format, Transport, Variant};
 
 use crate::Edge;
-use crate::handshake::{HandshakeError, hook_headers, query_message};
+use crate::error::HandshakeError;
+use crate::handshake::{hook_headers, query_message};
 use crate::shared::{HandedOver, Opening};
 use crate::takeover::Taker;
 
@@ -75,7 +76,7 @@ impl Edge {
         };
         let answer = match opened {
             Ok(()) => Response::new(Bytes::new()),
-            Err(error) => refused(error),
+            Err(error) => self.refuse(error),
         };
         self.with_cors(request.headers(), answer)
     }
@@ -122,10 +123,15 @@ impl Edge {
         }
     }
 
+    fn refuse(&self, error: HandshakeError) -> Response<Bytes> {
+        self.shared.metrics.on_refused(error);
+        text(error.status(), &error.to_string())
+    }
+
     /// The answer to a page that is not admitted, to a preflight, and to a wrong method.
     fn common(&self, request: &Request<Bytes>, methods: &'static str) -> Option<Response<Bytes>> {
         if self.check_origin(request.headers()).is_err() {
-            return Some(refused(HandshakeError::Origin));
+            return Some(self.refuse(HandshakeError::Origin));
         }
         let method = request.method();
         let (status, name) = match method {
@@ -196,10 +202,6 @@ fn head_bytes(response: &Response<&[u8]>) -> Vec<u8> {
     head.extend_from_slice(b"\r\n");
     head.extend_from_slice(response.body());
     head
-}
-
-fn refused(error: HandshakeError) -> Response<Bytes> {
-    text(error.status(), &error.to_string())
 }
 
 fn text(status: StatusCode, text: &str) -> Response<Bytes> {

@@ -178,6 +178,7 @@ pub(crate) mod tests {
             token: DeviceToken::from_hex("01").unwrap(),
             rendering: Arc::new(Rendering::new(parts, Encoded::Apns(body))),
             ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(device), cell: 0 },
+            queued_at: unix_now(),
         }
     }
 

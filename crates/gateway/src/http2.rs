@@ -51,6 +51,7 @@ mod service;
 mod slot;
 mod throttle;
 mod token_thread;
+mod trouble;
 
 pub use config::GatewayConfig;
 pub(crate) use connection::is_not_processed;

@@ -1,6 +1,7 @@
 //! The gateway's metrics, labelled by provider and pool. A level is two counters: begun and ended.
 
 use tidings_push::{Outcome, Reason};
+use tidings_telemetry::metrics::gateway as table;
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
 use tidings_types::Provider;
 
@@ -42,87 +43,46 @@ pub(crate) struct Metrics {
     pub(crate) token_failures: Counter,
     pub(crate) pauses: Counter,
     pub(crate) latency: Histogram,
+    /// In the lake.
+    pub(crate) queued: Histogram,
     pub(crate) round_trip: Histogram,
 }
 
 impl Metrics {
     pub(crate) fn new(registry: &Registry, provider: Provider, pool: &str) -> Self {
-        let labels = [("provider", provider.as_str()), ("pool", pool)];
-        let with = |label, value| [labels[0], labels[1], (label, value)];
-        let counter = |name: &str, help: &str| registry.counter(name, help, &labels);
-        let outcome = |name| {
-            let help = "Notifications with a final outcome, by outcome.";
-            registry.counter("tidings_gateway_settled_total", help, &with("outcome", name))
-        };
+        let labels = [provider.as_str(), pool];
+        let counter = |metric| registry.counter(metric, &labels);
+        let with = |metric, value| registry.counter(metric, &[labels[0], labels[1], value]);
         let rejected = |reason: &Reason| {
-            if reason.provider() != provider {
-                return Counter::default();
+            if reason.provider() == provider {
+                with(&table::REJECTED_TOTAL, reason.as_str())
+            } else {
+                Counter::default()
             }
-            let help = "Notifications refused for good, by the provider's reason.";
-            registry.counter("tidings_gateway_rejected_total", help, &with("reason", reason.as_str()))
-        };
-        let repeat = |cause| {
-            let help = "Repeated attempts, by cause.";
-            registry.counter("tidings_gateway_repeats_total", help, &with("cause", cause))
-        };
-        let stalled = |cause| {
-            let help = "Connections closed because the peer was silent or gave no flow window.";
-            registry.counter("tidings_gateway_connections_stalled_total", help, &with("cause", cause))
         };
         let is_web_push = provider == Provider::WebPush;
+        let counter_if = |is_there, metric| if is_there { counter(metric) } else { Counter::default() };
         Self {
-            outcomes: Outcome::NAMES.map(outcome),
+            outcomes: Outcome::NAMES.map(|name| with(&table::SETTLED_TOTAL, name)),
             rejected: Reason::ALL.iter().map(rejected).collect(),
-            repeats: ["answer", "not_processed", "unknown"].map(repeat),
-            streams_opened: counter("tidings_gateway_streams_opened_total", "Requests handed to a connection."),
-            streams_ended: counter("tidings_gateway_streams_ended_total", "Requests whose stream has ended."),
-            streams_allowed: registry.gauge(
-                "tidings_gateway_streams_allowed",
-                "Streams that all connections together may have open: the provider's limits, capped by streams_max.",
-                &labels,
-            ),
-            connections_opened: counter("tidings_gateway_connections_opened_total", "Connections opened."),
-            connections_closed: counter("tidings_gateway_connections_closed_total", "Connections that ended."),
-            connect_failures: counter(
-                "tidings_gateway_connect_failures_total",
-                "Connections that could not be opened.",
-            ),
-            silent: stalled("silence"),
-            without_window: stalled("no_window"),
-            goaways: counter(
-                "tidings_gateway_goaways_total",
-                "Connections that the provider has asked to end (GOAWAY).",
-            ),
-            credential_refused: if is_web_push {
-                Counter::default()
-            } else {
-                let help = "Connections on which the provider refused the token, key or certificate.";
-                counter("tidings_gateway_credential_refused_total", help)
-            },
-            vapid_refused: if is_web_push {
-                counter("tidings_gateway_vapid_refused_total", "Notifications refused because of the VAPID key.")
-            } else {
-                Counter::default()
-            },
-            tokens_fetched: counter("tidings_gateway_access_tokens_total", "Access tokens that were fetched."),
-            token_failures: counter(
-                "tidings_gateway_access_token_failures_total",
-                "Attempts to fetch an access token that failed.",
-            ),
-            pauses: counter(
-                "tidings_gateway_pauses_total",
-                "Pauses that the provider asked for because its quota was used up.",
-            ),
-            latency: registry.histogram(
-                "tidings_gateway_latency_seconds",
-                "From taking a notification out of the lake to its outcome.",
-                &labels,
-            ),
-            round_trip: registry.histogram(
-                "tidings_gateway_round_trip_seconds",
-                "From a request to its answer.",
-                &labels,
-            ),
+            repeats: ["answer", "not_processed", "unknown"].map(|cause| with(&table::REPEATS_TOTAL, cause)),
+            streams_opened: counter(&table::STREAMS_OPENED_TOTAL),
+            streams_ended: counter(&table::STREAMS_ENDED_TOTAL),
+            streams_allowed: registry.gauge(&table::STREAMS_ALLOWED, &labels),
+            connections_opened: counter(&table::CONNECTIONS_OPENED_TOTAL),
+            connections_closed: counter(&table::CONNECTIONS_CLOSED_TOTAL),
+            connect_failures: counter(&table::CONNECT_FAILURES_TOTAL),
+            silent: with(&table::CONNECTIONS_STALLED_TOTAL, "silence"),
+            without_window: with(&table::CONNECTIONS_STALLED_TOTAL, "no_window"),
+            goaways: counter(&table::GOAWAYS_TOTAL),
+            credential_refused: counter_if(!is_web_push, &table::CREDENTIAL_REFUSED_TOTAL),
+            vapid_refused: counter_if(is_web_push, &table::VAPID_REFUSED_TOTAL),
+            tokens_fetched: counter(&table::ACCESS_TOKENS_TOTAL),
+            token_failures: counter(&table::ACCESS_TOKEN_FAILURES_TOTAL),
+            pauses: counter(&table::PAUSES_TOTAL),
+            latency: registry.histogram(&table::LATENCY_SECONDS, &labels),
+            queued: registry.histogram(&table::LAKE_SECONDS, &labels),
+            round_trip: registry.histogram(&table::ROUND_TRIP_SECONDS, &labels),
         }
     }
 

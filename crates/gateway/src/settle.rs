@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tidings_push::{Outcome, OutcomeSink, Settled, TokenGone};
-use tidings_telemetry::LocalHistogram;
+use tidings_telemetry::{LocalHistogram, unix_now};
 use tidings_types::Timestamp;
 use tokio::time::Instant;
 
@@ -19,12 +19,14 @@ pub(crate) struct Outcomes {
     sink: Arc<dyn OutcomeSink>,
     metrics: Metrics,
     latency: LocalHistogram,
+    queued: LocalHistogram,
     pending: Vec<Settled>,
 }
 
 impl Outcomes {
     pub(crate) fn new(sink: Arc<dyn OutcomeSink>, metrics: Metrics) -> Self {
-        Self { sink, latency: metrics.latency.local(), metrics, pending: Vec::new() }
+        let (latency, queued) = (metrics.latency.local(), metrics.queued.local());
+        Self { sink, latency, queued, metrics, pending: Vec::new() }
     }
 
     /// The standings of one batch: whether its notifications are still to be sent.
@@ -36,6 +38,8 @@ impl Outcomes {
     pub(crate) fn settle(&mut self, attempt: Attempt, outcome: Outcome, gone_at: Option<Timestamp>, now: Instant) {
         let (outcome, latency, repeats) = (attempt.told(outcome), attempt.latency(now), attempt.failed());
         self.latency.record(latency);
+        let in_all = unix_now().saturating_since(attempt.notification.queued_at);
+        self.queued.record(in_all.saturating_sub(latency));
         self.metrics.on_settled(outcome);
         let token_gone = gone_at.map(|at| TokenGone { token: attempt.notification.token, at });
         self.pending.push(Settled { ticket: attempt.notification.ticket, outcome, token_gone, repeats, latency });
@@ -53,6 +57,7 @@ impl Outcomes {
             self.sink.settle(&mut self.pending);
             self.pending.clear();
             self.latency.flush();
+            self.queued.flush();
         }
         count
     }

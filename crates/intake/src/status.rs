@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
+use tidings_telemetry::metrics::intake as table;
 use tidings_telemetry::{Counter, Gauge, Registry, panics, unix_now};
 use tidings_types::Timestamp;
 use tracing::{info, warn};
@@ -272,24 +273,13 @@ struct Metrics {
 
 impl Metrics {
     fn new(registry: &Registry, source: &str) -> Self {
-        let documents = |result| {
-            let help = "Documents of a source by what reading them came to.";
-            registry.counter("tidings_intake_documents_total", help, &[("source", source), ("result", result)])
-        };
-        let entries = |result| {
-            let help = "Entries of a source by what became of them.";
-            registry.counter("tidings_intake_entries_total", help, &[("source", source), ("result", result)])
-        };
-        let help = "Failures in a row to read a source; 0 while it works.";
+        let documents = |result| registry.counter(&table::DOCUMENTS_TOTAL, &[source, result]);
+        let entries = |result| registry.counter(&table::ENTRIES_TOTAL, &[source, result]);
         Self {
             documents: ["read", "unchanged", "failed"].map(documents),
             entries: ["sent", "repeated", "skipped", "wrong"].map(entries),
-            bytes: registry.counter(
-                "tidings_intake_bytes_total",
-                "Bytes of documents, inflated.",
-                &[("source", source)],
-            ),
-            failures: registry.gauge("tidings_intake_failures", help, &[("source", source)]),
+            bytes: registry.counter(&table::BYTES_TOTAL, &[source]),
+            failures: registry.gauge(&table::FAILURES, &[source]),
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct Notification {
     pub rendering: Arc<Rendering>,
     /// The sender's key for it.
     pub ticket: Ticket,
+    /// When it was handed to its lake.
+    pub queued_at: Timestamp,
 }
 
 /// Names one notification for the sender: its job and its device.
@@ -154,6 +156,7 @@ pub(crate) mod tests {
             token,
             rendering: Arc::new(Rendering::new(parts(), encoded)),
             ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(device), cell: 0 },
+            queued_at: Timestamp(1_800_000_000_000),
         }
     }
 

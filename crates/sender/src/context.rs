@@ -11,8 +11,8 @@ use tidings_hub::Receipts;
 use tidings_jobs::{Finding, LaneLimits, Suppression, Window};
 use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
 use tidings_store::{Recipient, Store};
-use tidings_telemetry::chain;
 use tidings_telemetry::panics::{self, Work, lock};
+use tidings_telemetry::{chain, unix_now};
 use tidings_types::{DeviceNumber, DeviceToken, Event, NotificationId, ParamValue, Provider, PushPermission, TokenRef};
 
 use crate::brakes::Braking;
@@ -108,6 +108,7 @@ impl Context {
             prepared.findings.push(finding);
         });
         prepared.batch.reserve(picked.len());
+        let queued_at = unix_now();
         let mut id_start = 0;
         for Picked { index, id_end, token, text, place, is_proven } in picked {
             let id = &ids[mem::replace(&mut id_start, id_end)..id_end];
@@ -124,7 +125,8 @@ impl Context {
             if !is_proven {
                 prepared.unproven.push(device);
             }
-            prepared.batch.push(Notification { id: NotificationId::new(&event.id, id), token, rendering, ticket });
+            let id = NotificationId::new(&event.id, id);
+            prepared.batch.push(Notification { id, token, rendering, ticket, queued_at });
         }
         prepared
     }

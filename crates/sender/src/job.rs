@@ -556,6 +556,8 @@ impl Job {
         let Effects { held, wake, is_lane_wanted, is_nobody_held, is_over, landed, newer, .. } = effects;
         if held != 0 {
             metrics.devices_held.add(held);
+            let until_now = unix_now().saturating_since(self.accepted.accepted_at);
+            metrics.hold.record_n(until_now, u64::try_from(-held).unwrap_or_default());
         }
         if is_nobody_held {
             self.nobody_held.notify_one();

@@ -92,6 +92,7 @@ mod flow;
 mod hold;
 mod job;
 mod lane;
+mod levels;
 mod metrics;
 mod parts;
 mod permits;

@@ -5,6 +5,7 @@
 
 use tidings_jobs::{DeviceOutcome, OUTCOME_COUNT};
 use tidings_push::Outcome;
+use tidings_telemetry::metrics::sender as table;
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
 use tidings_types::{AppId, Locale, Provider};
 
@@ -32,6 +33,8 @@ pub(crate) struct Metrics {
     pub(crate) selection: Histogram,
     /// From acceptance to the provider's answer.
     pub(crate) latency: Histogram,
+    /// From acceptance until a held device answered or was let go.
+    pub(crate) hold: Histogram,
     pub(crate) checkpoints: Counter,
     pub(crate) checkpoint_bytes: Counter,
     pub(crate) checkpoints_failed: Counter,
@@ -51,85 +54,47 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn new(registry: &Registry) -> Self {
-        let counter = |name: &str, help: &str| registry.counter(&format!("tidings_sender_{name}_total"), help, &[]);
+        let counter = |metric| registry.counter(metric, &[]);
+        let gauge = |metric| registry.gauge(metric, &[]);
         let outcomes: Vec<Counter> = DeviceOutcome::all()
-            .map(|outcome| {
-                registry.counter(
-                    "tidings_sender_outcomes_total",
-                    "Devices by outcome.",
-                    &[("outcome", outcome.as_str()), ("reason", outcome.reason())],
-                )
-            })
+            .map(|outcome| registry.counter(&table::OUTCOMES_TOTAL, &[outcome.as_str(), outcome.reason()]))
             .collect();
         Self {
-            jobs_running: registry.gauge("tidings_sender_jobs_running", "Running jobs.", &[]),
-            devices_held: registry.gauge(
-                "tidings_sender_devices_held",
-                "Devices that are not pushed yet because they may prove that they got the event over a live connection.",
-                &[],
-            ),
-            jobs_holding: registry.gauge("tidings_sender_jobs_holding", "Jobs that wait for receipts.", &[]),
-            holds_cut: counter("holds_cut", "Jobs that stopped waiting for receipts early, to make room for others."),
-            jobs_put_aside: counter(
-                "jobs_put_aside",
-                "Jobs suspended because they had nothing to send or a more urgent job took their slot.",
-            ),
-            events_dispatched: counter("events_dispatched", "Events that were given a job."),
-            devices_selected: counter("devices_selected", "Devices in the audiences of events that were given a job."),
-            attempts_repeated: counter(
-                "attempts_repeated",
-                "Attempts after the first, counted when the device has its outcome.",
-            ),
+            jobs_running: gauge(&table::JOBS_RUNNING),
+            devices_held: gauge(&table::DEVICES_HELD),
+            jobs_holding: gauge(&table::JOBS_HOLDING),
+            holds_cut: counter(&table::HOLDS_CUT_TOTAL),
+            jobs_put_aside: counter(&table::JOBS_PUT_ASIDE_TOTAL),
+            events_dispatched: counter(&table::EVENTS_DISPATCHED_TOTAL),
+            devices_selected: counter(&table::DEVICES_SELECTED_TOTAL),
+            attempts_repeated: counter(&table::ATTEMPTS_REPEATED_TOTAL),
             outcomes: outcomes.try_into().expect("one counter per outcome"),
             provider_outcomes: Provider::ALL.iter().map(|&provider| provider_outcomes(registry, provider)).collect(),
             parts: PartTotals::new(registry, [], []),
-            selection: registry.histogram("tidings_sender_selection_seconds", "Time to select an audience.", &[]),
-            latency: registry.histogram(
-                "tidings_sender_latency_seconds",
-                "From the event's acceptance to the provider's answer.",
-                &[],
-            ),
-            checkpoints: counter("checkpoints", "Checkpoints written."),
-            checkpoint_bytes: counter("checkpoint_bytes", "Bytes of job rows in them."),
-            checkpoints_failed: counter("checkpoints_failed", "Checkpoints that the store refused; they are repeated until written."),
-            reads_failed: counter("reads_failed", "Reads of the journal that failed; repeated."),
-            jobs_untold: registry.gauge(
-                "tidings_sender_jobs_untold",
-                "Finished jobs whose webhook report is not delivered yet.",
-                &[],
-            ),
-            untold_forgotten: counter(
-                "untold_forgotten",
-                "Finished jobs deleted before their webhook report was delivered, because there were more than sender.report_count_max.",
-            ),
-            gone_tokens: counter("gone_tokens", "Tokens reported to the store as dead."),
-            gone_tokens_dropped: counter("gone_tokens_dropped", "Dead tokens not reported because too many waited."),
-            gone_tokens_kept: counter(
-                "gone_tokens_kept",
-                "Tokens rejected as belonging to another app or environment, kept because many were rejected at once.",
-            ),
+            selection: registry.histogram(&table::SELECTION_SECONDS, &[]),
+            latency: registry.histogram(&table::LATENCY_SECONDS, &[]),
+            hold: registry.histogram(&table::HOLD_SECONDS, &[]),
+            checkpoints: counter(&table::CHECKPOINTS_TOTAL),
+            checkpoint_bytes: counter(&table::CHECKPOINT_BYTES_TOTAL),
+            checkpoints_failed: counter(&table::CHECKPOINTS_FAILED_TOTAL),
+            reads_failed: counter(&table::READS_FAILED_TOTAL),
+            jobs_untold: gauge(&table::JOBS_UNTOLD),
+            untold_forgotten: counter(&table::UNTOLD_FORGOTTEN_TOTAL),
+            gone_tokens: counter(&table::GONE_TOKENS_TOTAL),
+            gone_tokens_dropped: counter(&table::GONE_TOKENS_DROPPED_TOTAL),
+            gone_tokens_kept: counter(&table::GONE_TOKENS_KEPT_TOTAL),
             environment_alarms: Vec::new(),
-            proven_dropped: counter(
-                "proven_dropped",
-                "First acceptances of a token that were not noted because too many waited; the next acceptance is noted instead.",
-            ),
-            unexpected_audiences: counter(
-                "unexpected_audiences",
-                "Jobs that pushed nothing because their audience did not have the expected size.",
-            ),
-            strays: counter("strays", "Outcomes of devices that were not in flight: a bug."),
+            proven_dropped: counter(&table::PROVEN_DROPPED_TOTAL),
+            unexpected_audiences: counter(&table::UNEXPECTED_AUDIENCES_TOTAL),
+            strays: counter(&table::STRAYS_TOTAL),
         }
     }
 
     /// One alarm per lane.
     pub(crate) fn with_alarms(self, registry: &Registry, lanes: &[Route]) -> Self {
         let alarm = |lane: &Route| {
-            let (provider, environment) = (lane.provider.as_str(), lane.environment.as_str());
-            registry.gauge(
-                "tidings_sender_environment_alarm",
-                "1 while many tokens of an app are rejected as belonging to another environment: none of them is deleted.",
-                &[("provider", provider), ("environment", environment), ("app", lane.app.as_str())],
-            )
+            let labels = [lane.provider.as_str(), lane.environment.as_str(), lane.app.as_str()];
+            registry.gauge(&table::ENVIRONMENT_ALARM, &labels)
         };
         Self { environment_alarms: lanes.iter().map(alarm).collect(), ..self }
     }
@@ -163,11 +128,6 @@ impl Metrics {
 }
 
 fn provider_outcomes(registry: &Registry, provider: Provider) -> [Counter; Outcome::NAMES.len()] {
-    Outcome::NAMES.map(|outcome| {
-        registry.counter(
-            "tidings_sender_provider_outcomes_total",
-            "Devices handed to a gateway, by provider and outcome.",
-            &[("provider", provider.as_str()), ("outcome", outcome)],
-        )
-    })
+    let labels = |outcome| [provider.as_str(), outcome];
+    Outcome::NAMES.map(|outcome| registry.counter(&table::PROVIDER_OUTCOMES_TOTAL, &labels(outcome)))
 }

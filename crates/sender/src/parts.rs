@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidings_jobs::JobPart;
 use tidings_push::Outcome;
-use tidings_telemetry::{Counter, Registry};
+use tidings_telemetry::metrics::sender as table;
+use tidings_telemetry::{Counter, Metric, Registry};
 use tidings_types::{AppId, Locale};
 
 /// Apps, and languages, that have their own series.
@@ -54,8 +55,8 @@ impl PartTotals {
         let locales = BTreeSet::from_iter(locales).into_iter().take(NAME_COUNT_MAX);
         let languages = locales.map(|locale| (Some(locale.clone()), locale.as_str()));
         Self {
-            apps: ByName::new(registry, "app", apps.map(|app| (app.clone(), app.as_str()))),
-            locales: ByName::new(registry, "locale", languages.chain([(None, "source")])),
+            apps: ByName::new(registry, &table::APP_OUTCOMES_TOTAL, apps.map(|app| (app.clone(), app.as_str()))),
+            locales: ByName::new(registry, &table::LOCALE_OUTCOMES_TOTAL, languages.chain([(None, "source")])),
         }
     }
 
@@ -72,22 +73,17 @@ impl PartTotals {
 
 impl<K: Ord> ByName<K> {
     /// At most [`NAME_COUNT_MAX`] names and one more.
-    fn new<'a>(registry: &Registry, label: &str, names: impl Iterator<Item = (K, &'a str)>) -> Self {
+    fn new<'a>(registry: &Registry, metric: &'static Metric, names: impl Iterator<Item = (K, &'a str)>) -> Self {
         let (keys, mut names): (Vec<K>, Vec<&str>) = names.unzip();
         names.push("other");
-        let outcomes = names.iter().map(|name| outcomes(registry, label, name)).collect();
+        let of = |name: &&str| Outcome::NAMES.map(|outcome| registry.counter(metric, &[name, outcome]));
+        let outcomes = names.iter().map(of).collect();
         Self { indexes: (0..).zip(keys).map(|(index, key)| (key, index)).collect(), outcomes }
     }
 
     fn index(&self, key: &K) -> u8 {
         self.indexes.get(key).copied().unwrap_or(self.indexes.len() as u8)
     }
-}
-
-fn outcomes(registry: &Registry, label: &str, value: &str) -> Outcomes {
-    let name = format!("tidings_sender_{label}_outcomes_total");
-    let help = format!("Devices handed to a gateway, by {label} and outcome.");
-    Outcome::NAMES.map(|outcome| registry.counter(&name, &help, &[(label, value), ("outcome", outcome)]))
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::dispatcher::Order;
 use crate::error::StartError;
 use crate::estimate;
 use crate::flow::Flow;
+use crate::levels;
 use crate::metrics::Metrics;
 use crate::permits::Permits;
 use crate::registry::{Finished, JobRegistry, Table};
@@ -81,9 +82,11 @@ impl Sender {
         let (gone_tx, gone) = mpsc::channel(config.gone_token_count_max);
         let waves = Waves::new(config.doubt_window, routes.lanes().len(), Instant::now());
         let trails = Arc::new(Trails::new(config.why_ttl, config.why_bytes_max));
-        let (of_registry, routed) = (trails.clone(), routes.clone());
-        let registry = JobRegistry::new(table, metrics.clone(), brakes.clone(), of_registry, gone_tx, waves, routed);
-        let registry = Arc::new(registry);
+        let (of_jobs, routed) = (trails.clone(), routes.clone());
+        let jobs = JobRegistry::new(table, metrics.clone(), brakes.clone(), of_jobs, gone_tx, waves, routed);
+        let jobs = Arc::new(jobs);
+        levels::register(registry, &jobs, store.watch_journal_end());
+        let registry = jobs;
         let journal_end = store.watch_journal_end();
         let limits =
             LaneLimits { window_device_count: config.window_device_count, in_flight_max: config.in_flight_max() };

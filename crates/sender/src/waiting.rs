@@ -231,6 +231,11 @@ impl WaitingJobs {
         self.ready.job_count()
     }
 
+    /// When the event of the oldest job was accepted.
+    pub(crate) fn first_accepted_at(&self) -> Option<Timestamp> {
+        self.jobs.first_key_value().map(|(_, job)| job.accepted_at)
+    }
+
     pub(crate) fn first(&self) -> Option<JournalPosition> {
         self.jobs.first_key_value().map(|(&position, _)| position)
     }

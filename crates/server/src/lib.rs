@@ -239,7 +239,10 @@ impl Server {
 
         let sections = providers::sections(&config);
         let pools = sections.iter().flat_map(|section: &Section| section.pools.clone()).collect();
-        metrics::register(&registry, &store, &hub, &sections);
+        let memory = tidings_config::memory_sum(&config, loop_count(&config));
+        let (data_dir, memory) = (config.data_dir.as_path(), &memory);
+        let sources = metrics::Sources { data_dir, memory, store: &store, hub: &hub, sections: &sections };
+        metrics::register(&registry, &sources);
         let (jobs, receipts) = (sender_config(&config), hub.receipts().clone());
         let sender = Arc::new(Sender::start(jobs, store.clone(), texts.current(), pools, receipts, &registry)?);
         let mut providers = Providers::default();
@@ -286,6 +289,7 @@ impl Server {
         let (stop_http, stopped) = watch::channel(false);
         let (listener, addr) = bind(config.http.listen)?;
         let tls = Tls::start(&config.http.tls)?;
+        tls.iter().for_each(|tls| tls.register(&registry));
         let secure = config.http.tls.listen.map(bind).transpose()?;
         let own_addr = secure.as_ref().map(|(_, addr)| *addr);
         let inside = config.http.internal_listen.map(bind).transpose()?;

@@ -42,7 +42,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 use tidings_edge::{LentSocket, Socket};
 use tidings_telemetry::panics::{self, Work};
-use tidings_telemetry::{Counter, Registry, chain};
+use tidings_telemetry::{Counter, Registry, chain, metrics};
 use tidings_types::Timestamp;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -149,19 +149,14 @@ impl Admission {
             // So that one address cannot take all files, however few there are; 0 stays no limit.
             limits.address_count_max = limits.address_count_max.min((files / 2).max(1));
         }
-        let help = "HTTP connections closed because their peer took no byte for http.stall_timeout.";
         Arc::new(Self {
             limits,
             file_number_max,
             by_address: Mutex::default(),
             refused_by_address: Refused::new(registry, "address"),
             refused_by_files: Refused::new(registry, "files"),
-            stalled: registry.counter("tidings_http_stalled_total", help, &[]),
-            tls_failed: registry.counter(
-                "tidings_http_tls_failed_total",
-                "Connections closed because their TLS handshake failed or took too long.",
-                &[],
-            ),
+            stalled: registry.counter(&metrics::http::STALLED_TOTAL, &[]),
+            tls_failed: registry.counter(&metrics::http::TLS_FAILED_TOTAL, &[]),
         })
     }
 
@@ -226,9 +221,7 @@ struct Refused {
 
 impl Refused {
     fn new(registry: &Registry, reason: &str) -> Self {
-        let help =
-            "Connections closed as they came: their address has too many (address), or too few files are left (files).";
-        let counter = registry.counter("tidings_http_refused_total", help, &[("reason", reason)]);
+        let counter = registry.counter(&metrics::http::REFUSED_TOTAL, &[reason]);
         Self { counter, told_at: Mutex::default() }
     }
 

@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tidings_batch::{Announce, BatchConfig, BatchWriter, Counters, FlushError, Full, IoSink, Loss, MakeBatchWriter};
 use tidings_config::LOG_BYTES_MAX;
 use tidings_telemetry::log::{Format, InitError, lost, timestamp};
+use tidings_telemetry::metrics::server as table;
 use tidings_telemetry::{Registry, chain};
 use tracing::Level;
 
@@ -96,12 +97,9 @@ pub fn as_json(level: Level, text: &str) -> Option<String> {
 /// Makes the counts of log lines part of `/metrics`.
 pub fn register(registry: &Registry) {
     let read = |value: fn(Counters) -> f64| Arc::new(move || WRITER.get().map_or(0.0, |lines| value(lines.counters())));
-    let lines = "Log lines, written or dropped";
-    registry.counter_fn("tidings_log_lines_total", lines, &[], read(|lines| lines.total as f64));
-    let dropped = "Log lines that standard error did not take in time";
-    registry.counter_fn("tidings_log_dropped_total", dropped, &[], read(|lines| lines.dropped as f64));
-    let bytes = "Bytes of log lines that wait for standard error";
-    registry.gauge_fn("tidings_log_waiting_bytes", bytes, &[], read(|lines| lines.bytes as f64));
+    registry.computed(&table::LOG_LINES_TOTAL, &[], read(|lines| lines.total as f64));
+    registry.computed(&table::LOG_DROPPED_TOTAL, &[], read(|lines| lines.dropped as f64));
+    registry.computed(&table::LOG_WAITING_BYTES, &[], read(|lines| lines.bytes as f64));
 }
 
 fn config(format: Format) -> BatchConfig {

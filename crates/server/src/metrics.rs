@@ -1,17 +1,22 @@
-//! Metrics that are read from store, hub and lakes at each scrape.
+//! Metrics that are read from hub, lakes, disk and memory sum at each scrape, and those of the store.
 
 pub(super) mod influx;
+mod memory;
 
+use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::{StatVfs, statvfs};
+use tidings_config::MemorySum;
 use tidings_hub::Hub;
 use tidings_push::Lakes;
 use tidings_sender::Pool;
-use tidings_store::{Counts, Store};
-use tidings_telemetry::Registry;
+use tidings_store::Store;
+use tidings_telemetry::{Registry, metrics as table};
 use tidings_types::EventPriority;
 
 use super::providers::Section;
+use memory::Live;
 
 /// The commit that was built, if `TIDINGS_COMMIT` was set for the compiler.
 const COMMIT: &str = match option_env!("TIDINGS_COMMIT") {
@@ -19,82 +24,73 @@ const COMMIT: &str = match option_env!("TIDINGS_COMMIT") {
     None => "unknown",
 };
 
+/// What these metrics are read from.
+pub(super) struct Sources<'a> {
+    pub(super) data_dir: &'a Path,
+    pub(super) memory: &'a MemorySum,
+    pub(super) store: &'a Store,
+    pub(super) hub: &'a Arc<Hub>,
+    pub(super) sections: &'a [Section],
+}
+
 /// Makes them part of `/metrics`.
-pub(super) fn register(registry: &Registry, store: &Store, hub: &Arc<Hub>, sections: &[Section]) {
-    let version = [("version", env!("CARGO_PKG_VERSION")), ("commit", COMMIT)];
-    registry.gauge("tidings_build_info", "Always 1; the labels say what runs", &version).set(1);
-    let counter = |name: &str, help: &str, value: fn(Counts) -> u64| {
-        let store = store.clone();
-        let value = Arc::new(move || value(store.counts()) as f64);
-        registry.counter_fn(&format!("tidings_store_{name}_total"), help, &[], value);
-    };
-    counter("batches", "Batches written and synced", |counts| counts.batches);
-    counter("requests", "Requests in the batches written", |counts| counts.commands);
-    counter("failures", "Batches that could not be written", |counts| counts.failures);
-    counter("reopened", "Times the store was opened again after a failed batch", |counts| counts.reopened);
-    counter("overloaded", "Requests refused because a queue was full", |counts| counts.overloaded);
-    let help = "Damaged device records that were rebuilt from their rows";
-    counter("repaired_devices", help, |counts| counts.repaired);
-    let gauge =
-        |name: &str, help: &str, value: Arc<dyn Fn() -> f64 + Send + Sync>| registry.gauge_fn(name, help, &[], value);
-    let counts = store.clone();
-    gauge("tidings_store_devices", "Registered devices", Arc::new(move || counts.counts().devices as f64));
-    for (name, help, bytes) in [
-        (
-            "tidings_store_heap_bytes",
-            "Bytes of the device heap's files",
-            (|counts| counts.heap_bytes) as fn(Counts) -> u64,
-        ),
-        ("tidings_store_heap_live_bytes", "Bytes of current device records in the heap's files", |counts| {
-            counts.heap_live_bytes
-        }),
-        ("tidings_store_heap_scattered_bytes", "Bytes of current device records that are out of order", |counts| {
-            counts.heap_scattered_bytes
-        }),
-    ] {
-        let counts = store.clone();
-        gauge(name, help, Arc::new(move || bytes(counts.counts()) as f64));
-    }
-    let counts = store.clone();
-    gauge("tidings_store_subscriptions", "Subscriptions", Arc::new(move || counts.counts().subscriptions as f64));
-    let counts = store.clone();
-    gauge(
-        "tidings_store_later_events",
-        "Scheduled events that are not due yet",
-        Arc::new(move || counts.counts().later as f64),
-    );
-    let counts = store.clone();
-    gauge(
-        "tidings_store_proven_devices",
-        "Devices whose token a provider has accepted",
-        Arc::new(move || counts.counts().proven as f64),
-    );
-    let counts = store.clone();
-    gauge("tidings_store_brakes", "Pauses in force", Arc::new(move || counts.counts().paused as f64));
-    let counts = hub.clone();
-    gauge("tidings_hub_channels", "Channels that exist", Arc::new(move || counts.counts().channels as f64));
-    let counts = hub.clone();
-    let help = "Subscriptions of live connections";
-    gauge("tidings_hub_subscriptions", help, Arc::new(move || counts.counts().subscriptions as f64));
+pub(super) fn register(registry: &Registry, sources: &Sources<'_>) {
+    let Sources { data_dir, memory, store, hub, sections } = sources;
+    registry.gauge(&table::server::BUILD_INFO, &[env!("CARGO_PKG_VERSION"), COMMIT]).set(1);
+    store.register(registry);
+    let counts = Arc::clone(hub);
+    registry.computed(&table::hub::CHANNELS, &[], Arc::new(move || counts.counts().channels as f64));
+    let counts = Arc::clone(hub);
+    registry.computed(&table::hub::SUBSCRIPTIONS, &[], Arc::new(move || counts.counts().subscriptions as f64));
     for pool in sections.iter().flat_map(|section| &section.pools) {
         lakes(registry, pool, "main", &pool.lakes);
         if let Some(quarantine) = &pool.quarantine {
             lakes(registry, pool, "quarantine", quarantine);
         }
     }
+    disk(registry, data_dir);
+    memory::register(registry, memory, live(registry, sources));
+}
+
+/// The parts of the memory sum whose level is known.
+fn live(registry: &Registry, Sources { store, hub, sections, .. }: &Sources<'_>) -> Vec<(&'static str, Live)> {
+    let connections = registry.gauge(&table::edge::CONNECTIONS, &[]);
+    let running = registry.gauge(&table::sender::JOBS_RUNNING, &[]);
+    let (channels, subscriptions) = (Arc::clone(hub), Arc::clone(hub));
+    let (queues, devices) = (Store::clone(store), Store::clone(store));
+    let pools = sections.iter().flat_map(|section| &section.pools);
+    let lakes: Vec<Lakes> =
+        pools.flat_map(|pool| [Some(&pool.lakes), pool.quarantine.as_ref()]).flatten().cloned().collect();
+    vec![
+        ("connections", Live::Count(Arc::new(move || connections.value() as f64))),
+        ("subscriptions", Live::Count(Arc::new(move || subscriptions.counts().subscriptions as f64))),
+        ("channels", Live::Count(Arc::new(move || channels.counts().channels as f64))),
+        ("store queues", Live::Bytes(Arc::new(move || queues.waiting_bytes() as f64))),
+        ("devices", Live::Count(Arc::new(move || devices.counts().devices as f64))),
+        ("jobs", Live::Count(Arc::new(move || running.value() as f64))),
+        ("lakes", Live::Count(Arc::new(move || lakes.iter().map(Lakes::held).sum::<usize>() as f64))),
+    ]
+}
+
+/// The file system of the data folder. `NaN` if it cannot be asked.
+fn disk(registry: &Registry, folder: &Path) {
+    let computed = |metric, blocks: fn(&StatVfs) -> u64| {
+        let folder = folder.to_owned();
+        let read = move || statvfs(&folder).map_or(f64::NAN, |disk| (blocks(&disk) * disk.f_frsize) as f64);
+        registry.computed(metric, &[], Arc::new(read));
+    };
+    computed(&table::server::DISK_FREE_BYTES, |disk| disk.f_bavail);
+    computed(&table::server::DISK_SIZE_BYTES, |disk| disk.f_blocks);
 }
 
 fn lakes(registry: &Registry, pool: &Pool, line: &str, lakes: &Lakes) {
     for priority in EventPriority::ALL {
-        let labels = [
-            ("provider", pool.provider.as_str()),
-            ("pool", pool.name.as_str()),
-            ("line", line),
-            ("priority", priority.as_str()),
-        ];
+        let labels = [pool.provider.as_str(), pool.name.as_str(), line, priority.as_str()];
         let lake = lakes.of(priority).clone();
         let held = Arc::new(move || lake.counters().held as f64);
-        let help = "Notifications that wait for a connection";
-        registry.gauge_fn("tidings_gateway_lake_notifications", help, &labels, held);
+        registry.computed(&table::gateway::LAKE_NOTIFICATIONS, &labels, held);
     }
 }
+
+#[cfg(test)]
+mod tests;

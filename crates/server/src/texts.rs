@@ -26,7 +26,7 @@ use tidings_api::{Rfc3339, TextsView};
 use tidings_config::{Config, ConfigError, Problem, topics_toml};
 use tidings_sender::{CurrentTopics, Topics};
 use tidings_telemetry::panics::lock;
-use tidings_telemetry::{Gauge, Registry, chain, unix_now};
+use tidings_telemetry::{Gauge, Registry, chain, metrics, unix_now};
 use tidings_types::{Locale, Timestamp};
 use tracing::{error, info, warn};
 
@@ -108,7 +108,6 @@ impl Texts {
     /// Reads the texts. `wrong`: what is wrong with topics that the configuration therefore lacks. Returns also what
     /// [`Texts::keep`] keeps once the data folder is this server's alone; `None` if something is wrong.
     pub(crate) fn start(config: &Config, wrong: &[Problem], registry: &Registry) -> (Self, Option<Source>) {
-        let help = "1 while the texts that were read last are wrong, and others are in force; else 0.";
         let (mut faults, file) = (Vec::new(), config.data_dir.join(KEPT_FILE));
         let limits = Limits::of(config);
         let source = Source::read(config, &mut faults);
@@ -130,7 +129,7 @@ impl Texts {
         }
         let current = Arc::new(CurrentTopics::new(Arc::new(topics)));
         let live = Arc::new(LiveTexts::new(current.clone(), &config.translations.live_locales));
-        let faulty = registry.gauge("tidings_texts_faulty", help, &[]);
+        let faulty = registry.gauge(&metrics::server::TEXTS_FAULTY, &[]);
         faulty.set((!faults.is_empty()).into());
         let source = faults.is_empty().then_some(source);
         let hash = source.as_ref().map(hash_of);

@@ -13,7 +13,8 @@ use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tidings_config::Tls as TlsSection;
 use tidings_gateway::Certificate;
-use tidings_telemetry::chain;
+use tidings_telemetry::{Registry, chain, metrics, unix_now};
+use tidings_types::Timestamp;
 use tokio_rustls::TlsAcceptor;
 use tracing::{error, info};
 
@@ -30,6 +31,7 @@ pub(super) struct Tls {
 struct Current {
     certified: Arc<CertifiedKey>,
     config: Arc<ServerConfig>,
+    ends_at: Timestamp,
 }
 
 impl Tls {
@@ -37,6 +39,13 @@ impl Tls {
     pub(super) fn start(section: &TlsSection) -> Result<Option<Arc<Self>>, CredentialError> {
         let current = current(section)?;
         Ok(current.map(|current| Arc::new(Self { current: Mutex::new(current) })))
+    }
+
+    /// Makes the time until the certificate ends part of the metrics.
+    pub(super) fn register(self: &Arc<Self>, registry: &Registry) {
+        let tls = Arc::clone(self);
+        let left = move || tls.current.lock().ends_at.saturating_since(unix_now()).as_secs_f64();
+        registry.computed(&metrics::http::CERTIFICATE_EXPIRY_SECONDS, &[], Arc::new(left));
     }
 
     /// For one handshake.
@@ -64,17 +73,17 @@ fn current(section: &TlsSection) -> Result<Option<Current>, CredentialError> {
     let (Some(chain_file), Some(key_file)) = (&section.certificate_file, &section.certificate_key_file) else {
         return Ok(None);
     };
-    let certified = certified(chain_file, key_file)?;
-    Ok(Some(Current { config: config(certified.clone()), certified }))
+    let certificate = certificate(chain_file, key_file)?;
+    let certified = certificate.certified();
+    Ok(Some(Current { config: config(certified.clone()), certified, ends_at: certificate.ends_at() }))
 }
 
-fn certified(chain_file: &Path, key_file: &Path) -> Result<Arc<CertifiedKey>, CredentialError> {
+fn certificate(chain_file: &Path, key_file: &Path) -> Result<Certificate, CredentialError> {
     let (chain, key) = (read(chain_file)?, read(key_file)?);
-    let certificate = Certificate::read(&chain, &key).map_err(|source| {
+    Certificate::read(&chain, &key).map_err(|source| {
         let file = if source.is_about_key() { key_file } else { chain_file };
         CredentialError::Certificate { path: file.display().to_string(), source }
-    })?;
-    Ok(certificate.certified())
+    })
 }
 
 fn config(certified: Arc<CertifiedKey>) -> Arc<ServerConfig> {

@@ -22,7 +22,7 @@ use tidings_http1::{Client, ClientConfig, Limits, Request, Roots, SendError, Sta
 use tidings_protocol::token::{
     JwksError, RemoteKeys, TokenChecks, TokenKey, TokenRules, TokenSecret, TokenVerifier, read_jwks,
 };
-use tidings_telemetry::{Counter, Gauge, Registry, chain, unix_now};
+use tidings_telemetry::{Counter, Gauge, Registry, chain, metrics, unix_now};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -280,11 +280,8 @@ struct Metrics {
 
 impl Metrics {
     fn new(registry: &Registry, kind: &'static str) -> Self {
-        let fetches = |result| {
-            let help = "Fetches of the keys of tokens from a JWKS endpoint, by kind of token and result.";
-            registry.counter("tidings_jwks_fetches_total", help, &[("token", kind), ("result", result)])
-        };
-        let keys = registry.gauge("tidings_jwks_keys", "Keys of the last JWKS document.", &[("token", kind)]);
+        let fetches = |result| registry.counter(&metrics::server::JWKS_FETCHES_TOTAL, &[kind, result]);
+        let keys = registry.gauge(&metrics::server::JWKS_KEYS, &[kind]);
         Self { fetched: fetches("fetched"), failed: fetches("failed"), keys }
     }
 

@@ -140,8 +140,10 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
     }
     match &written {
         Ok(bytes) => {
-            state.taken_count.fetch_add(1, Ordering::Relaxed);
-            info!(bytes, elapsed = began.elapsed().as_secs_f64(), "Checkpoint written");
+            let elapsed = began.elapsed();
+            state.on_written();
+            shared.counters.checkpointed.record(elapsed);
+            info!(bytes, elapsed = elapsed.as_secs_f64(), "Checkpoint written");
         }
         Err(error) if error.kind() == io::ErrorKind::Interrupted => info!("Checkpoint cancelled"),
         Err(error) => {

@@ -34,7 +34,7 @@ use crate::engine::{self, Durability, Engine, EngineError, probe};
 use crate::folder::FolderLock;
 use crate::meta::State;
 use crate::queue::{Drained, Queue};
-use crate::shared::Shared;
+use crate::shared::{Counters, Shared};
 use crate::sink::CommitSink;
 use crate::table::DeviceTable;
 
@@ -197,10 +197,14 @@ impl Committer {
             self.refuse(&error.into());
             return Err(Failure(None));
         }
+        let began = Instant::now();
         if let Err(error) = engine.commit(rows, durability) {
             self.refuse(&error);
             return Err(Failure(Some(Doubtful { commit: state.commit, effects })));
         }
+        let Counters { synced, handed, .. } = &self.shared.counters;
+        let timed = if durability == Durability::Synced { synced } else { handed };
+        timed.record(began.elapsed());
         if durability == Durability::Synced {
             engine.acknowledge(state.commit);
         }
@@ -257,6 +261,8 @@ impl Committer {
             self.shared.next_later.send_replace(state.later_first.map(|first| first.at));
         }
         self.shared.later_count.store(state.later_count, Ordering::Relaxed);
+        self.shared.journal_events.store(state.journal_events(), Ordering::Relaxed);
+        self.shared.journal_bytes.store(state.journal_bytes, Ordering::Relaxed);
         self.state = state;
         if grown {
             self.shared.journal_end.send_replace(end);

@@ -57,6 +57,7 @@ mod hash;
 mod imports;
 mod jobs;
 mod meta;
+mod metrics;
 mod mutes;
 mod open;
 mod packed;

@@ -96,6 +96,11 @@ impl State {
             publish_key_end: 0,
         }
     }
+
+    /// The number of events in the journal.
+    pub(crate) fn journal_events(&self) -> u64 {
+        self.journal_end.saturating_sub(self.journal_base)
+    }
 }
 
 /// Reads the committer's counters. An error if the log lacks a commit that was acknowledged.

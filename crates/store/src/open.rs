@@ -59,6 +59,8 @@ impl Store {
             brakes: watch::Sender::new(Arc::new(brakes)),
             next_later: watch::Sender::new(state.later_first.map(|first| first.at)),
             later_count: AtomicU64::new(state.later_count),
+            journal_events: AtomicU64::new(state.journal_events()),
+            journal_bytes: AtomicU64::new(state.journal_bytes),
             trim_to: AtomicU64::new(0),
             counters: Counters::default(),
             backup: Slot::default(),

@@ -43,6 +43,19 @@ pub(crate) const JOB_QUEUE: QueueLimit = QueueLimit { count: 16, bytes: 64 << 20
 const CLASS_COUNT: usize = 5;
 
 impl Class {
+    pub(crate) const ALL: [Self; CLASS_COUNT] = [Self::Brakes, Self::Jobs, Self::Events, Self::Devices, Self::Imports];
+
+    /// Its name in metrics.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Brakes => "brakes",
+            Self::Jobs => "jobs",
+            Self::Events => "events",
+            Self::Devices => "devices",
+            Self::Imports => "imports",
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Brakes => "the queue of brakes",
@@ -157,6 +170,13 @@ impl<T> Queue<T> {
         drop(dropped); // Outside the lock, because each drop wakes a caller.
     }
 
+    /// The requests that wait in a queue, and their bytes.
+    pub(crate) fn level(&self, class: Class) -> (usize, usize) {
+        let state = self.lock();
+        let waiting = &state.waiting[class as usize];
+        (waiting.len(), waiting.bytes())
+    }
+
     /// Whether requests are taken: neither suspended nor closed.
     pub(crate) fn is_open(&self) -> bool {
         self.lock().phase == Phase::Open
@@ -252,6 +272,7 @@ mod tests {
         (0..3).for_each(|position| queue.push(Class::Events, position, 0).unwrap());
         assert_eq!(queue.push(Class::Events, 4, 0), full(3));
         queue.push(Class::Devices, 5, 100).unwrap();
+        assert_eq!((queue.level(Class::Events), queue.level(Class::Devices)), ((3, 0), (1, 100)));
     }
 
     #[test]

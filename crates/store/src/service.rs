@@ -135,6 +135,16 @@ impl Store {
         self.handle.queue.is_open()
     }
 
+    /// The bytes of all requests that wait for the committer.
+    pub fn waiting_bytes(&self) -> usize {
+        Class::ALL.iter().map(|&class| self.waiting(class).1).sum()
+    }
+
+    /// The requests that wait for the committer in a queue, and their bytes.
+    pub(crate) fn waiting(&self, class: Class) -> (usize, usize) {
+        self.handle.queue.level(class)
+    }
+
     /// A clone of it does not keep the store open.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared

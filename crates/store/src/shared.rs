@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use parking_lot::RwLock;
 use tidings_audience::Index;
+use tidings_telemetry::Histogram;
 use tidings_types::{JournalPosition, StreamPosition, Timestamp};
 use tokio::sync::watch;
 
@@ -39,6 +40,9 @@ pub(crate) struct Shared {
     pub(crate) next_later: watch::Sender<Option<Timestamp>>,
     /// Events that are not yet due.
     pub(crate) later_count: AtomicU64,
+    /// The events of the journal, and their bytes.
+    pub(crate) journal_events: AtomicU64,
+    pub(crate) journal_bytes: AtomicU64,
     /// The sender needs no event before this position.
     pub(crate) trim_to: AtomicU64,
     pub(crate) counters: Counters,
@@ -61,4 +65,9 @@ pub(crate) struct Counters {
     /// Searches for numbers that may be used again.
     pub(crate) looks: AtomicU64,
     pub(crate) expired: AtomicU64,
+    /// How long commits took that were synced, and that were only handed to the operating system.
+    pub(crate) synced: Histogram,
+    pub(crate) handed: Histogram,
+    /// How long it took to write a checkpoint.
+    pub(crate) checkpointed: Histogram,
 }

@@ -1,12 +1,15 @@
 //! Distributions of durations: HDR histograms with three significant digits.
 //!
-//! A value is a whole number of microseconds from 0 to one hour ([`HISTOGRAM_MAX`]). A longer value is recorded as one
-//! hour and counted as clamped, so a clock error cannot make the histogram grow. Quantiles are exact to 0.1 %; count,
-//! sum and maximum are exact. Values are never removed. A dashboard that shows a recent time takes the rate of sum and
-//! count.
+//! A value is a whole number of microseconds from 0 to one day ([`HISTOGRAM_MAX`]). A longer value is recorded as one
+//! day and counted as clamped, so a clock error cannot make the histogram grow. Quantiles are exact to 0.1 %; count,
+//! sum and maximum are exact. Values are never removed. Prometheus gets the number of values in each bucket, and
+//! subtracts what it got before. A value that is less than 0.1 % longer than a bound may be counted as not longer.
+//!
+//! A value can come with the id of a trace. Each bucket keeps the newest of its values that did, as an [`Example`].
 //!
 //! Shape: one histogram behind one lock, which is held for about 10 ns. It starts small and doubles its range, up to
-//! 190 KiB, when slower values arrive.
+//! 230 KiB, when slower values arrive. Buckets are counted at the scrape, so that recording costs the same for all
+//! formats: docs/decisions/0028-buckets-are-counted-at-the-scrape.md.
 //! A loop that records very often uses a [`LocalHistogram`], which takes the lock once for 256 values.
 //!
 //! Source: HdrHistogram (G. Tene), the `hdrhistogram` crate.
@@ -14,9 +17,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidings_types::Timestamp;
+
+use crate::clock::unix_now;
+use crate::metric::Bounds;
+
 /// The longest duration that is recorded as it is.
-pub const HISTOGRAM_MAX: Duration = Duration::from_hours(1);
-const MICROS_MAX: u64 = 3_600_000_000;
+pub const HISTOGRAM_MAX: Duration = Duration::from_hours(24);
+const MICROS_MAX: u64 = 86_400_000_000;
 const _: () = assert!(MICROS_MAX as u128 == HISTOGRAM_MAX.as_micros());
 
 /// The quantiles that exports contain, each with its name as a field.
@@ -31,21 +39,59 @@ pub struct Histogram(Arc<Mutex<Distribution>>);
 
 #[derive(Debug, Clone)]
 struct Distribution {
+    bounds: Bounds,
     values: hdrhistogram::Histogram<u64>,
+    /// By bucket; empty until there is one.
+    examples: Vec<Option<Example>>,
     sum_micros: u64,
     max_micros: u64,
     clamped: u64,
 }
 
+/// A recorded value and the trace that it belongs to: an exemplar of OpenMetrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Example {
+    pub(crate) trace_id: u128,
+    pub(crate) micros: u64,
+    pub(crate) at: Timestamp,
+}
+
+/// The values up to a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bucket<'a> {
+    /// In microseconds; `None`: no bound.
+    pub(crate) bound: Option<u64>,
+    /// All values that are not longer, so also those of the buckets before.
+    pub(crate) count: u64,
+    /// Of this bucket alone.
+    pub(crate) example: Option<&'a Example>,
+}
+
 impl Default for Distribution {
     fn default() -> Self {
+        Self::new(Bounds::Latency)
+    }
+}
+
+impl Distribution {
+    fn new(bounds: Bounds) -> Self {
         let mut values = hdrhistogram::Histogram::new(3).expect("three significant digits are supported");
         values.auto(true);
-        Self { values, sum_micros: 0, max_micros: 0, clamped: 0 }
+        Self { bounds, values, examples: Vec::new(), sum_micros: 0, max_micros: 0, clamped: 0 }
     }
 }
 
 impl Histogram {
+    /// An empty histogram with these buckets.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        Self(Arc::new(Mutex::new(Distribution::new(bounds))))
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.lock().bounds
+    }
+
     /// Records one duration, rounded down to microseconds.
     pub fn record(&self, duration: Duration) {
         self.record_n(duration, 1);
@@ -54,6 +100,16 @@ impl Histogram {
     /// Records one duration given in microseconds.
     pub fn record_micros(&self, micros: u64) {
         self.lock().record(micros, 1);
+    }
+
+    /// Records one duration as an example of its bucket: the work that took so long belongs to the trace `trace_id`.
+    pub fn record_with(&self, duration: Duration, trace_id: u128) {
+        let example = Example { trace_id, micros: micros(duration).min(MICROS_MAX), at: unix_now() };
+        let mut shared = self.lock();
+        shared.record(micros(duration), 1);
+        let bounds = shared.bounds.micros();
+        shared.examples.resize(bounds.len() + 1, None);
+        shared.examples[bucket_of(bounds, example.micros)] = Some(example);
     }
 
     /// Records `duration` `count` times: once for each member of a batch.
@@ -67,7 +123,7 @@ impl Histogram {
         LocalHistogram { shared: self.clone(), pending: Vec::with_capacity(LOCAL_VALUE_COUNT_MAX) }
     }
 
-    /// A copy of everything recorded so far. Copies up to 190 KiB under the lock.
+    /// A copy of everything recorded so far. Copies up to 230 KiB under the lock.
     #[must_use]
     pub fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot(self.lock().clone())
@@ -169,7 +225,7 @@ impl HistogramSnapshot {
         self.0.values.len()
     }
 
-    /// How many of these durations were longer than [`HISTOGRAM_MAX`] and count as one hour.
+    /// How many of these durations were longer than [`HISTOGRAM_MAX`] and count as one day.
     #[must_use]
     pub fn clamped(&self) -> u64 {
         self.0.clamped
@@ -195,11 +251,33 @@ impl HistogramSnapshot {
         Duration::from_micros(self.0.sum_micros)
     }
 
+    /// The buckets, by their bounds; the last one has none.
+    pub(crate) fn buckets(&self) -> Vec<Bucket<'_>> {
+        let Distribution { bounds, values, examples, .. } = &self.0;
+        let bounds = bounds.micros();
+        let mut counts = vec![0; bounds.len() + 1];
+        for value in values.iter_recorded() {
+            counts[bucket_of(bounds, values.lowest_equivalent(value.value_iterated_to()))] += value.count_at_value();
+        }
+        let bounds = bounds.iter().copied().map(Some).chain([None]);
+        let mut count = 0;
+        let bucket = |(index, (bound, own))| {
+            count += own;
+            Bucket { bound, count, example: examples.get(index).and_then(Option::as_ref) }
+        };
+        bounds.zip(counts).enumerate().map(bucket).collect()
+    }
+
     /// The arithmetic mean; zero when nothing was recorded.
     #[must_use]
     pub fn mean(&self) -> Duration {
         Duration::from_micros(self.0.sum_micros.checked_div(self.count()).unwrap_or(0))
     }
+}
+
+/// The index of the first bound that is not shorter.
+fn bucket_of(bounds: &[u64], micros: u64) -> usize {
+    bounds.partition_point(|bound| *bound < micros)
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -212,7 +290,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{HISTOGRAM_MAX, Histogram, LOCAL_VALUE_COUNT_MAX};
+    use super::{Bounds, HISTOGRAM_MAX, Histogram, LOCAL_VALUE_COUNT_MAX};
 
     #[test]
     fn an_empty_one_answers_zero() {
@@ -223,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_over_an_hour_are_clamped_and_counted() {
+    fn durations_over_a_day_are_clamped_and_counted() {
         let histogram = Histogram::default();
         histogram.record(HISTOGRAM_MAX);
         histogram.record(HISTOGRAM_MAX + Duration::from_micros(1));
@@ -233,6 +311,28 @@ mod tests {
         assert_eq!((snapshot.count(), snapshot.clamped()), (6, 5));
         assert_eq!((snapshot.max(), snapshot.quantile(1.0)), (HISTOGRAM_MAX, HISTOGRAM_MAX));
         assert_eq!(snapshot.sum(), HISTOGRAM_MAX * 6);
+    }
+
+    #[test]
+    fn a_bucket_has_the_newest_of_its_values_that_came_with_a_trace() {
+        let histogram = Histogram::new(Bounds::Long);
+        histogram.record(Duration::from_millis(20));
+        assert!(histogram.snapshot().buckets().iter().all(|bucket| bucket.example.is_none()));
+        histogram.record_with(Duration::from_millis(10), 1);
+        histogram.record_with(Duration::from_millis(20), 2);
+        histogram.record_with(Duration::from_millis(30), 3);
+        histogram.record_with(Duration::from_hours(25), 4);
+        histogram.record(Duration::from_hours(30));
+        let snapshot = histogram.snapshot();
+        let examples: Vec<_> = snapshot
+            .buckets()
+            .iter()
+            .filter_map(|bucket| bucket.example.map(|it| (bucket.bound, bucket.count, it.trace_id, it.micros)))
+            .collect();
+        let day = HISTOGRAM_MAX.as_micros() as u64;
+        let expected = [(Some(10_000), 1, 1, 10_000), (Some(50_000), 4, 3, 30_000), (Some(day), 6, 4, day)];
+        assert_eq!(examples, expected);
+        assert_eq!((snapshot.count(), snapshot.clamped()), (6, 2));
     }
 
     #[test]
@@ -282,6 +382,27 @@ mod tests {
     }
 
     proptest! {
+        /// Against the list itself: a value that is less than 0.1 % longer than a bound may be counted on either side.
+        #[test]
+        fn buckets_agree_with_the_values(
+            micros in prop::collection::vec(prop_oneof![0..5_000_u64, 0..90_000_000_000_u64], 0..300),
+            is_long in any::<bool>(),
+        ) {
+            let histogram = Histogram::new(if is_long { Bounds::Long } else { Bounds::Latency });
+            micros.iter().for_each(|&value| histogram.record_micros(value));
+            let snapshot = histogram.snapshot();
+            let buckets = snapshot.buckets();
+            prop_assert!(buckets.is_sorted_by_key(|bucket| bucket.count));
+            for bucket in &buckets {
+                let up_to = |bound: u64| micros.iter().filter(|value| **value <= bound).count() as u64;
+                let bound = bucket.bound.unwrap_or(u64::MAX - u64::MAX / 500);
+                let day = HISTOGRAM_MAX.as_micros() as u64;
+                let most = if bound >= day { micros.len() as u64 } else { up_to(bound + bound / 1000) };
+                prop_assert!((up_to(bound)..=most).contains(&bucket.count), "{bucket:?} of {micros:?}");
+            }
+            prop_assert_eq!(buckets.last().unwrap().count, micros.len() as u64);
+        }
+
         /// Against the sorted list itself: the rank-th smallest value, to one part in a thousand.
         #[test]
         fn quantiles_agree_with_the_sorted_values(

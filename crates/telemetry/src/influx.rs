@@ -26,11 +26,11 @@
 //!
 //! Tags: an empty value is left out, since the protocol has none. Characters that parsers treat differently are
 //! replaced: a backslash by `/`, a control character (such as a line break) by `_`. Names of labels and metrics need no
-//! escape, because the registry admits only letters, digits, `_` and `:`. The names that InfluxDB reserves (`time`,
+//! escape, because a [`Metric`] admits only letters, digits and `_`. The names that InfluxDB reserves (`time`,
 //! `_field`, `_measurement`) get a `_` at the end.
 //!
 //! Memory: at most as many series as the registry has (4096). A series takes about its name, its labels and 16 bytes; a
-//! histogram also takes a second copy (190 KiB at most). A flush needs as much memory as its lines.
+//! histogram also takes a second copy (230 KiB at most). A flush needs as much memory as its lines.
 //!
 //! Source: InfluxData, "Line protocol reference" (v1.8 and v2).
 
@@ -40,7 +40,8 @@ use std::fmt::{self, Write as _};
 use tidings_types::Timestamp;
 
 use crate::histogram::{Histogram, HistogramSnapshot, QUANTILES};
-use crate::registry::{Family, HISTOGRAM_ENDINGS, Instrument, Kind, Labels, Registry};
+use crate::metric::{Kind, Metric};
+use crate::registry::{Family, Instrument, Labels, Registry};
 
 /// How lines are written.
 #[derive(Debug, Clone)]
@@ -68,12 +69,14 @@ pub struct Flushed {
 ///
 /// ```
 /// use tidings_telemetry::influx::{Exporter, LineConfig};
-/// use tidings_telemetry::{Registry, unix_now};
+/// use tidings_telemetry::{Metric, Registry, unix_now};
+///
+/// static VISITS: Metric = Metric::counter("tidings_shop_visits_total").labels(&["shop"]);
 ///
 /// let registry = Registry::new();
 /// let config = LineConfig { prefix: "tidings", tags: Default::default(), line_bytes_max: 1432 };
 /// let mut exporter = Exporter::new(&registry, config);
-/// registry.counter("tidings_shop_visits_total", "Visits.", &[("shop", "north")]).add(3);
+/// registry.counter(&VISITS, &["north"]).add(3);
 /// let mut lines = Vec::new();
 /// exporter.flush(unix_now(), |line| lines.extend_from_slice(line));
 /// assert!(lines.starts_with(b"tidings_shop,shop=north visits=3i "));
@@ -83,7 +86,7 @@ pub struct Exporter {
     registry: Registry,
     config: LineConfig,
     /// Bound: as many series as the registry has.
-    families: BTreeMap<String, Seen>,
+    families: BTreeMap<&'static str, Seen>,
 }
 
 /// What is remembered of a family.
@@ -122,8 +125,8 @@ impl Exporter {
     pub fn flush(&mut self, now: Timestamp, mut write: impl FnMut(&[u8])) -> Flushed {
         let families = self.registry.families();
         let mut points = Points::new();
-        for (name, family) in &families {
-            self.add(name, family, &families, &mut points);
+        for family in families.values() {
+            self.add(family, &mut points);
         }
         let mut flushed = Flushed::default();
         let end = format!(" {}\n", u128::from(now.as_millis()) * 1_000_000);
@@ -143,12 +146,12 @@ impl Exporter {
     }
 
     /// Adds the fields of `family` to `points`.
-    fn add<'a>(&mut self, name: &'a str, family: &'a Family, all: &BTreeMap<String, Family>, points: &mut Points<'a>) {
-        let (measurement, field) = measurement_and_field(name, family.kind, self.config.prefix, all);
+    fn add<'a>(&mut self, family: &'a Family, points: &mut Points<'a>) {
+        let (measurement, field) = measurement_and_field(family.metric, self.config.prefix);
         let computed = |instrument: &Instrument| matches!(instrument, Instrument::Function(_));
         let seen = self
             .families
-            .entry(name.to_owned())
+            .entry(family.metric.name)
             .or_insert_with(|| Seen { float: family.series.values().any(computed), series: BTreeMap::new() });
         for (labels, instrument) in &family.series {
             let mut put = |ending: &str, value: Number| {
@@ -158,7 +161,7 @@ impl Exporter {
                 seen.series.insert(labels.clone(), Last::before(instrument));
             }
             let last = seen.series.get_mut(labels).expect("it was inserted above");
-            match (family.kind, instrument) {
+            match (family.metric.kind, instrument) {
                 (Kind::Gauge, Instrument::Gauge(gauge)) => put("", Number::of_integer(gauge.value(), seen.float)),
                 (Kind::Gauge, Instrument::Function(value)) => {
                     if let Some(value) = Number::of_float(value(), seen.float) {
@@ -176,7 +179,7 @@ impl Exporter {
                         put("", growth);
                     }
                 }
-                (Kind::Counter | Kind::Histogram, Instrument::Gauge(_)) => {
+                (Kind::Counter | Kind::Histogram(_), Instrument::Gauge(_)) => {
                     unreachable!("a gauge is never in a family of another kind")
                 }
             }
@@ -275,7 +278,7 @@ impl Line {
         self.text.push_str(measurement);
         let mut tags: BTreeMap<&str, &str> = BTreeMap::new();
         tags.extend(more.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        tags.extend(labels.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        tags.extend(labels.pairs.iter().map(|(name, value)| (*name, value.as_str())));
         for (name, value) in tags.into_iter().filter(|(_, value)| !value.is_empty()) {
             write!(self.text, ",{}={}", Key(name), TagValue(value)).expect("writing to a string cannot fail");
         }
@@ -332,15 +335,9 @@ impl fmt::Display for TagValue<'_> {
 }
 
 /// `tidings_api_requests_total` becomes `requests` of `tidings_api`, and `process_threads` becomes `threads` of
-/// `process`. A counter keeps its `_total` where another metric has the name without `_total`.
-fn measurement_and_field<'a>(
-    name: &'a str,
-    kind: Kind,
-    prefix: &str,
-    all: &BTreeMap<String, Family>,
-) -> (&'a str, &'a str) {
-    let shortened = name.strip_suffix("_total").filter(|short| kind == Kind::Counter && !is_taken(short, all));
-    let name = shortened.unwrap_or(name);
+/// `process`.
+fn measurement_and_field(metric: &Metric, prefix: &str) -> (&'static str, &'static str) {
+    let name = metric.family();
     let words_end = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_')).map(|rest| {
         let before = name.len() - rest.len();
         rest.find('_').map_or(name.len(), |end| before + end)
@@ -350,11 +347,6 @@ fn measurement_and_field<'a>(
         Some(field) if end > 0 && !field.is_empty() => (&name[..end], field),
         _ => (name, "value"),
     }
-}
-
-fn is_taken(name: &str, all: &BTreeMap<String, Family>) -> bool {
-    let is_histogram = |base: &str| all.get(base).is_some_and(|family| family.kind == Kind::Histogram);
-    all.contains_key(name) || HISTOGRAM_ENDINGS.iter().any(|ending| name.strip_suffix(ending).is_some_and(is_histogram))
 }
 
 #[cfg(test)]

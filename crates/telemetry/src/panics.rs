@@ -29,7 +29,7 @@ use std::task::Poll;
 
 use tracing::error;
 
-use crate::Registry;
+use crate::{Registry, metrics};
 
 /// The bytes of a panic's message that are logged.
 const MESSAGE_BYTES_MAX: usize = 256;
@@ -210,10 +210,9 @@ fn trace() -> Option<String> {
 
 /// Exports the number of panics that were caught.
 pub fn register(registry: &Registry) {
-    let help = "Panics that ended one request, connection or notification; each is a bug, and the log says where.";
     for work in Work::ALL {
         let count = Arc::new(move || CAUGHT[work as usize].load(Ordering::Relaxed) as f64);
-        registry.counter_fn("tidings_panics_total", help, &[("work", work.as_str())], count);
+        registry.computed(&metrics::server::PANICS_TOTAL, &[work.as_str()], count);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Memory, processor time, threads and file descriptors of the process, read from `/proc` at each scrape.
 //!
-//! The names are those of every Prometheus client library, so that existing dashboards and alerts fit. A value that
-//! cannot be read (another operating system, a hidden `/proc`) is `NaN`.
+//! A value that cannot be read (another operating system, a hidden `/proc`) is `NaN`.
 //!
 //! Benchmarks, the demo and tests read the same files with [`memory_bytes`] and [`stat_field`].
 //!
@@ -11,6 +10,8 @@ use std::fmt::Display;
 use std::fs;
 use std::sync::Arc;
 
+use crate::metric::Metric;
+use crate::metrics::process as metrics;
 use crate::registry::Registry;
 
 /// Ticks per second in `/proc/*/stat`: `USER_HZ`, 100 on every Linux that runs this code (time(7)).
@@ -18,19 +19,18 @@ pub const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Exports this process's figures through `registry`.
 pub fn register(registry: &Registry) {
-    type Reading = (&'static str, &'static str, fn() -> Option<f64>);
-    let gauges: [Reading; 5] = [
-        ("process_resident_memory_bytes", "Resident memory size in bytes.", resident_bytes),
-        ("process_open_fds", "Number of open file descriptors.", open_descriptors),
-        ("process_max_fds", "Maximum number of open file descriptors.", max_descriptors),
-        ("process_threads", "Number of threads.", threads),
-        ("process_start_time_seconds", "Start time of the process since the Unix epoch in seconds.", start_seconds),
+    type Reading = (&'static Metric, fn() -> Option<f64>);
+    let readings: [Reading; 6] = [
+        (&metrics::RESIDENT_MEMORY_BYTES, resident_bytes),
+        (&metrics::OPEN_FDS, open_descriptors),
+        (&metrics::MAX_FDS, max_descriptors),
+        (&metrics::THREADS, threads),
+        (&metrics::START_TIME_SECONDS, start_seconds),
+        (&metrics::CPU_SECONDS_TOTAL, cpu_seconds),
     ];
-    for (name, help, read) in gauges {
-        registry.gauge_fn(name, help, &[], Arc::new(move || read().unwrap_or(f64::NAN)));
+    for (metric, read) in readings {
+        registry.computed(metric, &[], Arc::new(move || read().unwrap_or(f64::NAN)));
     }
-    let help = "Total user and system CPU time spent in seconds.";
-    registry.counter_fn("process_cpu_seconds_total", help, &[], Arc::new(|| cpu_seconds().unwrap_or(f64::NAN)));
 }
 
 fn resident_bytes() -> Option<f64> {

@@ -1,7 +1,7 @@
 //! The errors of Centrifugo's server API, and their counters.
 
 use axum::http::StatusCode;
-use tidings_telemetry::{Counter, Registry};
+use tidings_telemetry::{Counter, Registry, metrics};
 
 /// An error in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -100,10 +100,9 @@ pub(crate) struct CentrifugoMetrics([Counter; ApiError::ALL.len()]);
 
 impl CentrifugoMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
-        Self(ApiError::ALL.map(|error| {
-            let help = "Errors in answers of Centrifugo's server API, by code.";
-            registry.counter("tidings_api_centrifugo_errors_total", help, &[("code", &error.code().to_string())])
-        }))
+        let of =
+            |error: ApiError| registry.counter(&metrics::api::CENTRIFUGO_ERRORS_TOTAL, &[&error.code().to_string()]);
+        Self(ApiError::ALL.map(of))
     }
 
     pub(super) fn count(&self, error: ApiError) {

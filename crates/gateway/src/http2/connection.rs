@@ -36,7 +36,7 @@ use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{LocalHistogram, chain, unix_now};
 use tidings_types::Timestamp;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use self::liveness::Liveness;
 pub(crate) use self::liveness::Timeouts;
@@ -382,10 +382,7 @@ impl Connection {
         let sent_at = Timestamp(now.0.saturating_sub(round_trip.as_millis() as u64));
         let (is_news, per_minute) = scheduler.pause(pause, sent_at, now);
         if is_news {
-            let GatewayContext { provider, pool, metrics, .. } = &*self.context;
-            metrics.pauses.inc();
-            let (reason, pause) = (reason.as_str(), pause.as_secs_f64());
-            warn!(provider, pool, reason, pause, per_minute, "Provider asks for a pause");
+            self.context.on_pause(reason, pause, per_minute);
         }
     }
 
@@ -432,16 +429,13 @@ impl Connection {
             return;
         }
         self.give_up(now);
-        let GatewayContext { provider, pool, metrics, .. } = &*self.context;
         let (slot, count, bytes) = (self.slot, self.permits.in_flight(), self.link.cork.window());
         let lacks_window = !self.state.is_leaving() && count == 0 && bytes < self.payload_mean.max(1);
         if self.liveness.is_shut(lacks_window, now) {
-            metrics.without_window.inc();
-            warn!(provider, pool, slot, bytes, "Connection has no window");
+            self.context.on_no_window(slot, bytes);
             self.state.leave();
         } else if self.liveness.is_silent(count == 0, now) {
-            metrics.silent.inc();
-            warn!(provider, pool, slot, count, "Connection stalled");
+            self.context.on_stalled(slot, count);
             if self.end.useful {
                 self.link.entry.on_failed(rand::random(), unix_now()); // If it was of no use, its end says so.
             }

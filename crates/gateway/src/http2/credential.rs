@@ -50,6 +50,14 @@ impl Credential {
     }
 
     /// Whether the connection proves it, and not each request.
+    /// Until when it can be used; `None`: until somebody takes it back.
+    pub(crate) fn ends_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Certificate(certificate) => Some(certificate.certificate().ends_at()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_certificate(&self) -> bool {
         matches!(self, Self::Certificate(_))
     }

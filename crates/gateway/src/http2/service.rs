@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidings_push::pacing::Quota;
 use tidings_push::{Lakes, OutcomeSink};
+use tidings_telemetry::metrics::gateway as table;
 use tidings_telemetry::{Registry, unix_now};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet, yield_now};
@@ -17,7 +18,7 @@ use super::config::GatewayConfig;
 use super::connect::{Access, Connector};
 use super::connection::{GatewayContext, PAYLOAD_BYTES_MAX, Timeouts};
 use super::credential::Credential;
-use super::health::HealthWatch;
+use super::health::{Condition, HealthWatch};
 use super::oauth::Teller;
 use super::scaling::{Scaling, TICK};
 use super::scheduler::Scheduler;
@@ -88,6 +89,7 @@ impl Gateway {
         let health = HealthWatch::new();
         let mut gateway =
             Self { provider, pool, lakes: lakes.clone(), phase, access, health: health.clone(), workers: Vec::new() };
+        gateway.register(registry);
         let connector = Connector::new(&config)?;
         for index in 0..config.thread_count {
             let plan = Plan {
@@ -109,6 +111,20 @@ impl Gateway {
         let (count, host, pool) = (config.connection_count_min, &config.host, &gateway.pool);
         info!(provider, pool, host, count, "Gateway started");
         Ok(gateway)
+    }
+
+    /// Makes what is read at each scrape part of the metrics.
+    fn register(&self, registry: &Registry) {
+        let labels = [self.provider, self.pool.as_str()];
+        let health = self.health.clone();
+        let is_open = move || f64::from(u8::from(health.health().condition == Condition::BreakerOpen));
+        registry.computed(&table::BREAKER_OPEN, &labels, Arc::new(is_open));
+        let access = self.access.subscribe();
+        let ends_at = move || access.borrow().credential.ends_at();
+        if ends_at().is_some() {
+            let left = move || ends_at().map_or(f64::INFINITY, |at| at.saturating_since(unix_now()).as_secs_f64());
+            registry.computed(&table::CREDENTIAL_EXPIRY_SECONDS, &labels, Arc::new(left));
+        }
     }
 
     /// New connections use this credential and these trusted certificates (or, without any, the system's). Open

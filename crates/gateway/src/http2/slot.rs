@@ -18,11 +18,10 @@ use std::time::Duration;
 
 use tidings_push::Lakes;
 use tidings_push::retry::{BACKOFF_BASE, BACKOFF_CAP, backoff};
-use tidings_telemetry::chain;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
-use tracing::{error, info, warn};
+use tracing::info;
 
 use super::connect::{Access, Connector, Link};
 use super::connection::{Connection, End, GatewayContext};
@@ -73,13 +72,9 @@ pub(crate) async fn keep_connected(plan: Plan) {
             Err(call) => Err(call),
             Ok(Ok(link)) => slot.work(link, &access).await,
             Ok(Err(error)) => {
-                slot.plan.context.metrics.connect_failures.inc();
                 slot.plan.context.health.on_failed(connector.is_broken());
-                let refused = error.certificate_alert();
-                let (number, attempt) = (slot.plan.slot, slot.failures + 1);
-                let GatewayContext { provider, pool, .. } = &*slot.plan.context;
-                warn!(provider, pool, slot = number, attempt, error = chain(&error), "Cannot connect");
-                Ok(slot.failed(refused))
+                slot.plan.context.on_cannot_connect(slot.plan.slot, slot.failures + 1, &error);
+                Ok(slot.failed(error.certificate_alert()))
             }
         };
         match pause {
@@ -175,10 +170,7 @@ impl Slot {
         self.failures = self.failures.saturating_add(1);
         let (base, cap) = match refused {
             Some(reason) => {
-                let GatewayContext { provider, pool, metrics, health, .. } = &*self.plan.context;
-                metrics.credential_refused.inc();
-                health.on_refused();
-                error!(provider, pool, slot = self.plan.slot, reason, "Provider refuses the credential");
+                self.plan.context.on_credential_refused(self.plan.slot, reason);
                 (CREDENTIAL_BACKOFF_BASE, CREDENTIAL_BACKOFF_CAP)
             }
             None => (BACKOFF_BASE, BACKOFF_CAP),

@@ -345,6 +345,7 @@ fn expiring(device: u32, expires_at: Timestamp) -> Notification {
         token: DeviceToken::fcm(&format!("device-{device}")).unwrap(),
         rendering: Arc::new(Rendering::new(parts, encoded)),
         ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(device), cell: 0 },
+        queued_at: unix_now(),
     }
 }
 

@@ -179,6 +179,7 @@ fn notification(device: u32, job: JournalPosition, expires_at: Timestamp) -> Not
         token: DeviceToken::Apns(device.to_be_bytes().into()),
         rendering: rendering(parts, Bytes::from(format!("{device:>200}"))),
         ticket: Ticket { job, device: DeviceNumber(device), cell: 0 },
+        queued_at: unix_now(),
     }
 }
 

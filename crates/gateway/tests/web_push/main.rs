@@ -191,6 +191,7 @@ fn to(token: DeviceToken, device: u32, job: JournalPosition, expires_at: Timesta
         token,
         rendering: Arc::new(Rendering::new(parts, Encoded::WebPush(body))),
         ticket: Ticket { job, device: DeviceNumber(device), cell: 0 },
+        queued_at: unix_now(),
     }
 }
 

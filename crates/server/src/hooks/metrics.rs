@@ -1,6 +1,7 @@
 //! What each hook counts and times.
 
 use tidings_protocol::HookAnswer;
+use tidings_telemetry::metrics::hooks as table;
 use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
 
 /// How a call ended.
@@ -81,15 +82,10 @@ pub(super) struct Metrics {
 
 impl Metrics {
     pub(super) fn new(hook: &str, registry: &Registry) -> Self {
-        let calls = |outcome: Outcome| {
-            let help = "Calls of a hook, by result. busy and breaker: refused without asking the back end.";
-            registry.counter("tidings_hooks_calls_total", help, &[("hook", hook), ("result", outcome.name())])
-        };
-        let labels = &[("hook", hook)];
         Self {
-            calls: Outcome::ALL.map(calls),
-            seconds: registry.histogram("tidings_hooks_call_seconds", "How long a call of a hook took.", labels),
-            in_flight: registry.gauge("tidings_hooks_in_flight", "Calls of a hook in flight.", labels),
+            calls: Outcome::ALL.map(|outcome| registry.counter(&table::CALLS_TOTAL, &[hook, outcome.name()])),
+            seconds: registry.histogram(&table::CALL_SECONDS, &[hook]),
+            in_flight: registry.gauge(&table::IN_FLIGHT, &[hook]),
         }
     }
 

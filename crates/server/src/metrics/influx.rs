@@ -23,6 +23,7 @@ use bytes::{Bytes, BytesMut};
 use tidings_batch::{BatchConfig, BatchWriter, Full, Sink};
 use tidings_pool::{Codec, Decoded, Expect, Outgoing, Pool, PoolConfig, Protocol, RequestId, Strategy, Udp};
 use tidings_telemetry::influx::{Exporter, LineConfig};
+use tidings_telemetry::metrics::influx as table;
 use tidings_telemetry::{Counter, Registry, unix_now};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -132,23 +133,20 @@ impl Traffic {
 
     /// Makes its counters part of the metrics.
     fn register(&self, registry: &Registry) {
-        let counter = |name: &str, help: &str, value: fn(tidings_batch::Counters) -> u64| {
+        let counter = |metric, value: fn(tidings_batch::Counters) -> u64| {
             let writer = self.writer.clone();
-            let value = Arc::new(move || value(writer.counters()) as f64);
-            registry.counter_fn(&format!("tidings_influx_{name}_total"), help, &[], value);
+            registry.computed(metric, &[], Arc::new(move || value(writer.counters()) as f64));
         };
-        counter("points", "Points in packets that were sent", |counters| counters.sent);
-        counter("packets", "Packets sent", |counters| counters.pages);
+        counter(&table::POINTS_TOTAL, |counters| counters.sent);
+        counter(&table::PACKETS_TOTAL, |counters| counters.pages);
         let (writer, oversize) = (self.writer.clone(), self.oversize.clone());
         let dropped = Arc::new(move || {
             let counters = writer.counters();
             (counters.dropped + counters.refused + oversize.value()) as f64
         });
-        let help = "Points that could not be sent: no socket, no room, too long for a packet";
-        registry.counter_fn("tidings_influx_dropped_total", help, &[], dropped);
+        registry.computed(&table::DROPPED_TOTAL, &[], dropped);
         let pool = self.pool.clone();
-        let help = "Sockets given up because the agent's host refused a packet, and failed look-ups of its name";
-        registry.counter_fn("tidings_influx_refusals_total", help, &[], Arc::new(move || refusals(&pool) as f64));
+        registry.computed(&table::REFUSALS_TOTAL, &[], Arc::new(move || refusals(&pool) as f64));
     }
 
     /// The number of signs that packets do not arrive. It only grows.

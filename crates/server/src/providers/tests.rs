@@ -96,6 +96,7 @@ impl Setup {
             },
             rendering: Arc::clone(&rendering),
             ticket: Ticket { job: JournalPosition(1), device: DeviceNumber(device), cell: 0 },
+            queued_at: unix_now(),
         };
         self.lakes[section]
             .of(EventPriority::Normal)

@@ -1,6 +1,7 @@
 //! What the webhook counts and times.
 
-use tidings_telemetry::{Counter, Gauge, Histogram, Registry};
+use tidings_telemetry::metrics::webhook as table;
+use tidings_telemetry::{Counter, Gauge, Histogram, Metric, Registry};
 
 use super::answer::Answer;
 
@@ -14,8 +15,8 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    pub(super) fn new(registry: &Registry, name: &'static str, help: &'static str) -> Self {
-        let of = |result| registry.counter(name, help, &[("result", result)]);
+    pub(super) fn new(registry: &Registry, metric: &'static Metric) -> Self {
+        let of = |result| registry.counter(metric, &[result]);
         Self { taken: of("taken"), failed: of("failed"), busy: of("busy"), gone: of("gone"), unsent: of("unsent") }
     }
 
@@ -44,27 +45,15 @@ pub(super) struct Metrics {
 
 impl Metrics {
     pub(super) fn new(registry: &Registry) -> Self {
-        let help = "Attempts to send a report, by result.";
+        let gauge = |metric| registry.gauge(metric, &[]);
         Self {
-            attempts: Attempts::new(registry, "tidings_webhook_attempts_total", help),
-            told: registry.counter("tidings_webhook_told_total", "Reports that the receiver has taken.", &[]),
-            given_up: registry.counter(
-                "tidings_webhook_given_up_total",
-                "Reports that the receiver had not taken when webhook.give_up_after was over.",
-                &[],
-            ),
-            in_flight: registry.gauge("tidings_webhook_in_flight", "Reports in flight.", &[]),
-            closed: registry.gauge(
-                "tidings_webhook_closed",
-                "1 when the receiver has answered 410 (Gone): nothing is sent until SIGHUP or a restart.",
-                &[],
-            ),
-            attempt: registry.histogram("tidings_webhook_attempt_seconds", "How long an attempt took.", &[]),
-            delay: registry.histogram(
-                "tidings_webhook_delay_seconds",
-                "From the end of a job until the receiver has taken its report.",
-                &[],
-            ),
+            attempts: Attempts::new(registry, &table::ATTEMPTS_TOTAL),
+            told: registry.counter(&table::TOLD_TOTAL, &[]),
+            given_up: registry.counter(&table::GIVEN_UP_TOTAL, &[]),
+            in_flight: gauge(&table::IN_FLIGHT),
+            closed: gauge(&table::CLOSED),
+            attempt: registry.histogram(&table::ATTEMPT_SECONDS, &[]),
+            delay: registry.histogram(&table::DELAY_SECONDS, &[]),
         }
     }
 }

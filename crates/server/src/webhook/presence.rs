@@ -18,6 +18,7 @@ use tidings_api::Rfc3339;
 use tidings_config as config;
 use tidings_http1::Client;
 use tidings_hub::{Batch, Change, Changes, Key};
+use tidings_telemetry::metrics::webhook as table;
 use tidings_telemetry::{Counter, Gauge, Registry, chain, unix_now};
 use tidings_types::Timestamp;
 use tokio::sync::watch;
@@ -271,21 +272,14 @@ struct Metrics {
 
 impl Metrics {
     fn new(registry: &Registry) -> Self {
-        let counter = |name, help| registry.counter(name, help, &[]);
-        let gauge = |name, help| registry.gauge(name, help, &[]);
-        let help = "Attempts to send a batch of changes of who is here, by result.";
+        let counter = |metric| registry.counter(metric, &[]);
+        let gauge = |metric| registry.gauge(metric, &[]);
         Self {
-            attempts: Attempts::new(registry, "tidings_presence_webhook_attempts_total", help),
-            told: counter("tidings_presence_webhook_told_total", "Changes of who is here that the receiver has taken."),
-            lost: counter(
-                "tidings_presence_webhook_lost_total",
-                "Changes of who is here that were dropped, because more than webhook.presence_count_max waited.",
-            ),
-            backlog: gauge("tidings_presence_webhook_backlog", "Changes of who is here that wait."),
-            closed: gauge(
-                "tidings_presence_webhook_closed",
-                "1 when the receiver has answered 410 (Gone): nothing is sent until SIGHUP or a restart.",
-            ),
+            attempts: Attempts::new(registry, &table::PRESENCE_WEBHOOK_ATTEMPTS_TOTAL),
+            told: counter(&table::PRESENCE_WEBHOOK_TOLD_TOTAL),
+            lost: counter(&table::PRESENCE_WEBHOOK_LOST_TOTAL),
+            backlog: gauge(&table::PRESENCE_WEBHOOK_BACKLOG),
+            closed: gauge(&table::PRESENCE_WEBHOOK_CLOSED),
         }
     }
 }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidings_telemetry::unix_now;
+use tidings_types::Timestamp;
 use tokio::time::Instant;
 
 use crate::config::StoreConfig;
@@ -22,6 +24,8 @@ pub(crate) struct Checkpointing {
     /// Checkpoints since the store was opened.
     pub(crate) taken_count: AtomicU64,
     pub(crate) failed_count: AtomicU64,
+    /// When the last one was written, in milliseconds; at first, when the store was opened.
+    taken_at: AtomicU64,
     /// How often the store was opened without a usable checkpoint.
     pub(crate) rebuilt_count: AtomicU64,
     /// There is no checkpoint although there are devices.
@@ -81,6 +85,7 @@ impl Checkpointing {
         let is_missing = loaded.is_none() && device_count > 0;
         self.is_missing.store(is_missing, Ordering::Relaxed);
         self.rebuilt_count.fetch_add(u64::from(is_missing), Ordering::Relaxed);
+        self.taken_at.store(unix_now().as_millis(), Ordering::Relaxed);
         if is_missing || replayed_count >= config.checkpoint_change_count {
             self.signal();
         }
@@ -92,6 +97,22 @@ impl Checkpointing {
             signal.is_due = true;
             self.signalled.notify_one();
         }
+    }
+
+    /// One is written.
+    pub(super) fn on_written(&self) {
+        self.taken_count.fetch_add(1, Ordering::Relaxed);
+        self.taken_at.store(unix_now().as_millis(), Ordering::Relaxed);
+    }
+
+    /// When the last one was written, or the store was opened.
+    pub(crate) fn taken_at(&self) -> Timestamp {
+        Timestamp(self.taken_at.load(Ordering::Relaxed))
+    }
+
+    /// Changes and moved records since the last checkpoint began.
+    pub(crate) fn pending(&self) -> u64 {
+        self.pending.load(Ordering::Relaxed)
     }
 
     /// Changes before this can be deleted.

@@ -10,7 +10,13 @@ use proptest::prelude::*;
 use tidings_types::Timestamp;
 
 use super::{Exporter, Flushed, LineConfig};
+use crate::metric::{Bounds, Metric};
 use crate::registry::Registry;
+
+static LEVEL: Metric = Metric::gauge("t_a_level").labels(&["of"]);
+static STEPS: Metric = Metric::counter("t_a_steps_total").labels(&["of"]);
+static STEPS_SECONDS: Metric = Metric::histogram("t_a_steps_seconds", Bounds::Latency).labels(&["of"]);
+static COMPUTED_STEPS: Metric = Metric::counter("t_a_read_total").labels(&["of"]);
 
 const NOW: Timestamp = Timestamp(1_700_000_000_123);
 
@@ -118,20 +124,28 @@ fn value_of(points: &BTreeMap<Series, Fields>, field: &str) -> Option<Value> {
 
 #[test]
 fn the_text_is_exactly_this() {
+    static REQUESTS: Metric = Metric::counter("t_api_requests_total").labels(&["reason", "empty"]);
+    static IDLE: Metric = Metric::counter("t_api_idle_total");
+    static WATER: Metric = Metric::gauge("t_api_level");
+    static SHARE: Metric = Metric::gauge("process_share").labels(&["host"]);
+    static NOTHING: Metric = Metric::gauge("t_api_nothing");
+    static UP: Metric = Metric::gauge("up").labels(&["time"]);
+    static WAIT: Metric = Metric::histogram("t_api_wait_seconds", Bounds::Latency);
     let registry = Registry::new();
-    registry.counter("t_api_requests_total", "", &[]).add(3);
-    registry.counter("t_api_requests_total", "", &[("reason", "no, a=b \"c\"\n\\"), ("empty", "")]).inc();
-    let _idle = registry.counter("t_api_idle_total", "", &[]);
-    registry.gauge("t_api_level", "", &[]).set(-4);
-    registry.gauge_fn("process_share", "", &[("host", "own")], Arc::new(|| 0.25));
-    registry.gauge_fn("t_api_nothing", "", &[], Arc::new(|| f64::NAN));
-    registry.gauge_fn("up", "", &[("time", "é")], Arc::new(|| 1e300));
-    let histogram = registry.histogram("t_api_wait_seconds", "", &[]);
+    registry.counter(&REQUESTS, &["", ""]).add(3);
+    registry.counter(&REQUESTS, &["no, a=b \"c\"\n\\", ""]).inc();
+    let _idle = registry.counter(&IDLE, &[]);
+    registry.gauge(&WATER, &[]).set(-4);
+    registry.computed(&SHARE, &["own"], Arc::new(|| 0.25));
+    registry.computed(&NOTHING, &[], Arc::new(|| f64::NAN));
+    registry.computed(&UP, &["é"], Arc::new(|| 1e300));
+    let histogram = registry.histogram(&WAIT, &[]);
     histogram.record_n(Duration::from_micros(1500), 99);
-    histogram.record(Duration::from_secs(7200));
+    histogram.record(Duration::from_hours(48));
     let mut exporter = exporter(&registry, &[("host", "a b")], 1000);
     let expected = r#"process,host=own share=0.25 1700000000123000000
-t_api,host=a\ b level=-4i,requests=3i,wait_seconds_count=100i,wait_seconds_sum=3600.1485,wait_seconds_mean=36.001485,wait_seconds_p50=0.0015,wait_seconds_p90=0.0015,wait_seconds_p99=0.0015,wait_seconds_p999=3600.0,wait_seconds_max=3600.0,wait_seconds_clamped=1i 1700000000123000000
+t_api,host=a\ b level=-4i,wait_seconds_count=100i,wait_seconds_sum=86400.1485,wait_seconds_mean=864.001485,wait_seconds_p50=0.0015,wait_seconds_p90=0.0015,wait_seconds_p99=0.0015,wait_seconds_p999=86400.0,wait_seconds_max=86400.0,wait_seconds_clamped=1i 1700000000123000000
+t_api,host=a\ b requests=3i 1700000000123000000
 t_api,host=a\ b,reason=no\,\ a\=b\ "c"_/ requests=1i 1700000000123000000
 up,host=a\ b,time_=é value=1e300 1700000000123000000
 "#;
@@ -145,25 +159,11 @@ up,host=a\ b,time_=é value=1e300 1700000000123000000
 }
 
 #[test]
-fn a_counter_keeps_its_ending_where_the_name_is_taken() {
-    let registry = Registry::new();
-    registry.counter("t_api_level_total", "", &[]).add(3);
-    registry.gauge("t_api_level", "", &[]).set(4);
-    registry.counter("t_api_wait_count_total", "", &[]).add(5);
-    registry.histogram("t_api_wait", "", &[]).record(Duration::ZERO);
-    let points = points(&mut exporter(&registry, &[], 1000));
-    assert_eq!(value_of(&points, "level_total"), Some(Value::Integer(3)));
-    assert_eq!(value_of(&points, "level"), Some(Value::Integer(4)));
-    assert_eq!(value_of(&points, "wait_count_total"), Some(Value::Integer(5)));
-    assert_eq!(value_of(&points, "wait_count"), Some(Value::Integer(1)));
-}
-
-#[test]
 fn more_than_an_integer_field_holds_is_told_over_several_points_also_when_the_counter_wraps() {
     let registry = Registry::new();
-    let counter = registry.counter("t_a_many_total", "", &[]);
+    let counter = registry.counter(&STEPS, &[""]);
     let mut exporter = exporter(&registry, &[], 1000);
-    let mut told = || value_of(&points(&mut exporter), "many");
+    let mut told = || value_of(&points(&mut exporter), "steps");
     counter.add(u64::MAX);
     assert_eq!(told(), Some(Value::Integer(i64::MAX)));
     assert_eq!(told(), Some(Value::Integer(i64::MAX)));
@@ -178,7 +178,7 @@ fn a_computed_counter_that_begins_again_is_counted_from_zero_and_one_that_is_no_
     let value = Arc::new(AtomicU64::new(0));
     let read = value.clone();
     let computed = Arc::new(move || f64::from_bits(read.load(Relaxed)));
-    registry.counter_fn("t_a_read_total", "", &[], computed);
+    registry.computed(&COMPUTED_STEPS, &[""], computed);
     let mut exporter = exporter(&registry, &[], 1000);
     let mut told = |now: f64| {
         value.store(now.to_bits(), Relaxed);
@@ -201,15 +201,15 @@ fn a_computed_counter_is_not_told_twice_because_of_rounding() {
         let read = value.clone();
         Arc::new(move || f64::from_bits(read.load(Relaxed)))
     };
-    let _counted = registry.counter("t_a_whole_total", "", &[]);
+    let _counted = registry.counter(&STEPS, &[""]);
     let mut exporter = exporter(&registry, &[], 1000);
     points(&mut exporter); // From here on that family has integers.
-    registry.counter_fn("t_a_read_total", "", &[], computed());
-    registry.counter_fn("t_a_whole_total", "", &[("late", "computed")], computed());
+    registry.computed(&COMPUTED_STEPS, &[""], computed());
+    registry.computed(&STEPS, &["late"], computed());
     let mut told = |now: f64| {
         value.store(now.to_bits(), Relaxed);
         let points = points(&mut exporter);
-        (value_of(&points, "read"), value_of(&points, "whole"))
+        (value_of(&points, "read"), value_of(&points, "steps"))
     };
     let mut sums = (0.0, 0);
     for now in [0.6, 0.7, 5.603897, 53.958457, 53.958457, 54.0] {
@@ -227,26 +227,27 @@ fn a_computed_counter_is_not_told_twice_because_of_rounding() {
 
 #[test]
 fn a_field_keeps_its_type() {
+    static OTHER_LEVEL: Metric = Metric::gauge("t_b_level").labels(&["of"]);
     let registry = Registry::new();
-    registry.gauge("t_a_level", "", &[]).set(1);
-    registry.gauge_fn("t_b_level", "", &[], Arc::new(|| 2.0));
-    registry.gauge("t_b_level", "", &[("also", "set")]).set(1);
+    registry.gauge(&LEVEL, &["set"]).set(1);
+    registry.computed(&OTHER_LEVEL, &["computed"], Arc::new(|| 2.0));
+    registry.gauge(&OTHER_LEVEL, &["set"]).set(1);
     let mut exporter = exporter(&registry, &[], 1000);
     let before = points(&mut exporter);
-    registry.gauge_fn("t_a_level", "", &[("late", "computed")], Arc::new(|| 2.6));
+    registry.computed(&LEVEL, &["computed"], Arc::new(|| 2.6));
     let after = points(&mut exporter);
     let of = |points: &BTreeMap<Series, Fields>, measurement: &str| -> Vec<Value> {
         points.iter().filter(|(series, _)| series.0 == measurement).map(|(_, fields)| fields["level"]).collect()
     };
     assert_eq!(of(&before, "t_b"), [Value::Float(2.0), Value::Float(1.0)]);
-    assert_eq!(of(&after, "t_a"), [Value::Integer(1), Value::Integer(3)]);
+    assert_eq!(of(&after, "t_a"), [Value::Integer(3), Value::Integer(1)]);
 }
 
 #[test]
 fn what_fits_no_line_is_left_out_and_counted() {
     let registry = Registry::new();
-    registry.gauge("t_a_level", "", &[("long", &"x".repeat(100))]).set(1);
-    registry.gauge("t_a_level", "", &[]).set(2);
+    registry.gauge(&LEVEL, &[&"x".repeat(100)]).set(1);
+    registry.gauge(&LEVEL, &[""]).set(2);
     let line = "t_a level=2i 1700000000123000000\n";
     for (line_bytes_max, told) in [(60, line), (line.len(), line), (line.len() - 1, "")] {
         let mut text = String::new();
@@ -262,8 +263,8 @@ fn what_fits_no_line_is_left_out_and_counted() {
 #[test]
 fn growth_adds_up_while_threads_count() {
     let registry = Registry::new();
-    let counter = registry.counter("t_a_steps_total", "", &[]);
-    let histogram = registry.histogram("t_a_steps_seconds", "", &[]);
+    let counter = registry.counter(&STEPS, &[""]);
+    let histogram = registry.histogram(&STEPS_SECONDS, &[""]);
     let mut exporter = exporter(&registry, &[], 1000);
     let running = AtomicBool::new(true);
     let mut sums = (0, 0);
@@ -353,14 +354,16 @@ proptest! {
         numbers in prop::collection::vec((any::<i64>(), any::<f64>(), 0..i64::MAX as u64), 6),
         line_bytes_max in 400..2000_usize,
     ) {
+        static SET: Metric = Metric::gauge("t_a_set").labels(&["one", "other"]);
+        static COMPUTED: Metric = Metric::gauge("t_a_computed").labels(&["one", "other"]);
+        static COUNTED: Metric = Metric::counter("t_a_counted_total").labels(&["one", "other"]);
         let registry = Registry::new();
         let mut expected = BTreeMap::<Series, Fields>::new();
         for ((one, other), (set, computed, counted)) in values.iter().zip(numbers) {
-            let labels = [("one", one.as_str()), ("other", other.as_str())];
-            registry.gauge("t_a_set", "", &labels).set(set);
-            registry.gauge_fn("t_a_computed", "", &labels, Arc::new(move || computed));
-            registry.counter("t_a_counted_total", "", &labels).add(counted);
-            let all = [("own", tag.as_str()), labels[0], labels[1]];
+            registry.gauge(&SET, &[one, other]).set(set);
+            registry.computed(&COMPUTED, &[one, other], Arc::new(move || computed));
+            registry.counter(&COUNTED, &[one, other]).add(counted);
+            let all = [("own", &tag), ("one", one), ("other", other)];
             let tags = all.iter().filter(|(_, value)| !value.is_empty());
             let tags = tags.map(|(name, value)| ((*name).to_owned(), as_told(value))).collect();
             let mut fields = Fields::from([("set".to_owned(), Value::Integer(set))]);
@@ -394,15 +397,15 @@ proptest! {
     fn growth_adds_up_whenever_it_is_told(steps in prop::collection::vec(step(), 0..60)) {
         let registry = Registry::new();
         let of = |index: usize| index.to_string();
-        let counter = |index| registry.counter("t_a_counted_total", "", &[("of", &of(index))]);
-        let histogram = |index| registry.histogram("t_a_seconds", "", &[("of", &of(index))]);
+        let counter = |index| registry.counter(&STEPS, &[&of(index)]);
+        let histogram = |index| registry.histogram(&STEPS_SECONDS, &[&of(index)]);
         let mut exporter = exporter(&registry, &[], 400);
         let (mut sums, mut lately) = (BTreeMap::<(String, String), f64>::new(), vec![Vec::new(); LABEL_COUNT]);
         let mut exact = [0_u64; LABEL_COUNT];
         for step in steps.into_iter().chain([Step::Flush]) {
             match step {
                 Step::Count(index, count) => counter(index).add(count),
-                Step::Set(index, value) => registry.gauge("t_a_set", "", &[("of", &of(index))]).set(value),
+                Step::Set(index, value) => registry.gauge(&LEVEL, &[&of(index)]).set(value),
                 Step::Record(index, micros) => {
                     histogram(index).record_micros(micros);
                     lately[index].push(micros);
@@ -414,7 +417,7 @@ proptest! {
                         check_recorded(&fields, recorded)?;
                         for (key, value) in fields {
                             match value {
-                                Value::Integer(value) if key == "counted" => {
+                                Value::Integer(value) if key == "steps" => {
                                     exact[of.parse::<usize>().unwrap()] += u64::try_from(value).unwrap();
                                 }
                                 Value::Integer(value) => *sums.entry((of.clone(), key)).or_default() += value as f64,
@@ -428,7 +431,7 @@ proptest! {
         for (index, told) in exact.into_iter().enumerate() {
             prop_assert_eq!(told, counter(index).value());
             let all = histogram(index).snapshot();
-            let sum = |key: &str| sums.get(&(of(index), format!("seconds_{key}"))).copied().unwrap_or_default();
+            let sum = |key: &str| sums.get(&(of(index), format!("steps_seconds_{key}"))).copied().unwrap_or_default();
             prop_assert_eq!(sum("count"), all.count() as f64);
             prop_assert!((sum("sum") - all.sum().as_secs_f64()).abs() < 1e-6);
         }
@@ -439,13 +442,13 @@ proptest! {
 fn check_recorded(fields: &Fields, mut micros: Vec<u64>) -> Result<(), TestCaseError> {
     micros.sort_unstable();
     let Some(longest) = micros.last() else {
-        prop_assert_eq!(fields.get("seconds_count"), None);
+        prop_assert_eq!(fields.get("steps_seconds_count"), None);
         return Ok(());
     };
-    prop_assert_eq!(fields["seconds_count"], Value::Integer(micros.len() as i64));
+    prop_assert_eq!(fields["steps_seconds_count"], Value::Integer(micros.len() as i64));
     let median = micros[(micros.len() - 1) / 2];
     for (key, exact) in [("max", *longest), ("p999", *longest), ("p50", median)] {
-        let Value::Float(told) = fields[&format!("seconds_{key}")] else { panic!("{key} is an integer") };
+        let Value::Float(told) = fields[&format!("steps_seconds_{key}")] else { panic!("{key} is an integer") };
         let (told, exact) = (told * 1e6, exact as f64);
         prop_assert!((told - exact).abs() <= exact / 1000.0 + 1.0, "{} is told as {}, is {}", key, told, exact);
     }

@@ -6,14 +6,22 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{LABEL_VALUE_BYTES_MAX, Registry, SERIES_COUNT_MAX};
+use super::{LABEL_VALUE_BYTES_MAX, REFUSED, Registry, SERIES_COUNT_MAX};
+use crate::metric::{Bounds, Metric};
+use crate::prometheus::Exposition;
+
+static COUNTER: Metric = Metric::counter("c_total").help("C.");
+static OF: Metric = Metric::counter("of_total").labels(&["a"]).help("Of.");
+static GAUGE: Metric = Metric::gauge("g").help("G.");
+static COMPUTED: Metric = Metric::gauge("f").help("F.");
+static HISTOGRAM: Metric = Metric::histogram("h_seconds", Bounds::Latency).help("H.");
 
 /// The families of an exposition: name to (help, type, samples by name and labels).
-type Exposition = BTreeMap<String, (String, String, BTreeMap<(String, Vec<(String, String)>), f64>)>;
+type Families = BTreeMap<String, (String, String, BTreeMap<(String, Vec<(String, String)>), f64>)>;
 
 /// Reads the text format strictly: each family's lines together, help and type first, no sample twice.
-fn parse(text: &str) -> Exposition {
-    let mut families = Exposition::new();
+fn parse(text: &str) -> Families {
+    let mut families = Families::new();
     let mut lines = text.strip_suffix('\n').expect("the last line ends").split('\n').peekable();
     while let Some(line) = lines.next() {
         let (name, help) = line.strip_prefix("# HELP ").expect(line).split_once(' ').expect(line);
@@ -22,7 +30,7 @@ fn parse(text: &str) -> Exposition {
         let mut samples = BTreeMap::new();
         while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
             let (series, value) = parse_sample(line);
-            let endings: &[&str] = if kind == "summary" { &["", "_sum", "_count"] } else { &[""] };
+            let endings: &[&str] = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
             assert!(endings.iter().any(|ending| series.0 == format!("{name}{ending}")), "{line} under {name}");
             assert!(samples.insert(series, value).is_none(), "twice: {line}");
         }
@@ -81,40 +89,53 @@ fn value_of(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
 
 #[test]
 fn the_text_is_exactly_this() {
+    static DROPS: Metric = Metric::counter("t_drops_total").labels(&["reason", "a"]).help("Dropped.\nSay \\ why.");
+    static LEVEL: Metric = Metric::gauge("t_level").help("How full.");
+    static RATIO: Metric = Metric::gauge("t_ratio").labels(&["of"]).help("A share.");
+    static WAIT: Metric = Metric::histogram("t_wait_seconds", Bounds::Latency).labels(&["lane"]).help("Time waited.");
     let registry = Registry::new();
-    registry.counter("t_drops_total", "Dropped.\nSay \\ why.", &[("reason", "a \"full\"\\\nqueue"), ("a", "é")]).add(3);
-    registry.counter("t_drops_total", "Dropped.", &[]).inc();
-    registry.gauge("t_level", "How full.", &[]).set(-4);
-    registry.gauge_fn("t_ratio", "A share.", &[], Arc::new(|| 0.25));
-    registry.gauge_fn("t_ratio", "A share.", &[("of", "nothing")], Arc::new(|| f64::INFINITY));
-    let histogram = registry.histogram("t_wait_seconds", "Time waited.", &[("lane", "1")]);
+    registry.counter(&DROPS, &["a \"full\"\\\nqueue", "é"]).add(3);
+    registry.counter(&DROPS, &["", ""]).inc();
+    registry.gauge(&LEVEL, &[]).set(-4);
+    registry.computed(&RATIO, &["all"], Arc::new(|| 0.25));
+    registry.computed(&RATIO, &["nothing"], Arc::new(|| f64::INFINITY));
+    let histogram = registry.histogram(&WAIT, &["1"]);
     histogram.record_n(Duration::from_micros(1500), 99);
     histogram.record(Duration::from_secs(7200));
     let expected = r#"# HELP t_drops_total Dropped.\nSay \\ why.
 # TYPE t_drops_total counter
-t_drops_total 1
+t_drops_total{a="",reason=""} 1
 t_drops_total{a="é",reason="a \"full\"\\\nqueue"} 3
 # HELP t_level How full.
 # TYPE t_level gauge
 t_level -4
 # HELP t_ratio A share.
 # TYPE t_ratio gauge
-t_ratio 0.25
+t_ratio{of="all"} 0.25
 t_ratio{of="nothing"} +Inf
 # HELP t_wait_seconds Time waited.
-# TYPE t_wait_seconds summary
-t_wait_seconds{lane="1",quantile="0.5"} 0.0015
-t_wait_seconds{lane="1",quantile="0.9"} 0.0015
-t_wait_seconds{lane="1",quantile="0.99"} 0.0015
-t_wait_seconds{lane="1",quantile="0.999"} 3600
-t_wait_seconds_sum{lane="1"} 3600.1485
+# TYPE t_wait_seconds histogram
+t_wait_seconds_bucket{lane="1",le="0.0001"} 0
+t_wait_seconds_bucket{lane="1",le="0.00025"} 0
+t_wait_seconds_bucket{lane="1",le="0.0005"} 0
+t_wait_seconds_bucket{lane="1",le="0.001"} 0
+t_wait_seconds_bucket{lane="1",le="0.0025"} 99
+t_wait_seconds_bucket{lane="1",le="0.005"} 99
+t_wait_seconds_bucket{lane="1",le="0.01"} 99
+t_wait_seconds_bucket{lane="1",le="0.025"} 99
+t_wait_seconds_bucket{lane="1",le="0.05"} 99
+t_wait_seconds_bucket{lane="1",le="0.1"} 99
+t_wait_seconds_bucket{lane="1",le="0.25"} 99
+t_wait_seconds_bucket{lane="1",le="0.5"} 99
+t_wait_seconds_bucket{lane="1",le="1.0"} 99
+t_wait_seconds_bucket{lane="1",le="2.5"} 99
+t_wait_seconds_bucket{lane="1",le="5.0"} 99
+t_wait_seconds_bucket{lane="1",le="10.0"} 99
+t_wait_seconds_bucket{lane="1",le="30.0"} 99
+t_wait_seconds_bucket{lane="1",le="60.0"} 99
+t_wait_seconds_bucket{lane="1",le="+Inf"} 100
+t_wait_seconds_sum{lane="1"} 7200.1485
 t_wait_seconds_count{lane="1"} 100
-# HELP t_wait_seconds_max The longest duration since the start.
-# TYPE t_wait_seconds_max gauge
-t_wait_seconds_max{lane="1"} 3600
-# HELP t_wait_seconds_clamped_total Durations longer than an hour, recorded as an hour.
-# TYPE t_wait_seconds_clamped_total counter
-t_wait_seconds_clamped_total{lane="1"} 1
 # HELP tidings_telemetry_series_refused_total Series that are not exported because there are 4096 already.
 # TYPE tidings_telemetry_series_refused_total counter
 tidings_telemetry_series_refused_total 0
@@ -123,24 +144,25 @@ tidings_telemetry_series_refused_total 0
 }
 
 #[test]
-fn the_same_name_and_labels_give_the_same_instrument_in_any_order_and_from_any_clone() {
+fn the_same_metric_and_labels_give_the_same_instrument_from_any_clone() {
+    static TWO: Metric = Metric::counter("two_total").labels(&["b", "a"]);
     let registry = Registry::new();
-    registry.counter("c_total", "C.", &[("a", "1"), ("b", "2")]).inc();
-    registry.clone().counter("c_total", "C.", &[("b", "2"), ("a", "1")]).inc();
-    assert_eq!(registry.counter("c_total", "C.", &[("a", "1"), ("b", "2")]).value(), 2);
-    assert_eq!(registry.counter("c_total", "C.", &[("a", "1")]).value(), 0);
-    registry.histogram("h_seconds", "H.", &[]).record_micros(1);
-    assert_eq!(registry.histogram("h_seconds", "H.", &[]).snapshot().count(), 1);
-    registry.gauge("g", "G.", &[]).set(5);
-    assert_eq!(registry.gauge("g", "G.", &[]).value(), 5);
+    registry.counter(&TWO, &["1", "2"]).inc();
+    registry.clone().counter(&TWO, &["1", "2"]).inc();
+    assert_eq!(registry.counter(&TWO, &["1", "2"]).value(), 2);
+    assert_eq!(registry.counter(&TWO, &["2", "1"]).value(), 0);
+    registry.histogram(&HISTOGRAM, &[]).record_micros(1);
+    assert_eq!(registry.histogram(&HISTOGRAM, &[]).snapshot().count(), 1);
+    registry.gauge(&GAUGE, &[]).set(5);
+    assert_eq!(registry.gauge(&GAUGE, &[]).value(), 5);
 }
 
 #[test]
 fn a_newer_function_replaces_the_older_and_may_use_the_registry() {
     let registry = Registry::new();
-    registry.gauge_fn("g", "G.", &[], Arc::new(|| 1.0));
+    registry.computed(&GAUGE, &[], Arc::new(|| 1.0));
     let inner = registry.clone();
-    registry.gauge_fn("g", "G.", &[], Arc::new(move || inner.counter("c_total", "C.", &[]).value() as f64 + 2.0));
+    registry.computed(&GAUGE, &[], Arc::new(move || inner.counter(&COUNTER, &[]).value() as f64 + 2.0));
     assert_eq!(value_of(&registry.prometheus(), "g", &[]), Some(2.0));
 }
 
@@ -148,51 +170,75 @@ fn a_newer_function_replaces_the_older_and_may_use_the_registry() {
 fn over_the_bound_an_instrument_works_but_is_only_counted_as_refused() {
     let registry = Registry::new();
     for index in 0..SERIES_COUNT_MAX {
-        registry.counter("c_total", "C.", &[("i", &index.to_string())]).inc();
+        registry.counter(&OF, &[&index.to_string()]).inc();
     }
-    let late = registry.counter("c_total", "C.", &[("i", "late")]);
+    let late = registry.counter(&OF, &["late"]);
     late.inc();
     assert_eq!(late.value(), 1);
-    registry.gauge_fn("late", "Late.", &[], Arc::new(|| 1.0));
-    registry.counter("c_total", "C.", &[("i", "7")]).inc();
+    registry.computed(&COMPUTED, &[], Arc::new(|| 1.0));
+    registry.counter(&OF, &["7"]).inc();
     let text = registry.prometheus();
-    assert_eq!(parse(&text)["c_total"].2.len(), SERIES_COUNT_MAX);
-    assert_eq!(value_of(&text, "c_total", &[("i", "7")]), Some(2.0), "known series go on");
-    assert_eq!(value_of(&text, "late", &[]), None);
-    assert_eq!(value_of(&text, "tidings_telemetry_series_refused_total", &[]), Some(2.0));
+    assert_eq!(parse(&text)["of_total"].2.len(), SERIES_COUNT_MAX);
+    assert_eq!(value_of(&text, "of_total", &[("a", "7")]), Some(2.0), "known series go on");
+    assert_eq!(value_of(&text, "f", &[]), None);
+    assert_eq!(value_of(&text, REFUSED.name, &[]), Some(2.0));
 }
 
 #[test]
-fn an_empty_histogram_has_quantiles_that_are_not_numbers() {
+fn open_metrics_is_exactly_this() {
+    static DROPS: Metric = Metric::counter("t_drops_total").help("Say \"why\" \\.");
+    static READ: Metric = Metric::counter("t_read_bytes_total").help("Read.");
+    static WAIT: Metric = Metric::histogram("t_wait_seconds", Bounds::Long).labels(&["lane"]).help("Time waited.");
     let registry = Registry::new();
-    let _ = registry.histogram("h_seconds", "H.", &[]);
-    let text = registry.prometheus();
-    assert!(value_of(&text, "h_seconds", &[("quantile", "0.5")]).is_some_and(f64::is_nan));
-    assert_eq!(value_of(&text, "h_seconds_count", &[]), Some(0.0));
+    registry.counter(&DROPS, &[]).add(3);
+    registry.counter(&READ, &[]).inc();
+    registry.histogram(&WAIT, &["1"]).record(Duration::from_millis(1));
+    registry.histogram(&WAIT, &["1"]).record_with(Duration::from_millis(1500), 0xabc);
+    let text = registry.exposed(Exposition::OpenMetrics);
+    let (heads, samples): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with('#'));
+    let expected = [
+        r#"# HELP t_drops Say \"why\" \\."#,
+        "# TYPE t_drops counter",
+        "# HELP t_read_bytes Read.",
+        "# TYPE t_read_bytes counter",
+        "# UNIT t_read_bytes bytes",
+        "# HELP t_wait_seconds Time waited.",
+        "# TYPE t_wait_seconds histogram",
+        "# UNIT t_wait_seconds seconds",
+        "# HELP tidings_telemetry_series_refused Series that are not exported because there are 4096 already.",
+        "# TYPE tidings_telemetry_series_refused counter",
+        "# EOF",
+    ];
+    assert_eq!(heads, expected);
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let (with_example, without): (Vec<_>, Vec<_>) = samples.into_iter().partition(|line| line.contains(" # "));
+    let [bucket] = with_example.try_into().expect("one example");
+    let (bucket, example) = bucket.split_once(" # ").unwrap();
+    assert_eq!(bucket, "t_wait_seconds_bucket{lane=\"1\",le=\"2.5\"} 2");
+    let at = example.strip_prefix("{trace_id=\"00000000000000000000000000000abc\"} 1.5 ").expect(example);
+    assert!((at.parse::<f64>().unwrap() - crate::unix_now().as_millis() as f64 / 1e3).abs() < 60.0, "{at}");
+    for line in ["t_drops_total 3", "t_read_bytes_total 1", "t_wait_seconds_bucket{lane=\"1\",le=\"1.0\"} 1"] {
+        assert!(without.contains(&line), "{line} is not in {without:?}");
+    }
 }
 
 #[test]
 fn mistakes_of_the_programmer_panic_and_leave_the_registry_usable() {
+    static NAMESAKE: Metric = Metric::counter("c_total").help("Another one.");
     let registry = Registry::new();
-    registry.counter("c_total", "C.", &[]).inc();
-    registry.gauge_fn("f", "F.", &[], Arc::new(|| 0.0));
-    let _ = registry.histogram("h_seconds", "H.", &[]);
-    let _ = registry.gauge("x_max", "X.", &[]);
+    registry.counter(&COUNTER, &[]).inc();
+    registry.computed(&COMPUTED, &[], Arc::new(|| 0.0));
     type Mistake = (&'static str, fn(&Registry));
-    let mistakes: [Mistake; 13] = [
-        ("other type", |r| drop(r.gauge("c_total", "C.", &[]))),
-        ("counted, then computed", |r| r.counter_fn("c_total", "C.", &[], Arc::new(|| 0.0))),
-        ("computed, then set", |r| drop(r.gauge("f", "F.", &[]))),
-        ("empty name", |r| drop(r.counter("", "C.", &[]))),
-        ("digit first", |r| drop(r.counter("1c", "C.", &[]))),
-        ("space in name", |r| drop(r.counter("a b", "C.", &[]))),
-        ("bad label", |r| drop(r.counter("d_total", "D.", &[("a-b", "")]))),
-        ("reserved label", |r| drop(r.counter("d_total", "D.", &[("__a", "")]))),
-        ("label twice", |r| drop(r.counter("d_total", "D.", &[("a", "1"), ("a", "2")]))),
-        ("label quantile", |r| drop(r.histogram("d_seconds", "D.", &[("quantile", "1")]))),
-        ("name derived from a histogram", |r| drop(r.gauge("h_seconds_max", "H.", &[]))),
-        ("histogram over a name in use", |r| drop(r.histogram("x", "X.", &[]))),
-        ("the registry's own name", |r| drop(r.counter(super::REFUSED, "R.", &[]))),
+    let mistakes: [Mistake; 9] = [
+        ("a counter as a gauge", |r| drop(r.gauge(&COUNTER, &[]))),
+        ("a gauge as a histogram", |r| drop(r.histogram(&GAUGE, &[]))),
+        ("a histogram as a counter", |r| drop(r.counter(&HISTOGRAM, &[]))),
+        ("a computed histogram", |r| r.computed(&HISTOGRAM, &[], Arc::new(|| 0.0))),
+        ("counted, then computed", |r| r.computed(&COUNTER, &[], Arc::new(|| 0.0))),
+        ("computed, then set", |r| drop(r.gauge(&COMPUTED, &[]))),
+        ("too few labels", |r| drop(r.counter(&OF, &[]))),
+        ("another metric of that name", |r| drop(r.counter(&NAMESAKE, &[]))),
+        ("the registry's own", |r| drop(r.counter(REFUSED, &[]))),
     ];
     for (mistake, make) in mistakes {
         let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| make(&registry)));
@@ -205,9 +251,9 @@ fn mistakes_of_the_programmer_panic_and_leave_the_registry_usable() {
 fn a_long_label_value_is_cut_at_a_characters_edge() {
     let registry = Registry::new();
     let value = format!("{}é", "x".repeat(LABEL_VALUE_BYTES_MAX - 1));
-    registry.counter("c_total", "C.", &[("a", &value)]).inc();
+    registry.counter(&OF, &[&value]).inc();
     let kept = "x".repeat(LABEL_VALUE_BYTES_MAX - 1);
-    assert_eq!(value_of(&registry.prometheus(), "c_total", &[("a", &kept)]), Some(1.0));
+    assert_eq!(value_of(&registry.prometheus(), "of_total", &[("a", &kept)]), Some(1.0));
 }
 
 /// Scrapes during work never lose or invent a count, and the last one has all.
@@ -220,8 +266,8 @@ fn scraping_while_counting_is_consistent() {
             let registry = registry.clone();
             scope.spawn(move || {
                 for round in 0..rounds {
-                    registry.counter("c_total", "C.", &[("t", &(thread % 2).to_string())]).inc();
-                    registry.histogram("h_seconds", "H.", &[]).record_micros(round);
+                    registry.counter(&OF, &[&(thread % 2).to_string()]).inc();
+                    registry.histogram(&HISTOGRAM, &[]).record_micros(round);
                 }
             });
         }
@@ -233,8 +279,12 @@ fn scraping_while_counting_is_consistent() {
         }
     });
     let text = registry.prometheus();
-    assert_eq!(value_of(&text, "c_total", &[("t", "0")]), Some((2 * rounds) as f64));
+    assert_eq!(value_of(&text, "of_total", &[("a", "0")]), Some((2 * rounds) as f64));
     assert_eq!(value_of(&text, "h_seconds_count", &[]), Some((threads * rounds) as f64));
+}
+
+fn leaked(metric: Metric) -> &'static Metric {
+    Box::leak(Box::new(metric))
 }
 
 proptest! {
@@ -249,13 +299,14 @@ proptest! {
         computed in any::<f64>(),
         micros in prop::collection::vec(0..10_000_000_u64, 0..20),
     ) {
+        let told = leaked(Metric::counter("c_total").labels(&["v", "w"]).help(help.clone().leak()));
         let registry = Registry::new();
         for (value, &count) in &counters {
-            registry.counter("c_total", &help, &[("v", value), ("w", "")]).add(u64::from(count));
+            registry.counter(told, &[value, ""]).add(u64::from(count));
         }
-        registry.gauge("g", &help, &[]).set(i64::from(gauge));
-        registry.gauge_fn("f", "F.", &[], Arc::new(move || computed));
-        let histogram = registry.histogram("h_seconds", &help, &[]);
+        registry.gauge(&GAUGE, &[]).set(i64::from(gauge));
+        registry.computed(&COMPUTED, &[], Arc::new(move || computed));
+        let histogram = registry.histogram(&HISTOGRAM, &[]);
         micros.iter().for_each(|&micros| histogram.record_micros(micros));
 
         let families = parse(&registry.prometheus());

@@ -3,12 +3,15 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use tidings_telemetry::Registry;
+use tidings_telemetry::{Metric, Registry};
 use tokio::net::UdpSocket;
 use tokio::time::{sleep, timeout};
 
 use super::{Arrival, Influxing, Traffic};
 use tidings_config::{ByteSize, HostPort, Influx, Tag};
+
+static BOOKS: Metric = Metric::counter("tidings_test_books_total");
+static SHELVES: Metric = Metric::counter("tidings_test_books_total").labels(&["shelf"]);
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -49,9 +52,7 @@ fn sum(packets: &[String], field: &str) -> i64 {
 #[tokio::test]
 async fn packets_are_full_of_whole_lines_and_the_end_is_told_too() {
     let (agent, registry) = (agent().await, Registry::new());
-    let shelves: Vec<_> = (0..40)
-        .map(|shelf| registry.counter("tidings_test_books_total", "", &[("shelf", shelf.to_string().as_str())]))
-        .collect();
+    let shelves: Vec<_> = (0..40).map(|shelf| registry.counter(&SHELVES, &[shelf.to_string().as_str()])).collect();
     shelves.iter().for_each(|shelf| shelf.add(5));
     let influx = Influxing::start(&config(agent.local_addr().unwrap(), Duration::from_hours(1)), &registry).unwrap();
     let mut got = packets(&agent, |packet| packet.contains("shelf=9 ")).await;
@@ -74,7 +75,7 @@ async fn packets_are_full_of_whole_lines_and_the_end_is_told_too() {
 #[tokio::test]
 async fn our_own_counters_are_those_of_what_the_agent_got() {
     let (agent, registry) = (agent().await, Registry::new());
-    let books = registry.counter("tidings_test_books_total", "", &[]);
+    let books = registry.counter(&BOOKS, &[]);
     let influx = Influxing::start(&config(agent.local_addr().unwrap(), Duration::from_millis(20)), &registry).unwrap();
     let mut got = Vec::new();
     for _ in 0..10 {

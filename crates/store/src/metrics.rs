@@ -1,0 +1,81 @@
+//! The store's metrics. Levels and counts are read at each scrape; only the durations of commits and checkpoints are
+//! recorded when they end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tidings_telemetry::metrics::store as table;
+use tidings_telemetry::{Metric, Registry, ValueFn, unix_now};
+use tidings_types::Timestamp;
+
+use crate::queue::Class;
+use crate::service::{Counts, Store};
+
+impl Store {
+    /// Makes what the store measures part of `registry`.
+    pub fn register(&self, registry: &Registry) {
+        self.register_counts(registry);
+        self.register_queues(registry);
+        let counters = &self.shared().counters;
+        registry.adopt(&table::COMMIT_SECONDS, &["synced"], &counters.synced);
+        registry.adopt(&table::COMMIT_SECONDS, &["handed"], &counters.handed);
+        registry.adopt(&table::CHECKPOINT_SECONDS, &[], &counters.checkpointed);
+        let computed = |metric, value: fn(&Self) -> f64| {
+            let store = self.clone();
+            registry.computed(metric, &[], Arc::new(move || value(&store)));
+        };
+        computed(&table::JOURNAL_EVENTS, |store| store.shared().journal_events.load(Ordering::Relaxed) as f64);
+        computed(&table::JOURNAL_BYTES, |store| store.shared().journal_bytes.load(Ordering::Relaxed) as f64);
+        computed(&table::CHECKPOINT_AGE_SECONDS, |store| seconds_since(store.shared().checkpoint.taken_at()));
+        computed(&table::CHECKPOINT_PENDING_CHANGES, |store| store.shared().checkpoint.pending() as f64);
+        computed(&table::BRAKE_SECONDS, |store| {
+            let first = store.shared().brakes.borrow().paused.values().min().copied();
+            first.map_or(0.0, seconds_since)
+        });
+    }
+
+    fn register_counts(&self, registry: &Registry) {
+        type Count = (&'static Metric, fn(Counts) -> u64);
+        let counts: [Count; 19] = [
+            (&table::BATCHES_TOTAL, |counts| counts.batches),
+            (&table::REQUESTS_TOTAL, |counts| counts.commands),
+            (&table::FAILURES_TOTAL, |counts| counts.failures),
+            (&table::REOPENED_TOTAL, |counts| counts.reopened),
+            (&table::OVERLOADED_TOTAL, |counts| counts.overloaded),
+            (&table::REPAIRED_DEVICES_TOTAL, |counts| counts.repaired),
+            (&table::EXPIRED_DEVICES_TOTAL, |counts| counts.expired),
+            (&table::CHECKPOINTS_TOTAL, |counts| counts.checkpoints),
+            (&table::CHECKPOINTS_FAILED_TOTAL, |counts| counts.checkpoints_failed),
+            (&table::REBUILT_TOTAL, |counts| counts.rebuilt),
+            (&table::DEVICES, |counts| counts.devices),
+            (&table::PROVEN_DEVICES, |counts| counts.proven),
+            (&table::SUBSCRIPTIONS, |counts| counts.subscriptions),
+            (&table::LATER_EVENTS, |counts| counts.later),
+            (&table::BRAKES, |counts| counts.paused),
+            (&table::CANCELLED_JOBS, |counts| counts.cancelled),
+            (&table::HEAP_BYTES, |counts| counts.heap_bytes),
+            (&table::HEAP_LIVE_BYTES, |counts| counts.heap_live_bytes),
+            (&table::HEAP_SCATTERED_BYTES, |counts| counts.heap_scattered_bytes),
+        ];
+        for (metric, value) in counts {
+            let store = self.clone();
+            registry.computed(metric, &[], Arc::new(move || value(store.counts()) as f64));
+        }
+    }
+
+    fn register_queues(&self, registry: &Registry) {
+        for class in Class::ALL {
+            let level = |value: fn((usize, usize)) -> usize| -> ValueFn {
+                let store = self.clone();
+                Arc::new(move || value(store.waiting(class)) as f64)
+            };
+            registry.computed(&table::QUEUE_REQUESTS, &[class.label()], level(|(requests, _)| requests));
+            registry.computed(&table::QUEUE_BYTES, &[class.label()], level(|(_, bytes)| bytes));
+        }
+    }
+}
+
+/// By the wall clock; zero if it was set back since.
+fn seconds_since(at: Timestamp) -> f64 {
+    unix_now().saturating_since(at).as_secs_f64()
+}

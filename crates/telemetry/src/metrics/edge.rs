@@ -1,0 +1,48 @@
+//! The edge: connections of clients.
+
+use crate::metric::{Bounds, Group, Metric, group};
+
+group! {
+    "Connections of clients";
+
+    /// Open client connections.
+    CONNECTIONS = Metric::gauge("tidings_edge_connections").panel("Connections");
+
+    /// Client connections opened.
+    CONNECTED_TOTAL = Metric::counter("tidings_edge_connected_total").panel("Opened and closed connections");
+
+    /// Connections that the server closed: their reader was overtaken (`slow`), took nothing for client.write_timeout
+    /// (`stalled`), was the slowest when edge.reply_budget_bytes was used up (`reply_budget`), or anything else
+    /// (`other`).
+    DISCONNECTS_TOTAL = Metric::counter("tidings_edge_disconnects_total")
+        .labels(&["reason"])
+        .panel("Opened and closed connections");
+
+    /// Requests for a connection that were refused, by reason: `not_websocket`, `version`, `no_pings`, `origin`,
+    /// `no_connect`, `not_streamable`, or `full` (client.connection_count_max).
+    HANDSHAKES_REFUSED_TOTAL = Metric::counter("tidings_edge_handshakes_refused_total")
+        .labels(&["reason"])
+        .panel("Refused connections");
+
+    /// Publications written to a client's socket.
+    DELIVERIES_TOTAL = Metric::counter("tidings_edge_deliveries_total").panel("Deliveries");
+
+    /// Time from a publication to the write to a client's socket.
+    DELIVERY_SECONDS = Metric::histogram("tidings_edge_delivery_seconds", Bounds::Latency).panel("Time of a delivery");
+
+    /// Client commands handled.
+    COMMANDS_TOTAL = Metric::counter("tidings_edge_commands_total").panel("Commands");
+
+    /// Publications refused because their user had created client.channel_creations_per_minute channels in that minute.
+    CHANNEL_CREATIONS_REFUSED_TOTAL = Metric::counter("tidings_edge_channel_creations_refused_total")
+        .panel("Refused channels");
+
+    /// Publications written to a client whose receipt is wanted.
+    RECEIPTS_ASKED_TOTAL = Metric::counter("tidings_edge_receipts_asked_total").panel("Receipts");
+
+    /// Receipts of publications, by how they came: a `pong`, or the position from which a client resumes (`resume`).
+    RECEIPTS_RECEIVED_TOTAL = Metric::counter("tidings_edge_receipts_received_total").labels(&["by"]).panel("Receipts");
+
+    /// Receipts that are no longer awaited: the connection ended or left the channel, or more than 1024 were pending.
+    RECEIPTS_DROPPED_TOTAL = Metric::counter("tidings_edge_receipts_dropped_total").panel("Receipts");
+}
