@@ -23,8 +23,9 @@ use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tidings_api::{
-    Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, Estimate, EventCheck,
-    JobView, Jobs, ListFuture, Node, OrderFuture, Readiness, Rfc3339, Scope, Texts, TextsView,
+    Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, DeviceEvents,
+    DeviceTrail, Estimate, EventCheck, JobView, Jobs, ListFuture, Node, OrderFuture, Readiness, Rfc3339, Scope, Texts,
+    TextsView,
 };
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::{NamespaceOptions, Namespaces, Order, Target};
@@ -150,6 +151,14 @@ impl Jobs for Nothing {
 
     fn estimate(&self, _: &Event) -> Vec<Estimate> {
         Vec::new()
+    }
+
+    fn trail(&self, _: JournalPosition, _: DeviceNumber) -> Option<DeviceTrail> {
+        None
+    }
+
+    fn events_of(&self, _: DeviceNumber, _: Option<JournalPosition>, _: usize) -> DeviceEvents {
+        DeviceEvents::default()
     }
 }
 

@@ -159,6 +159,7 @@ pub use ports::{CheckError, ClientCounts, Connections, EventCheck, ListFuture, N
 pub use publisher::{Publisher, Unpublished};
 pub use rate::Rate;
 pub use rfc3339::{Rfc3339, Rfc3339Error};
+pub use tidings_jobs::DeviceTrail;
 pub use warnings::Configured;
 pub use why::Standing;
 

@@ -70,7 +70,6 @@ use crate::outcome::DeviceOutcome;
 use crate::row::Progress;
 use crate::tally::Tally;
 pub use effects::Effects;
-pub use standing::Whereabouts;
 pub use window::{Finding, Outgoing, WalkWindow, Window};
 
 /// What a lane does next.

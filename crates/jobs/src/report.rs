@@ -5,10 +5,9 @@ use tidings_types::{
     BrakeScope, EventId, EventPriority, JobState, JournalPosition, Locale, Provider, TimeTo, Timestamp, TopicName,
 };
 
-use crate::books::Whereabouts;
 use crate::outcome::Counts;
 use crate::tally::JobPart;
-use crate::trail::Note;
+use crate::trail::{Note, Whereabouts};
 
 /// The outcomes of one event.
 #[derive(Debug, Clone, PartialEq)]

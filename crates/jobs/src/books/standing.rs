@@ -7,23 +7,7 @@ use super::{Books, Lane, set};
 use crate::outcome::DeviceOutcome;
 use crate::row::Progress;
 use crate::tally::Tally;
-
-/// Where a device of a job is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whereabouts {
-    /// It was selected, and its turn has not come.
-    Unwalked,
-    /// It may prove that it has the event.
-    Held,
-    /// It waits to be handed out by this lane.
-    Pending(usize),
-    /// It waits until an older event with the same collapse key is no longer on its way to it.
-    Blocked,
-    /// This lane has handed it out, and there is no answer yet.
-    InFlight(usize),
-    /// It has its outcome, or was not selected.
-    Nowhere,
-}
+use crate::trail::Whereabouts;
 
 impl<N> Books<N> {
     /// Where a device is.
