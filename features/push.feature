@@ -64,8 +64,9 @@ Feature: Push
   Scenario: A correction takes the place of what is shown
     Given Ada's phone is subscribed to "goal" of "team:42"
     When the backend tells of a "goal" about "team:42" with collapse key "match-1-score"
+    And Ada's phone has got it
     And the backend tells of another "goal" about "team:42" with collapse key "match-1-score"
-    Then Ada's phone shows one notification
+    Then Ada's phone was pushed 2 times and shows 1 notification
 
   Scenario: An app is woken without showing anything
     Given Ada's phone is subscribed to "goal" of "team:42"

@@ -43,7 +43,7 @@ pub(crate) struct Refusal {
     pub(crate) limit: Option<u64>,
     pub(crate) value: Option<u64>,
     /// In how many seconds it is worth asking again.
-    pub(crate) retry_after: Option<u64>,
+    pub(crate) retry_after: Option<u32>,
     /// For people.
     pub(crate) detail: String,
 }
@@ -260,7 +260,7 @@ impl Backend {
 #[derive(Debug)]
 struct Answer {
     status: u16,
-    retry_after: Option<u64>,
+    retry_after: Option<u32>,
     body: Bytes,
 }
 

@@ -1,6 +1,6 @@
 //! What backends do with channels and connections by Centrifugo's server API.
 
-use cucumber::{given, then, when};
+use cucumber::{then, when};
 
 use super::Person;
 use crate::world::World;
@@ -29,7 +29,6 @@ async fn publishes_three(world: &mut World, one: String, two: String, three: Str
 }
 
 #[when(expr = "the backend publishes {int} times in {string}")]
-#[given(expr = "the backend has published {int} times in {string}")]
 async fn publishes(world: &mut World, count: usize, channel: String) {
     let backend = world.backend().await;
     for number in 1..=count {

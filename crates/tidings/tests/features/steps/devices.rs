@@ -289,10 +289,12 @@ async fn import_old(world: &mut World, year: u32) {
     device["seen_at"] = json!(format!("{year}-01-01T00:00:00Z"));
     let told = world.backend().await.import(device.to_string()).await;
     assert_eq!(told["created"], 1, "{told}");
+    world.import = Some((device.to_string(), None));
 }
 
 #[then("the server forgets the imported phone")]
 async fn forgets(world: &mut World) {
+    assert!(world.import.is_some(), "a phone that was never there is not forgotten");
     let backend = world.backend().await;
     let gone = async || (!backend.knows_device("imported-00000").await).then_some(());
     until("it is forgotten", PATIENCE, gone).await;

@@ -35,7 +35,6 @@ async fn newsletter(world: &mut World, count: usize) {
 }
 
 #[given(expr = "the operator has paused {string}")]
-#[when(expr = "the operator pauses {string}")]
 async fn pauses(world: &mut World, scope: String) {
     world.backend().await.pause(&scope).await;
 }
