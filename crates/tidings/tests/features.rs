@@ -3,8 +3,8 @@
 //! Each scenario has everything for itself: a folder, a server process, a simulated provider, phones and apps. A step is
 //! a sentence and what it says of these ([`steps`]); how a backend, an app, a phone or a process does it is in one layer
 //! of client objects below ([`backend`], [`ear`], [`doorman`], [`app`], [`listener`], [`operator`], [`phone`], [`server`]), the
-//! only ones that know the wire. That
-//! something does *not* happen is never waited for: the server is asked until it has done all it was told.
+//! only ones that know the wire. That something does *not* happen is never waited for: the server is asked until it has
+//! done all it was told.
 //!
 //! A scenario with the tag `@pending` is not kept yet, one with `@unwritten` has a step that nobody has written. They count
 //! as uncovered and fail nobody, unless they pass: then the tag has to go. Below their name they say why they are pending.

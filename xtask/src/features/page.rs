@@ -50,7 +50,8 @@ fn write_overview(out: &mut String, report: &Report, counts: Counts) {
     let coverage = counts.coverage();
     out.push_str("<ul class=\"figures\">");
     for (class, count) in [("passed", passed), ("failed", failed), ("pending", pending)] {
-        put!(out, "<li class=\"{class}\"><b>{count}</b> {class}</li>");
+        let color = if count == 0 { "none" } else { class };
+        put!(out, "<li class=\"{color}\"><b>{count}</b> {class}</li>");
     }
     put!(out, "<li><b>{coverage} %</b> coverage</li></ul>\n{}\n", bar(counts));
     put!(
@@ -86,7 +87,7 @@ fn bar(Counts { passed, failed, pending }: Counts) -> String {
     format!("<div class=\"bar\" aria-hidden=\"true\">{parts}</div>")
 }
 
-/// What does not hold, and what fails now and then.
+/// What does not hold, what fails now and then, and what is pending.
 fn write_attention(out: &mut String, report: &Report) {
     for error in &report.run.errors {
         put!(out, "<pre class=\"problem failed\">{}</pre>\n", text(error));
@@ -95,19 +96,21 @@ fn write_attention(out: &mut String, report: &Report) {
         let (at, names) = (anchor(feature, scenario), format!("{}: {}", feature.name, scenario.name));
         format!("<a href=\"#{}\">{}</a>", text(&at), text(&names))
     };
-    let failed: String = report.run.failed().map(|(feature, one)| format!("<p>{}</p>", link(feature, one))).collect();
-    if !failed.is_empty() {
-        put!(out, "<div class=\"attention failed\">{failed}</div>\n");
-    }
-    let habits = report.habits();
-    let habits: String = habits
-        .map(|(feature, one, habit)| {
-            format!("<p>{} <span>– {}</span></p>", link(feature, one), text(&habit.to_string()))
-        })
-        .collect();
-    if !habits.is_empty() {
-        put!(out, "<div class=\"attention flaky\">{habits}</div>\n");
-    }
+    let mut block = |class: &str, lines: String| {
+        if !lines.is_empty() {
+            put!(out, "<div class=\"attention {class}\">{lines}</div>\n");
+        }
+    };
+    block("failed", report.run.failed().map(|(feature, one)| format!("<p>{}</p>", link(feature, one))).collect());
+    let line = |feature: &Feature, scenario: &Scenario, why: &str| {
+        format!("<p>{} <span>– {}</span></p>", link(feature, scenario), text(why))
+    };
+    block("flaky", report.habits().map(|(feature, one, habit)| line(feature, one, &habit.to_string())).collect());
+    let pending = report.run.features.iter().flat_map(|feature| {
+        let pending = feature.scenarios.iter().filter(|scenario| scenario.state == State::Pending);
+        pending.map(move |one| line(feature, one, one.reason.as_deref().unwrap_or_default()))
+    });
+    block("pending", pending.collect());
 }
 
 fn write_table(out: &mut String, report: &Report) {
@@ -272,7 +275,8 @@ mod tests {
         good.run.features[0].scenarios.remove(1);
         let shown = super::page(&good);
         assert!(shown.contains("<p class=\"verdict passed\">Every promise that is tried holds</p>"));
-        assert!(!shown.contains("class=\"attention"), "{shown}");
+        assert!(!shown.contains("attention failed") && !shown.contains("attention flaky"), "{shown}");
+        assert!(shown.contains("A slow app</a> <span>– Nothing is thinned out.</span></p></div>"), "{shown}");
         good.run = Run { errors: vec!["a < b".to_owned()], ..good.run };
         let page = super::page(&good);
         assert!(page.contains("verdict failed\">Features cannot be read") && page.contains("a &lt; b"), "{page}");

@@ -92,6 +92,7 @@ async fn tells_key_about_two(world: &mut World, id: String, one: String, other: 
 
 #[when(expr = "the backend tells of a {string} about {string} for {int} seconds from now")]
 async fn tells_for_later(world: &mut World, topic: String, subject: String, seconds: u64) {
+    world.server().await; // Starting it may take longer than that.
     let due = unix_now().saturating_add(Duration::from_secs(seconds));
     let event = world.event(&topic, &subject).at(due);
     world.tell(event).await;
