@@ -21,5 +21,7 @@ Feature: Who may do what
 
   @unwritten
   Scenario: The operator sees who sent what to how many
+    There is no audit log yet. Until then the log of the server and the jobs say what was sent, but not by whom.
+
     When the backend tells of a "goal" about "team:42"
     Then the audit log names the key, the event and the size of its audience

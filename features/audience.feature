@@ -30,6 +30,8 @@ Feature: Whom
     And Ada's phone belongs to the user "bob" now
     When the backend tells of a "goal" about "user:ada"
     Then Ada's phone is not pushed
+    When the backend tells of a "goal" about "user:bob"
+    Then Ada's phone is pushed once
 
   Scenario: A phone that shows no notifications is not pushed
     Given Ada's phone is subscribed to "goal" of "team:42"

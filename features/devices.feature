@@ -46,7 +46,7 @@ Feature: Devices
   Scenario: Who has not seen the last change does not undo it
     Given Ada's phone is known
     When two back ends read Ada's phone, and both change its language
-    Then the first change holds and the second is refused
+    Then the first change of Ada's phone holds and the second is refused
 
   Scenario: An app does for its own phone what it may
     Given apps may call for themselves and subscribe to "team:*"

@@ -37,6 +37,8 @@ Feature: What was acknowledged stays
 
   @unwritten
   Scenario: One of three servers dies
+    Tidings runs on one machine. Several servers that work together do not exist yet.
+
     Given three servers work together
     And Ada's app is connected to the first and follows "match:1"
     When the first server dies

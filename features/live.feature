@@ -76,8 +76,32 @@ Feature: Live
     Then Ada's app gets the publications 1 and 3
     And Bob's app gets the publications 1, 2 and 3
 
+  Scenario: A page that only listens gets events without a word
+    Given Ada's page listens to "match:1" without a word
+    When the backend tells of 3 events about "match:1"
+    Then Ada's page has got the 3 events about "match:1", in order, once
+
+  Scenario: The backend sees who is in a room
+    Given Ada's app is connected and follows "room:1"
+    And Bob's app is connected and follows "room:1"
+    And Eve's app is connected and follows "room:2"
+    Then the backend finds "ada" and "bob" in "room:1"
+
+  Scenario: The backend looks up what was published last
+    When the backend publishes 5 times in "room:1"
+    Then the last 2 of "room:1" are the publications 5 and 4
+
+  Scenario: A backend that publishes again as it got no answer publishes once
+    Given Ada's app is connected and follows "room:1"
+    When the backend publishes in "room:1", and again under the same key as nobody answered
+    And the backend publishes 2 times in "room:1"
+    Then Ada's app gets the publications 0, 1 and 2
+
   @unwritten
   Scenario: A slow app gets the newest position of each thing
+    A channel sends everything to everybody, and cannot leave out what is out of date. Whoever is too slow is
+    disconnected.
+
     Given Ada's app is connected over a slow line and follows "map:7" with the newest per key
     When 1000 positions of 10 things are published in "map:7"
     Then Ada's app has the newest position of each thing

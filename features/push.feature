@@ -13,14 +13,18 @@ Feature: Push
     Then Ada's phone is pushed once
 
   Scenario: A phone that asked for something else is left in peace
-    Given Ada's phone is subscribed to "red_card" of "team:42"
+    Given Ada's phone is subscribed to "score" of "team:42"
     When the backend tells of a "goal" about "team:42"
     Then Ada's phone is not pushed
+    When the backend tells of a "score" about "team:42"
+    Then Ada's phone is pushed once
 
   Scenario: An event for connected apps only
-    Given Ada's phone is subscribed to "goal" of "team:42"
-    When the backend tells of a "goal" about "team:42" with push "never"
-    Then Ada's phone is not pushed
+    Given Ada's phone is subscribed to "goal" of "match:1"
+    And Bob's app is connected and follows "match:1"
+    When the backend tells of a "goal" about "match:1" with push "never"
+    Then Bob's app gets the event once
+    And Ada's phone is not pushed
 
   Scenario: The same event twice is one event
     Given Ada's phone is subscribed to "goal" of "team:42"
@@ -60,8 +64,9 @@ Feature: Push
   Scenario: A correction takes the place of what is shown
     Given Ada's phone is subscribed to "goal" of "team:42"
     When the backend tells of a "goal" about "team:42" with collapse key "match-1-score"
+    And Ada's phone has got it
     And the backend tells of another "goal" about "team:42" with collapse key "match-1-score"
-    Then Ada's phone shows one notification
+    Then Ada's phone was pushed 2 times and shows 1 notification
 
   Scenario: An app is woken without showing anything
     Given Ada's phone is subscribed to "goal" of "team:42"
@@ -73,3 +78,6 @@ Feature: Push
     And Ada's phone has muted "team:42"
     When the backend tells of a "goal" about "team:42"
     Then Ada's phone is not pushed
+    When Ada's phone has muted "team:42" no longer
+    And the backend tells of a "goal" about "team:42"
+    Then Ada's phone is pushed once

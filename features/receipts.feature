@@ -140,7 +140,9 @@ Feature: Push by evidence
 
   Scenario: Ada logs out
     Given Ada's app is on the screen, connected and follows "match:1"
+    And Bob's phone is subscribed to "goal" of "match:1"
     When the backend logs Ada's phone out
     And the backend tells of a "goal" about "match:1"
     Then Ada's app is disconnected
     And Ada's phone is not pushed
+    And Bob's phone is pushed once

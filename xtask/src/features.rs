@@ -1,46 +1,125 @@
 //! The step `features`: the promises in plain words (`features/*.feature`) hold on the real program.
 //!
 //! `crates/tidings/tests/features.rs` runs them and writes its results as JSON; `tests/features/report.rs` describes the
-//! form. From the results this step makes the lines on the terminal, the coverage (the share of all scenarios that pass),
-//! and a page for people, `target/xtask/features.html`. A pending scenario is not covered, and does not fail.
+//! form. This step keeps the run in the history, and makes of both, under `target/xtask`: a page for people
+//! (`features.html`), the same for programs (`features.json`) and a badge (`features.svg`). It prints the status as the
+//! last line, and posts it to a chat if it is told to. A pending scenario is not covered, and does not fail.
+//!
+//! A history that cannot be kept, and a chat that takes no message, fail nothing: the promises hold all the same. Both are
+//! told.
 
+mod badge;
+mod habits;
+mod history;
+mod notify;
 mod page;
+mod pictures;
+mod report;
 mod results;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow};
+use jiff::Timestamp;
 
 use crate::command::{cargo, run};
 use crate::report::{Failure, Tally};
 use crate::workshop::Workshop;
-use results::{Counts, Run, State};
+use history::{History, Record};
+use report::Report;
+use results::{Counts, Run};
 
-const RESULTS: &str = "xtask/features.json";
+const RESULTS: &str = "xtask/features-results.json";
+const PICTURES: &str = "xtask/features-pictures";
+const HISTORY: &str = "xtask/features-history.ndjson";
 const PAGE: &str = "xtask/features.html";
+const JSON: &str = "xtask/features.json";
+const BADGE: &str = "xtask/features.svg";
+/// Instead of `--notify` and `--history`.
+const WEBHOOK_VARIABLE: &str = "TIDINGS_FEATURES_WEBHOOK";
+const HISTORY_VARIABLE: &str = "TIDINGS_FEATURES_HISTORY";
 
-/// Runs the features, writes the page, and counts the scenarios that passed.
+/// Runs the features, tells of them, and counts the scenarios that passed.
 pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
     let results = workshop.built(RESULTS);
-    let _ = fs::remove_file(&results); // Results of an earlier run must not be read.
+    let pictures = workshop.built(PICTURES);
+    let _ = fs::remove_file(&results); // Results and pictures of an earlier run must not be read.
+    let _ = fs::remove_dir_all(&pictures);
     let mut command = cargo(workshop, &["test", "--workspace", "--test", "features"]); // Built as in the step `test`.
-    command.env("TIDINGS_FEATURES_JSON", &results);
+    command.env("TIDINGS_FEATURES_JSON", &results).env("TIDINGS_FEATURES_PICTURES", &pictures);
+    command.env_remove(WEBHOOK_VARIABLE); // A secret, and nothing for the features.
     let ended = run(workshop, "features", command, |_| ());
     let Ok(text) = fs::read_to_string(&results) else {
         return Err(ended.err().unwrap_or_else(|| anyhow!("the test wrote no results to {RESULTS}")).into());
     };
-    let run: Run = serde_json::from_str(&text).context("the results cannot be read").map_err(Failure::from)?;
-    fs::write(workshop.built(PAGE), page::page(&run)).context("cannot write the page").map_err(Failure::from)?;
-    summary(&run, &workshop.target.join(PAGE)).iter().for_each(|line| println!("    {line}"));
-    let counts = run.counts();
+    let mut run: Run = serde_json::from_str(&text).context("the results cannot be read")?;
+    pictures::attach(&mut run, &pictures);
+    let report = keep(workshop, run);
+    write(workshop, &report)?;
+    summary(&report.run, &workshop.target.join(PAGE)).iter().for_each(|line| println!("    {line}"));
+    tell(workshop, &report);
+    let counts = report.run.counts();
+    println!("    {counts}");
     match ended {
         Ok(()) => Ok(Tally { passed: counts.passed, skipped: Vec::new() }),
-        Err(error) => Err(Failure::Failed { error, passed: counts.passed, failed: counts.failed + run.errors.len() }),
+        Err(error) => {
+            Err(Failure::Failed { error, passed: counts.passed, failed: counts.failed + report.run.errors.len() })
+        }
     }
 }
 
-/// Lines for the terminal: a table of the features, the failures, and the coverage.
+/// Writes the run at the end of the history, and judges it with those before.
+fn keep(workshop: &Workshop, run: Run) -> Report {
+    let path = workshop.features.history.clone().or_else(|| std::env::var_os(HISTORY_VARIABLE).map(PathBuf::from));
+    let path = path.map_or_else(|| workshop.built(HISTORY), |path| workshop.root.join(path));
+    let (commit, is_clean) = commit(&workshop.root);
+    let record = Record::new(&run, now(), commit, is_clean);
+    let before = History::open(&path).and_then(|before| history::append(&path, &record).map(|()| before));
+    let before = before.unwrap_or_else(|error| {
+        println!("    the history is not kept: {}: {error}", path.display());
+        History::default()
+    });
+    Report::new(run, before, record)
+}
+
+#[expect(clippy::disallowed_methods, reason = "automation notes when it ran; there is no core to hand `now` to")]
+fn now() -> Timestamp {
+    let now = Timestamp::try_from(std::time::SystemTime::now()).expect("the clock is set to a time of this era");
+    Timestamp::from_second(now.as_second()).expect("it is one without its fraction")
+}
+
+/// The commit, and whether there are no changes beside it; none without git.
+fn commit(root: &Path) -> (Option<String>, bool) {
+    let git = |words: &[&str]| {
+        let output = Command::new("git").args(words).current_dir(root).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    (
+        git(&["rev-parse", "--short=12", "HEAD"]),
+        git(&["status", "--porcelain"]).is_some_and(|changes| changes.is_empty()),
+    )
+}
+
+fn write(workshop: &Workshop, report: &Report) -> Result<()> {
+    let files = [(PAGE, page::page(report)), (JSON, report.json().to_string()), (BADGE, badge::badge(&report.run))];
+    for (path, text) in files {
+        fs::write(workshop.built(path), text).with_context(|| format!("cannot write {path}"))?;
+    }
+    Ok(())
+}
+
+/// Posts to the chat, if there is one.
+fn tell(workshop: &Workshop, report: &Report) {
+    let Some(url) = workshop.features.notify.clone().or_else(|| std::env::var(WEBHOOK_VARIABLE).ok()) else { return };
+    match notify::post(&url, &notify::message(report)) {
+        Ok(()) => println!("    the chat was told"),
+        Err(error) => println!("    THE CHAT WAS NOT TOLD: {error:#}"),
+    }
+}
+
+/// Lines for the terminal: a table of the features, and the failures.
 fn summary(run: &Run, page: &Path) -> Vec<String> {
     let width = run.features.iter().map(|feature| feature.name.chars().count()).max().unwrap_or_default().max(7);
     let mut lines = vec![format!("{:<width$}  passed  failed  pending", "feature")];
@@ -49,14 +128,11 @@ fn summary(run: &Run, page: &Path) -> Vec<String> {
         format!("{:<width$}  {passed:>6}  {failed:>6}  {pending:>7}", feature.name)
     }));
     lines.extend(run.errors.iter().map(|error| format!("unreadable: {error}")));
-    let failures = run.features.iter().flat_map(|feature| feature.scenarios.iter().map(move |one| (feature, one)));
-    for (feature, scenario) in failures.filter(|(_, scenario)| scenario.state == State::Failed) {
+    lines.extend(run.failed().map(|(feature, scenario)| {
         let problem = scenario.problem.as_deref().unwrap_or_default().replace('\n', ": ");
-        lines.push(format!("FAILED {}:{} {}: {problem}", feature.file, scenario.line, scenario.name));
-    }
-    let counts = run.counts();
-    let (passed, total, percent) = (counts.passed, counts.total(), counts.coverage());
-    lines.push(format!("{passed} of {total} scenarios covered ({percent} %), see {}", page.display()));
+        format!("FAILED {}:{} {}: {problem}", feature.file, scenario.line, scenario.name)
+    }));
+    lines.push(format!("see {}", page.display()));
     lines
 }
 
@@ -66,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_has_the_failures_and_the_coverage() {
+    fn the_summary_has_the_features_and_the_failures() {
         assert_eq!(
             summary(&mixed(), Path::new("target/xtask/features.html")),
             [
@@ -74,7 +150,7 @@ mod tests {
                 "Push          1       1        0",
                 "Live          0       0        1",
                 "FAILED push.feature:9 A goal is quick: Then it is quick: it took <9> ms",
-                "1 of 3 scenarios covered (33 %), see target/xtask/features.html",
+                "see target/xtask/features.html",
             ]
         );
     }

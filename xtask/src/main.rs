@@ -27,7 +27,7 @@ use clap::{Parser, Subcommand};
 
 use bench::BenchArguments;
 use report::TestArguments;
-use workshop::{FuzzArguments, Scope, Workshop};
+use workshop::{FeaturesArguments, FuzzArguments, Scope, Workshop};
 
 /// All automation of this repository.
 #[derive(Parser)]
@@ -51,6 +51,8 @@ enum Task {
     Bench(BenchArguments),
     /// Run the step `fuzz` with your choice of time and targets.
     Fuzz(FuzzArguments),
+    /// Run the step `features`: try the promises of features/*.feature, and make a report of them.
+    Features(FeaturesArguments),
     /// Run one step, by its name (see `cargo xtask test --list`).
     #[command(external_subcommand)]
     Step(Vec<String>),
@@ -58,6 +60,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let (mut fuzz, mut scope, mut bench) = (FuzzArguments::default(), Scope::All, None);
+    let mut features = FeaturesArguments::default();
     let only = |words| TestArguments { only: words, ..TestArguments::default() };
     let arguments = match Arguments::parse().task {
         Task::Test(arguments) => arguments,
@@ -68,6 +71,10 @@ fn main() -> ExitCode {
         Task::Fuzz(arguments) => {
             fuzz = arguments;
             only(vec!["fuzz".to_owned()])
+        }
+        Task::Features(arguments) => {
+            features = arguments;
+            only(vec!["features".to_owned()])
         }
         Task::Quick { folder } => {
             scope = Scope::of_folder(folder);
@@ -88,7 +95,7 @@ fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository").to_owned();
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
-    let workshop = Workshop { root, target, strict, fuzz, scope };
+    let workshop = Workshop { root, target, strict, fuzz, features, scope };
     if let Some(arguments) = bench {
         return match bench::bench(&workshop, &arguments) {
             Ok(()) => ExitCode::SUCCESS,

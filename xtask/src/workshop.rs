@@ -14,6 +14,8 @@ pub(crate) struct Workshop {
     pub(crate) strict: bool,
     /// Options of the step `fuzz`.
     pub(crate) fuzz: FuzzArguments,
+    /// Options of the step `features`.
+    pub(crate) features: FeaturesArguments,
     /// The packages for the steps `clippy` and `test`.
     pub(crate) scope: Scope,
 }
@@ -69,6 +71,18 @@ pub(crate) struct FuzzArguments {
     /// Run only these targets; they are the folders of fuzz/corpus.
     #[arg(value_name = "TARGET")]
     pub(crate) targets: Vec<String>,
+}
+
+/// Options of the step `features`. `cargo xtask test` uses the defaults.
+#[derive(Args, Default)]
+pub(crate) struct FeaturesArguments {
+    /// Post the status to this incoming webhook of a chat (the address is a secret: better set TIDINGS_FEATURES_WEBHOOK).
+    #[arg(long, value_name = "URL")]
+    pub(crate) notify: Option<String>,
+    /// Keep the history of the runs in this file [default: TIDINGS_FEATURES_HISTORY, else
+    /// target/xtask/features-history.ndjson].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) history: Option<PathBuf>,
 }
 
 #[cfg(test)]

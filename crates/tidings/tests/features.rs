@@ -2,12 +2,13 @@
 //!
 //! Each scenario has everything for itself: a folder, a server process, a simulated provider, phones and apps. A step is
 //! a sentence and what it says of these ([`steps`]); how a backend, an app, a phone or a process does it is in one layer
-//! of client objects below ([`backend`], [`ear`], [`app`], [`operator`], [`phone`], [`server`]), the only ones that know the wire. That
-//! something does *not* happen is never waited for: the server is asked until it has done all it was told.
+//! of client objects below ([`backend`], [`ear`], [`doorman`], [`app`], [`listener`], [`operator`], [`phone`], [`server`]), the
+//! only ones that know the wire. That something does *not* happen is never waited for: the server is asked until it has
+//! done all it was told.
 //!
 //! A scenario with the tag `@pending` is not kept yet, one with `@unwritten` has a step that nobody has written. They count
-//! as uncovered and fail nobody, unless they pass: then the tag has to go. In any other scenario, a pending one too, a step
-//! that nobody has written is a failure.
+//! as uncovered and fail nobody, unless they pass: then the tag has to go. Below their name they say why they are pending.
+//! In any other scenario, a pending one too, a step that nobody has written is a failure. So is a scenario without a Then.
 //!
 //! `cargo xtask features` runs this and makes a page of it; alone it is `cargo test -p tidings --test features`, where
 //! `-- --name WORD` takes the scenarios with that in their names. `TIDINGS_FEATURES_JSON` names a file for the results.
@@ -20,8 +21,14 @@ mod app;
 mod backend;
 #[path = "features/canary.rs"]
 mod canary;
+#[path = "features/doorman.rs"]
+mod doorman;
 #[path = "features/ear.rs"]
 mod ear;
+#[path = "features/event.rs"]
+mod event;
+#[path = "features/listener.rs"]
+mod listener;
 #[path = "features/operator.rs"]
 mod operator;
 #[path = "features/phone.rs"]
@@ -47,11 +54,13 @@ use std::process::ExitCode;
 use cucumber::World as _;
 use cucumber::event::ScenarioFinished;
 
-use report::Report;
+use report::{Report, place};
 use world::World;
 
 /// Scenarios at a time: most of them wait most of the time.
 const CONCURRENT_COUNT: usize = 6;
+/// Where pictures go, each scenario's into a folder of its own.
+const PICTURES_VARIABLE: &str = "TIDINGS_FEATURES_PICTURES";
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -61,6 +70,12 @@ fn main() -> ExitCode {
         World::cucumber()
             .with_writer(Report::default())
             .max_concurrent_scenarios(CONCURRENT_COUNT)
+            .before(|feature, _, scenario, world| {
+                if let Some(pictures) = std::env::var_os(PICTURES_VARIABLE) {
+                    world.keep_pictures_in(Path::new(&pictures).join(place(feature, scenario)));
+                }
+                Box::pin(async {})
+            })
             .after(|_, _, _, finished, world| {
                 Box::pin(async move {
                     if let (ScenarioFinished::StepPassed, Some(world)) = (finished, world) {

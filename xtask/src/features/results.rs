@@ -1,6 +1,8 @@
 //! The results of a run of the features, as the test writes them in JSON, and their coverage.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 /// The results of a run.
 #[derive(Debug, Deserialize)]
@@ -26,14 +28,27 @@ pub(super) struct Scenario {
     pub(super) name: String,
     pub(super) state: State,
     pub(super) seconds: f64,
+    /// Why a pending scenario is pending, in its own words.
+    pub(super) reason: Option<String>,
     /// What is wrong; for a pending scenario, what is missing.
     pub(super) problem: Option<String>,
     /// The end of the server's log.
     pub(super) log: Option<String>,
     pub(super) steps: Vec<Step>,
+    /// What the screen showed when a step failed; not part of the results, see [`super::pictures`].
+    #[serde(skip)]
+    pub(super) pictures: Vec<Picture>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A picture, or why it is not shown.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Picture {
+    /// The bytes of a PNG file in Base64.
+    Png(String),
+    LeftOut(String),
+}
+
+#[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Step {
     pub(super) keyword: String,
     pub(super) text: String,
@@ -41,7 +56,7 @@ pub(super) struct Step {
     pub(super) seconds: f64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
     Passed,
@@ -49,7 +64,7 @@ pub(super) enum State {
     Pending,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum StepState {
     Passed,
@@ -60,7 +75,17 @@ pub(super) enum StepState {
     Left,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+impl State {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Pending => "pending",
+        }
+    }
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Counts {
     pub(super) passed: usize,
     pub(super) failed: usize,
@@ -83,15 +108,28 @@ impl Counts {
         self.passed + self.failed + self.pending
     }
 
-    /// The percentage that passed, rounded down: 100 only if all passed.
+    /// The percentage that is automated, whatever came of it; rounded down: 100 only if nothing is pending.
     pub(super) fn coverage(self) -> usize {
-        100 * self.passed / self.total().max(1)
+        100 * (self.passed + self.failed) / self.total().max(1)
+    }
+}
+
+/// The status at one glance.
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { passed, failed, pending } = self;
+        write!(f, "{passed} passed, {failed} failed, {pending} pending, coverage {} %", self.coverage())
     }
 }
 
 impl Run {
     pub(super) fn counts(&self) -> Counts {
         Counts::of(self.features.iter().flat_map(|feature| &feature.scenarios))
+    }
+
+    pub(super) fn failed(&self) -> impl Iterator<Item = (&Feature, &Scenario)> {
+        let all = self.features.iter().flat_map(|feature| feature.scenarios.iter().map(move |one| (feature, one)));
+        all.filter(|(_, scenario)| scenario.state == State::Failed)
     }
 }
 
@@ -119,7 +157,7 @@ pub(super) mod tests {
                         {"keyword": "Then", "text": "it is quick", "state": "failed", "seconds": 1.9},
                         {"keyword": "And", "text": "nothing else", "state": "left", "seconds": 0}]}]},
                 {"file": "live.feature", "name": "Live", "about": "", "scenarios": [
-                    {"line": 3, "name": "A slow app", "state": "pending", "seconds": 0.0,
+                    {"line": 3, "name": "A slow app", "state": "pending", "seconds": 0.0, "reason": "Nothing is thinned out.",
                      "problem": "not automated yet: Given a slow line", "log": null, "steps": [
                         {"keyword": "Given", "text": "a slow line", "state": "undefined", "seconds": 0}]}]}]}"#,
         )
@@ -127,11 +165,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_pending_scenario_is_not_covered_and_does_not_fail() {
+    fn a_pending_scenario_is_not_covered_and_a_failed_one_is() {
         let counts = mixed().counts();
         assert_eq!(counts, Counts { passed: 1, failed: 1, pending: 1 });
-        assert_eq!((counts.total(), counts.coverage()), (3, 33));
+        assert_eq!((counts.total(), counts.coverage()), (3, 66), "two of three are automated");
         assert_eq!(Counts { passed: 199, failed: 0, pending: 1 }.coverage(), 99, "not rounded up to all");
+        assert_eq!(counts.to_string(), "1 passed, 1 failed, 1 pending, coverage 66 %");
         assert_eq!(Counts::default().coverage(), 0);
     }
 }

@@ -30,8 +30,8 @@ const NO_SUCH_METHOD: &str = "features.nothing";
 /// Who an app says it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
-    /// A connection token.
-    pub(crate) token: String,
+    /// A connection token, or only a name.
+    pub(crate) token: Result<String, String>,
     /// The device it says it runs on, with what it says to prove it.
     pub(crate) device: Option<(String, Option<String>)>,
     /// Whether it is on the screen, if it says so.
@@ -233,7 +233,11 @@ impl App {
         if let Some(locale) = locale {
             said["locale"] = json!(locale);
         }
-        let command = json!({ "connect": { "token": token, "data": { "tidings": said } } });
+        let (field, value) = match token {
+            Ok(token) => ("token", token),
+            Err(name) => ("name", name),
+        };
+        let command = json!({ "connect": { (field): value, "data": { "tidings": said } } });
         let line = Line::open(addr, *variant).await.unwrap_or_else(|error| panic!("no WebSocket: {error}"));
         self.task.shutdown().await;
         self.seen.send_modify(|seen| seen.end = None);

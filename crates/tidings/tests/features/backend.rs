@@ -1,5 +1,14 @@
 //! A backend of an app: it tells the server of events, registers phones, asks what became of it all, and signs the
-//! tokens that its users connect with.
+//! tokens that its users connect with. What it does with channels, devices and feeds is in files of their own.
+
+#[path = "backend/channels.rs"]
+mod channels;
+#[path = "backend/devices.rs"]
+mod devices;
+#[path = "backend/feeds.rs"]
+mod feeds;
+#[path = "backend/imports.rs"]
+mod imports;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,168 +18,19 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::header::HOST;
-use hyper::header::HeaderName;
+use hyper::header::{HOST, HeaderName, RETRY_AFTER};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tidings_types::Timestamp;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::phone::{Phone, Subscription};
+use crate::event::Event;
 
 /// A request without an answer for this long is a failure; none here waits as long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// What one object a line is called.
-const LINES: &str = "application/x-ndjson";
 /// How long the backend waits for receipts at most.
 const RECEIPTS_WAIT: &str = "10s";
-
-/// What happened, as the backend tells it.
-#[derive(Debug, Clone)]
-pub(crate) struct Event(Value);
-
-impl Event {
-    /// An event of this topic about this subject; Sweden has one goal in it.
-    pub(crate) fn new(id: &str, topic: &str, subject: &str) -> Self {
-        let params = json!({ "team": "Sweden", "goals": 1 });
-        Self(json!({ "id": id, "topic": topic, "subjects": [subject], "params": params }))
-    }
-
-    pub(crate) fn id(&self) -> String {
-        self.0["id"].as_str().expect("it has one").to_owned()
-    }
-
-    /// How long the server waits for receipts before it pushes.
-    pub(crate) fn receipt_wait(&self) -> Duration {
-        Duration::from_secs(self.0["receipt_wait"].as_u64().unwrap_or(2))
-    }
-
-    /// How long it is of use.
-    pub(crate) fn life(&self) -> Duration {
-        Duration::from_secs(self.0["ttl"].as_u64().unwrap_or(4 * 3600))
-    }
-
-    /// It is about these subjects.
-    pub(crate) fn about(self, subjects: &[String]) -> Self {
-        self.with("subjects", json!(subjects))
-    }
-
-    /// It is for this user, and nobody else.
-    pub(crate) fn for_user(self, user: &str) -> Self {
-        self.with("to", json!({ "users": [user] }))
-    }
-
-    /// It is for this phone, and no other.
-    pub(crate) fn for_phone(self, phone: &Phone) -> Self {
-        self.with("to", json!({ "devices": [phone.id] }))
-    }
-
-    /// It is for whom this selector means.
-    pub(crate) fn for_selected(self, selector: &str) -> Self {
-        self.with("to", json!({ "selector": selector }))
-    }
-
-    /// It is for those in this country only.
-    pub(crate) fn only_in(self, country: &str) -> Self {
-        self.with("filter", json!({ "countries": [country] }))
-    }
-
-    /// Who is pushed.
-    pub(crate) fn push(self, policy: &str) -> Self {
-        self.with("push", json!(policy))
-    }
-
-    /// Whose receipt counts.
-    pub(crate) fn receipt_policy(self, policy: &str) -> Self {
-        self.with("receipt_policy", json!(policy))
-    }
-
-    /// Connected phones have so long to answer.
-    pub(crate) fn wait_for_receipts(self, seconds: u64) -> Self {
-        self.with("receipt_wait", json!(seconds))
-    }
-
-    /// Everybody who is connected is asked whether they got it.
-    pub(crate) fn ask_everybody(self) -> Self {
-        self.with("receipt", json!(true))
-    }
-
-    /// It is of use for so long.
-    pub(crate) fn ttl(self, seconds: u64) -> Self {
-        self.with("ttl", json!(seconds))
-    }
-
-    /// What it takes the place of on a phone.
-    pub(crate) fn collapse_key(self, key: &str) -> Self {
-        self.with("collapse_key", json!(key))
-    }
-
-    /// Before which others it goes.
-    pub(crate) fn priority(self, priority: &str) -> Self {
-        self.with("priority", json!(priority))
-    }
-
-    /// It is shown to nobody.
-    pub(crate) fn dry_run(self) -> Self {
-        self.with("dry_run", json!(true))
-    }
-
-    /// It wakes the app and shows nothing.
-    pub(crate) fn silent(self) -> Self {
-        self.with("payload", json!({ "apns": { "aps": { "alert": null, "sound": null, "content-available": 1 } } }))
-    }
-
-    /// It is due then.
-    pub(crate) fn at(self, at: Timestamp) -> Self {
-        self.with("at", json!(tidings_api::Rfc3339(at)))
-    }
-
-    /// Its audience must not be larger.
-    pub(crate) fn expect_at_most(self, count: u64) -> Self {
-        self.with("expect_audience", json!({ "max": count }))
-    }
-
-    /// Who scored.
-    pub(crate) fn by(self, team: &str) -> Self {
-        self.with("params", json!({ "team": team }))
-    }
-
-    /// This team plays at this moment.
-    pub(crate) fn kick_off(self, team: &str, at: &str, zone: &str) -> Self {
-        let team = json!({ "name": team, "context": "team" });
-        let at = json!({ "datetime": at, "style": "time_short", "zone": zone });
-        self.with("params", json!({ "team": team, "at": at }))
-    }
-
-    /// How many goals there were.
-    pub(crate) fn goals(self, count: u64) -> Self {
-        self.with("params", json!({ "goals": count }))
-    }
-
-    /// Nothing is said for the text.
-    pub(crate) fn without_params(self) -> Self {
-        self.with("params", json!({}))
-    }
-
-    /// Its own words in one language, and in all others.
-    pub(crate) fn text(self, text: &str, locale: &str, others: &str) -> Self {
-        let words = |title: &str| json!({ "title": title, "body": "." });
-        self.with("text", json!({ locale: words(text), "und": words(others) }))
-    }
-
-    /// It carries so many bytes for the app.
-    pub(crate) fn data_bytes(self, count: usize) -> Self {
-        let frame = json!("").to_string().len();
-        self.with("data", json!("x".repeat(count - frame)))
-    }
-
-    fn with(mut self, field: &str, value: Value) -> Self {
-        self.0[field] = value;
-        self
-    }
-}
 
 /// Why the server says no.
 #[derive(Debug, Clone)]
@@ -182,6 +42,8 @@ pub(crate) struct Refusal {
     pub(crate) field: Option<String>,
     pub(crate) limit: Option<u64>,
     pub(crate) value: Option<u64>,
+    /// In how many seconds it is worth asking again.
+    pub(crate) retry_after: Option<u32>,
     /// For people.
     pub(crate) detail: String,
 }
@@ -224,6 +86,15 @@ impl Count {
         let mut pools = self.estimate.as_array().expect("a list of pools").iter();
         pools.find(|pool| pool["provider"] == provider).expect("one for its devices")["minutes"].as_f64()
     }
+}
+
+/// What a selector means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Meaning {
+    /// So many devices, of so many.
+    pub(crate) count: u64,
+    pub(crate) of: u64,
+    pub(crate) parts: Vec<(String, u64)>,
 }
 
 /// Who got an event over a live connection.
@@ -320,72 +191,22 @@ impl Backend {
         Count { total, by_country: answer["by_country"].take(), estimate: answer["estimate"].take() }
     }
 
-    /// Registers a phone, or changes what is known of it; a new one gets its credential.
-    pub(crate) async fn register(&self, phone: &Phone) -> Option<String> {
-        let path = format!("/v1/devices/{}", phone.id);
-        let answer = self.must(Method::PUT, &path, Some(&phone.registration())).await;
-        answer["credential"].as_str().map(str::to_owned)
+    /// Whether the alarm is raised that the provider calls all tokens those of another world.
+    pub(crate) async fn is_alarmed_of_another_world(&self) -> bool {
+        let answer = self.answer(Method::GET, "/metrics", None, Bytes::new()).await;
+        assert_eq!(answer.status, 200, "metrics: {answer:?}");
+        let metrics = String::from_utf8_lossy(&answer.body).into_owned();
+        let mut lines = metrics.lines().filter(|line| line.starts_with("tidings_sender_environment_alarm{"));
+        lines.any(|line| line.ends_with(" 1"))
     }
 
-    pub(crate) async fn subscribe(&self, phone: &Phone, Subscription { subject, topic }: &Subscription) {
-        let body = json!({ "subscriptions": [{ "subject": subject, "topics": [topic] }] });
-        self.must(Method::POST, &format!("/v1/devices/{}/subscriptions", phone.id), Some(&body)).await;
-    }
-
-    /// Whether the server still knows where to reach the phone.
-    pub(crate) async fn can_reach(&self, phone: &Phone) -> bool {
-        let device = self.must(Method::GET, &format!("/v1/devices/{}", phone.id), None).await;
-        device.get("token").is_some()
-    }
-
-    /// Commands the server as Centrifugo's API does.
-    pub(crate) async fn command(&self, method: &str, params: &Value) {
-        let answer = self.must(Method::POST, &format!("/api/{method}"), Some(params)).await;
-        assert!(answer.get("error").is_none(), "{method} is refused: {answer}");
-    }
-
-    /// Anything else.
-    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
-        self.call(method, path, body).await
-    }
-
-    /// Whatever caller shows this header, and no key unless it is one.
-    pub(crate) async fn ask_with(
-        &self,
-        method: Method,
-        path: &str,
-        (name, value): (&'static str, &str),
-        body: Option<&Value>,
-    ) -> Result<Value, Refusal> {
-        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
-        let (status, body) = self.answer(method, path, Some((name, value)), body).await;
-        read(status, &body)
-    }
-
-    /// What is measured.
-    pub(crate) async fn metrics(&self) -> String {
-        let (status, answer) = self.answer(Method::GET, "/metrics", None, Bytes::new()).await;
-        assert_eq!(status, 200, "metrics: {answer:?}");
-        String::from_utf8_lossy(&answer).into_owned()
-    }
-
-    /// Lines in and lines out.
-    pub(crate) async fn lines(&self, method: Method, path: &str, lines: String) -> Vec<Value> {
-        let (status, answer) = self.answer(method, path, Some(("content-type", LINES)), lines.into()).await;
-        assert_eq!(status, 200, "{path}: {answer:?}");
-        let lines = std::str::from_utf8(&answer).expect("text").lines();
-        lines.map(|line| serde_json::from_str(line).expect("an object a line")).collect()
-    }
-
-    /// Gives the phone another credential.
-    pub(crate) async fn renew_credential(&self, phone: &Phone) -> String {
-        let answer = self.must(Method::POST, &format!("/v1/devices/{}/credential", phone.id), None).await;
-        answer["credential"].as_str().expect("a credential").to_owned()
-    }
-
-    /// The phone is nobody's from now on.
-    pub(crate) async fn log_out(&self, phone: &Phone) {
-        self.must(Method::POST, &format!("/v1/devices/{}/logout", phone.id), None).await;
+    /// What a selector means: how many devices in all, of how many, and the parts of it with theirs.
+    pub(crate) async fn explain(&self, selector: &str) -> Meaning {
+        let told = self.must(Method::POST, "/v1/audience/explain", Some(&json!({ "selector": selector }))).await;
+        let count = |of: &Value| of.as_u64().unwrap_or_else(|| panic!("no count in {told}"));
+        let parts = told["tree"]["parts"].as_array().expect("it has parts").iter();
+        let parts = parts.map(|part| (part["text"].as_str().expect("its words").to_owned(), count(&part["devices"])));
+        Meaning { count: count(&told["devices"]), of: count(&told["of"]), parts: parts.collect() }
     }
 
     async fn must(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
@@ -393,26 +214,13 @@ impl Backend {
         self.call(method, path, body).await.unwrap_or_else(|refusal| panic!("{shown} is refused: {refusal:?}"))
     }
 
-    /// Posts a text as it is.
-    pub(crate) async fn post(&self, path: &str, body: String) -> Result<Value, Refusal> {
-        let (status, body) = self.answer(Method::POST, path, None, Bytes::from(body)).await;
-        read(status, &body)
-    }
-
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
         let header = body.is_some().then_some(("content-type", "application/json"));
         let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
-        let (status, body) = self.answer(method, path, header, body).await;
-        read(status, &body)
+        self.answer(method, path, header, body).await.read()
     }
 
-    async fn answer(
-        &self,
-        method: Method,
-        path: &str,
-        header: Option<(&'static str, &str)>,
-        body: Bytes,
-    ) -> (u16, Bytes) {
+    async fn answer(&self, method: Method, path: &str, header: Option<(&'static str, &str)>, body: Bytes) -> Answer {
         let shown = format!("{method} {path}");
         let answer = timeout(ANSWER_TIMEOUT, self.exchange(method, path, header, body)).await;
         let answer = answer.unwrap_or_else(|_| panic!("{shown}: no answer within {ANSWER_TIMEOUT:?}"));
@@ -426,7 +234,7 @@ impl Backend {
         path: &str,
         header: Option<(&'static str, &str)>,
         body: Bytes,
-    ) -> Result<(u16, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
         let mut request = Request::builder().method(method).uri(path).header(HOST, "127.0.0.1");
         if let Some((name, value)) = header {
             request = request.header(HeaderName::from_static(name), value);
@@ -440,7 +248,8 @@ impl Backend {
         let answer = async move {
             let response = sender.send_request(request).await?;
             let status = response.status().as_u16();
-            Ok((status, response.into_body().collect().await?.to_bytes()))
+            let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            Ok(Answer { status, retry_after, body: response.into_body().collect().await?.to_bytes() })
         };
         // The answer fails with the reason when the connection does.
         let (answer, _) = tokio::join!(answer, connection);
@@ -448,21 +257,32 @@ impl Backend {
     }
 }
 
-/// What the server says, or why it does not.
-fn read(status: u16, body: &Bytes) -> Result<Value, Refusal> {
-    let json = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(body) };
-    let json: Value = json.unwrap_or_else(|error| panic!("{status}, but no JSON: {error}"));
-    if (200..300).contains(&status) {
-        return Ok(json);
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    retry_after: Option<u32>,
+    body: Bytes,
+}
+
+impl Answer {
+    /// What the server says, or why it does not.
+    fn read(self) -> Result<Value, Refusal> {
+        let Self { status, retry_after, body } = self;
+        let json = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&body) };
+        let json: Value = json.unwrap_or_else(|error| panic!("{status}, but no JSON: {error}"));
+        if (200..300).contains(&status) {
+            return Ok(json);
+        }
+        Err(Refusal {
+            status,
+            kind: json["type"].as_str().unwrap_or_default().to_owned(),
+            field: json["field"].as_str().map(str::to_owned),
+            limit: json["limit"].as_u64(),
+            value: json["value"].as_u64(),
+            retry_after,
+            detail: json["detail"].as_str().unwrap_or_default().to_owned(),
+        })
     }
-    Err(Refusal {
-        status,
-        kind: json["type"].as_str().unwrap_or_default().to_owned(),
-        field: json["field"].as_str().map(str::to_owned),
-        limit: json["limit"].as_u64(),
-        value: json["value"].as_u64(),
-        detail: json["detail"].as_str().unwrap_or_default().to_owned(),
-    })
 }
 
 /// A token that lets a user in, signed with `secret` (JSON Web Token, RFC 7519, by HS256). With `device` it also proves

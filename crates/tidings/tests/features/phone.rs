@@ -137,6 +137,8 @@ pub(crate) struct Notification {
     /// A later notification with the same one takes its place.
     collapse_id: Vec<u8>,
     pub(crate) title: String,
+    /// Whether anything of it is seen or heard.
+    pub(crate) is_noticed: bool,
     pub(crate) at: Timestamp,
 }
 
@@ -156,11 +158,13 @@ impl Provider {
             let delivered = delivered.clone();
             Arc::new(move |accepted: tidings_simulator::AcceptedNotification<'_>| {
                 let payload: Value = serde_json::from_slice(accepted.payload).expect("the simulator has checked it");
+                let is_noticed = ["alert", "sound", "badge"].iter().any(|name| !payload["aps"][name].is_null());
                 let notification = Notification {
                     id: accepted.apns_id,
                     event: payload["tidings"]["event"].as_str().unwrap_or_default().to_owned(),
                     collapse_id: accepted.collapse_id.unwrap_or_default().to_vec(),
                     title: payload["aps"]["alert"]["title"].as_str().unwrap_or_default().to_owned(),
+                    is_noticed,
                     at: accepted.at,
                 };
                 delivered.lock().unwrap().entry(accepted.token.clone()).or_default().push(notification);

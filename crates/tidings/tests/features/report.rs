@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! {"seconds": 21.3, "errors": ["a file that cannot be read"], "features": [{"file", "name", "about", "scenarios": [
-//!     {"line", "name", "state": "passed", "seconds", "problem", "log", "steps": [
+//!     {"line", "name", "state": "passed", "seconds", "reason", "problem", "log", "steps": [
 //!         {"keyword": "Given", "text", "state": "passed", "seconds"}]}]}]}
 //! ```
 //!
-//! State of a scenario: passed, failed, pending. Of a step: passed, failed, undefined, left (not come to). `problem` says in
-//! one text what is wrong with it or, of a pending one, what is missing; `log` is the end of the server's, where it failed.
+//! State of a scenario: passed, failed, pending. Of a step: passed, failed, undefined, left (not come to). `reason` is why a
+//! pending one is pending, in the words below its name. `problem` says in one text what is wrong with it or, of a pending
+//! one, what is missing; `log` is the end of the server's, where it failed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -56,6 +57,7 @@ struct ScenarioReport {
     name: String,
     state: State,
     seconds: f64,
+    reason: Option<String>,
     problem: Option<String>,
     log: Option<String>,
     steps: Vec<StepReport>,
@@ -207,9 +209,12 @@ impl Report {
         let tags = [Some(&feature.tags), rule.map(|rule| &rule.tags), Some(&scenario.tags)];
         let mut tags = tags.into_iter().flatten().flatten();
         let tag = tags.find_map(|tag| [PENDING, UNWRITTEN].into_iter().find(|known| tag == known));
-        let (state, problem) = judge(tag, running.trouble);
-        let file = feature.path.as_deref().and_then(Path::file_name).unwrap_or_default();
-        let file = file.to_string_lossy().into_owned();
+        let reason = words(scenario.description.as_deref());
+        let (state, problem) = match flaw(tag, reason.as_deref(), feature, scenario) {
+            Some(flaw) => (State::Failed, Some(flaw.to_owned())),
+            None => judge(tag, running.trouble),
+        };
+        let file = file(feature);
         let line = scenario.position.line;
         let mut steps = running.steps;
         let backgrounds = [feature.background.as_ref(), rule.and_then(|rule| rule.background.as_ref())];
@@ -221,6 +226,7 @@ impl Report {
             name: scenario.name.clone(),
             state,
             seconds: (now - running.began).as_secs_f64(),
+            reason,
             problem,
             log: running.log.filter(|_| state == State::Failed),
             steps,
@@ -228,7 +234,7 @@ impl Report {
         let of_file = self.features.entry(file.clone()).or_insert_with(|| FeatureReport {
             file,
             name: feature.name.clone(),
-            about: feature.description.as_deref().map(str::trim).unwrap_or_default().to_owned(),
+            about: words(feature.description.as_deref()).unwrap_or_default(),
             scenarios: BTreeMap::new(),
         });
         if !self.is_silent {
@@ -291,6 +297,41 @@ impl StepReport {
     fn new(step: &gherkin::Step, state: StepState, took: Duration) -> Self {
         let keyword = step.keyword.trim().to_owned();
         Self { keyword, text: step.value.clone(), state, seconds: took.as_secs_f64() }
+    }
+}
+
+/// The place of a scenario on the page, and the name of the folder of its pictures.
+pub(crate) fn place(feature: &gherkin::Feature, scenario: &gherkin::Scenario) -> String {
+    format!("{}-{}", file(feature), scenario.position.line)
+}
+
+fn file(feature: &gherkin::Feature) -> String {
+    feature.path.as_deref().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The words below a name, on one line.
+fn words(description: Option<&str>) -> Option<String> {
+    let words = description?.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!words.is_empty()).then_some(words)
+}
+
+/// Why the result of a scenario would mean nothing, however it ended.
+fn flaw(
+    tag: Option<&str>,
+    reason: Option<&str>,
+    feature: &gherkin::Feature,
+    scenario: &gherkin::Scenario,
+) -> Option<&'static str> {
+    let background = feature.background.as_ref().and_then(|background| background.description.as_deref());
+    if !scenario.steps.iter().any(|step| step.ty == gherkin::StepType::Then) {
+        return Some("it promises nothing: it has no Then");
+    }
+    match (tag, reason) {
+        (Some(_), None) => Some("it is pending and does not say why: write the reason below its name"),
+        // Gherkin takes a line that begins with no keyword for such words, not for a step.
+        (None, Some(_)) => Some("only a pending scenario has words below its name; or is its first step misspelt?"),
+        _ if words(background).is_some() => Some("the Background has words below it; or is its first step misspelt?"),
+        _ => None,
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::phone::{APP, Crowd, Phone, Provider};
 use crate::wait::until;
@@ -77,12 +77,13 @@ pub(crate) struct Server {
 
 impl Server {
     /// Writes its configuration, with `more` at the end, into `folder` and starts it there, with these phones known from the
-    /// beginning.
+    /// beginning. It asks the hook, if there is one, who may connect.
     pub(crate) async fn start<'a>(
         folder: &Path,
         provider: &Provider,
         phones: impl Iterator<Item = &'a Phone>,
         crowd: Option<&Crowd>,
+        connect_hook: Option<&str>,
         more: &str,
     ) -> Self {
         let polish = folder.join("locales/pl/LC_MESSAGES");
@@ -90,12 +91,25 @@ impl Server {
         fs::write(polish.join("messages.po"), POLISH).unwrap();
         fs::write(folder.join("ca.pem"), provider.ca_pem()).unwrap();
         fs::write(folder.join("key.p8"), provider.key_pem()).unwrap();
-        fs::write(folder.join("tidings.toml"), configuration(provider) + more).unwrap();
+        fs::write(folder.join("tidings.toml"), configuration(provider, connect_hook) + more).unwrap();
         let crowd = crowd.into_iter().flat_map(Crowd::seeds);
         let seed = json!({ "devices": phones.map(Phone::seed).chain(crowd).collect::<Vec<_>>() });
         fs::write(folder.join("seed.json"), seed.to_string()).unwrap();
         let (child, addr) = launch(folder, 1, &["--seed", "seed.json"]).await;
         Self { folder: folder.to_owned(), child, addr, life: 1 }
+    }
+
+    /// Makes its configuration from one of Centrifugo and starts it in `folder`; what the import said about it.
+    pub(crate) async fn start_imported(folder: &Path, centrifugo: &Value) -> (Self, String) {
+        fs::write(folder.join("centrifugo.json"), centrifugo.to_string()).unwrap();
+        let mut import = Command::new(env!("CARGO_BIN_EXE_tidings"));
+        import.args(["config", "import", "centrifugo.json", "--secrets", "secrets"]).current_dir(folder).env_clear();
+        let made = import.output().unwrap();
+        let said = String::from_utf8_lossy(&made.stderr).into_owned();
+        assert!(made.status.success(), "the import fails: {said}");
+        fs::write(folder.join("tidings.toml"), made.stdout).unwrap();
+        let (child, addr) = launch(folder, 1, &[]).await;
+        (Self { folder: folder.to_owned(), child, addr, life: 1 }, said)
     }
 
     /// `kill -9`, and another life on the same folder. Without the seed: what it knows is what it has kept.
@@ -136,10 +150,14 @@ impl Server {
 
     /// The first place with this text in one of its files gets another one.
     pub(crate) fn edit(&self, file: &str, from: &str, to: &str) {
-        let path = self.folder.join(file);
-        let text = fs::read_to_string(&path).unwrap();
+        let text = self.text(file);
         assert!(text.contains(from), "{file} has no {from:?}: {text}");
-        fs::write(path, text.replacen(from, to, 1)).unwrap();
+        fs::write(self.folder.join(file), text.replacen(from, to, 1)).unwrap();
+    }
+
+    /// What is in one of its files.
+    pub(crate) fn text(&self, file: &str) -> String {
+        fs::read_to_string(self.folder.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
     }
 
     /// Fails when it ended by itself or panicked.
@@ -214,7 +232,8 @@ fn end_of(log: &str) -> String {
     lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
 }
 
-fn configuration(provider: &Provider) -> String {
+fn configuration(provider: &Provider, connect_hook: Option<&str>) -> String {
+    let connect_hook = connect_hook.map(|name| format!("connect_hook = \"{name}\"\n")).unwrap_or_default();
     let (port, key_id, team_id) = (provider.port(), provider.key_id(), provider.team_id());
     format!(
         r#"
@@ -243,7 +262,8 @@ key = "{SMALL_KEY}"
 audience_max = 10
 
 [client]
-sse = true
+{connect_hook}sse = true
+uni_sse = true
 token.hmac_secret = "{TOKEN_SECRET}"
 connection_count_max = 64
 
@@ -264,6 +284,7 @@ history_ttl = "1h"
 force_recovery = true
 allow_subscribe_for_client = true
 allow_tags_filter = true
+presence = true
 join_leave = true
 force_push_join_leave = true
 

@@ -4,6 +4,8 @@
 mod apps;
 #[path = "steps/backend.rs"]
 mod backend;
+#[path = "steps/channels.rs"]
+mod channels;
 #[path = "steps/devices.rs"]
 mod devices;
 #[path = "steps/feeds.rs"]

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,8 +14,11 @@ use tidings_types::{Format, Timestamp, Transport, Variant};
 use tokio::net::TcpStream;
 
 use crate::app::{App, End, Identity};
-use crate::backend::{Backend, Count, Event, Progress, Receipts, Refusal, connection_token};
+use crate::backend::{Backend, Count, Meaning, Progress, Receipts, Refusal, connection_token};
+use crate::doorman::{self, Doorman};
 use crate::ear::Ear;
+use crate::event::Event;
+use crate::listener::Listener;
 use crate::phone::{Crowd, Notification, Phone, Provider, Reach, Subscription};
 use crate::provider::DataProvider;
 use crate::server::{BACKEND_KEY, Server, TOKEN_SECRET};
@@ -30,6 +35,10 @@ pub(crate) struct World {
     server: Option<Server>,
     /// Where the backend hears of the end of events, if it wants to.
     ear: Option<Ear>,
+    /// Whom the server asks who may come in, if it asks anybody.
+    doorman: Option<Doorman>,
+    /// Where pictures of what a screen shows are kept, if they are.
+    pictures: Option<PathBuf>,
     /// Further settings of the server.
     pub(crate) settings: String,
     google: Option<FcmSimulator>,
@@ -41,6 +50,9 @@ pub(crate) struct World {
     pub(crate) crowd: Option<Crowd>,
     phones: BTreeMap<String, Phone>,
     apps: BTreeMap<String, App>,
+    listeners: BTreeMap<String, Listener>,
+    /// The people whose app has no token, and says its name only.
+    pub(crate) tokenless: BTreeSet<String>,
     /// The people whose app speaks Protobuf.
     pub(crate) protobuf: BTreeSet<String>,
     /// Whose apps connect by server-sent events.
@@ -51,6 +63,8 @@ pub(crate) struct World {
     pub(crate) named_channels: BTreeMap<String, Vec<String>>,
     /// Events that were accepted, in order.
     pub(crate) told: Vec<Told>,
+    /// The ids of those that were taken back.
+    pub(crate) taken_back: BTreeSet<String>,
     /// Ids of events that were refused.
     refused: Vec<String>,
     /// Why the last one was.
@@ -61,6 +75,11 @@ pub(crate) struct World {
     pub(crate) refused_connection: Option<End>,
     pub(crate) count: Option<Count>,
     pub(crate) receipts: Option<Receipts>,
+    pub(crate) meaning: Option<Meaning>,
+    /// The ids of the devices that are kept of a user.
+    pub(crate) kept: Option<Vec<String>>,
+    /// What the operator was told last, and whether it was good news.
+    pub(crate) said: Option<(bool, String)>,
     /// What the operator was shown, a line each.
     pub(crate) seen: Vec<Value>,
     /// The lines of an import, and the connection of one that is not through.
@@ -86,6 +105,8 @@ impl World {
             provider: Provider::start(),
             server: None,
             ear: None,
+            doorman: None,
+            pictures: None,
             settings: String::new(),
             google: None,
             data_provider: None,
@@ -94,17 +115,23 @@ impl World {
             crowd: None,
             phones: BTreeMap::new(),
             apps: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            tokenless: BTreeSet::new(),
             protobuf: BTreeSet::new(),
             streaming: BTreeSet::new(),
             languages: BTreeMap::new(),
             named_channels: BTreeMap::new(),
             told: Vec::new(),
+            taken_back: BTreeSet::new(),
             refused: Vec::new(),
             refusal: None,
             id_count: 0,
             refused_connection: None,
             count: None,
             receipts: None,
+            meaning: None,
+            kept: None,
+            said: None,
             seen: Vec::new(),
             import: None,
         }
@@ -115,9 +142,13 @@ impl World {
         let server = match self.server.take() {
             Some(server) => server,
             None => {
-                let settings = self.ear.as_ref().map(Ear::settings).unwrap_or_default() + &self.settings;
+                let mut settings = self.ear.as_ref().map(Ear::settings).unwrap_or_default() + &self.settings;
+                let hook = self.doorman.as_ref().map(|doorman| {
+                    settings += &doorman.settings();
+                    doorman::NAME
+                });
                 let (folder, phones) = (self.folder.path(), self.phones.values());
-                Server::start(folder, &self.provider, phones, self.crowd.as_ref(), &settings).await
+                Server::start(folder, &self.provider, phones, self.crowd.as_ref(), hook, &settings).await
             }
         };
         self.server.insert(server)
@@ -135,9 +166,40 @@ impl World {
         self.ear = Some(Ear::open().await);
     }
 
+    /// The backend decides from now on who comes in: this person, into this channel. The server must not run yet.
+    pub(crate) async fn open_door(&mut self, person: &str, channel: String) {
+        assert!(self.server.is_none(), "it is configured so before it starts");
+        self.doorman = Some(Doorman::open(person.to_lowercase(), channel).await);
+    }
+
+    pub(crate) fn doorman(&self) -> &Doorman {
+        self.doorman.as_ref().expect("the backend decides who comes in")
+    }
+
+    /// The server starts with what `tidings config import` makes of this; what that said.
+    pub(crate) async fn start_imported(&mut self, centrifugo: &Value) -> String {
+        assert!(self.server.is_none(), "it starts with that");
+        let (server, said) = Server::start_imported(self.folder.path(), centrifugo).await;
+        self.server = Some(server);
+        said
+    }
+
+    /// Pictures of this scenario go into this folder.
+    pub(crate) fn keep_pictures_in(&mut self, folder: PathBuf) {
+        self.pictures = Some(folder);
+    }
+
+    /// Adds a picture (PNG) of what a screen shows. The page of the run shows it if the scenario fails.
+    pub(crate) fn attach(&self, png: &[u8]) {
+        let Some(folder) = &self.pictures else { return };
+        fs::create_dir_all(folder).expect("the folder of the run is ours");
+        let number = 1 + fs::read_dir(folder).expect("it is there").count();
+        fs::write(folder.join(format!("{number}.png")), png).expect("there is room for a picture");
+    }
+
     /// What is in this file of the server's folder.
     pub(crate) fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.folder.path().join(name), text).expect("the folder is ours");
+        fs::write(self.folder.path().join(name), text).expect("the folder is ours");
     }
 
     pub(crate) fn ear(&self) -> &Ear {
@@ -269,21 +331,29 @@ impl World {
         self.told.iter().map(|told| told.id.clone()).collect()
     }
 
-    /// Waits until the server has done all it was told: every event accepted so far has come to its end, and so has one
-    /// for nobody, told behind them. What it refused must be unknown to it.
-    pub(crate) async fn settle(&mut self) {
+    /// Fails if the server knows an event that it has refused.
+    pub(crate) async fn check_refused(&mut self) {
         let backend = self.backend().await;
         for id in &self.refused {
             assert!(!backend.knows(id).await, "event {id} was refused, and yet it is known");
         }
+    }
+
+    /// Waits until the server has done all it was told: every event accepted so far has come to its end, and so has one
+    /// for nobody, told behind them. What it refused must be unknown to it.
+    pub(crate) async fn settle(&mut self) {
+        self.check_refused().await;
+        let backend = self.backend().await;
         let last = self.event("goal", "nobody:0");
         backend.tell(&last).await.expect("an event for nobody is taken");
         let last_id = last.id();
         for id in self.told.iter().map(|told| &told.id).chain([&last_id]) {
             until(&format!("event {id} is finished"), SETTLE_TIMEOUT, async || match backend.progress(id).await {
                 Progress::Running { .. } => None,
-                // Not the last one: that it is forgotten at once would prove nothing.
-                Progress::Unknown => (*id != last_id).then_some(()),
+                Progress::Unknown => {
+                    assert!(self.taken_back.contains(id), "event {id} was accepted, and is not known any more");
+                    Some(())
+                }
                 Progress::Finished { .. } => Some(()),
             })
             .await;
@@ -332,6 +402,29 @@ impl World {
 
     /// Connects somebody's app.
     pub(crate) async fn connect(&mut self, person: &str, claim: Claim<'_>, visible: Option<bool>) {
+        let app = self.try_to_connect(person, claim, visible).await;
+        let app = app.unwrap_or_else(|end| panic!("{person}'s app is not let in: {end:?}"));
+        self.apps.insert(person.to_owned(), app);
+    }
+
+    /// Somebody's page listens to a channel that their token names.
+    pub(crate) async fn listen(&mut self, person: &str, channel: String) {
+        let token = connection_token(TOKEN_SECRET, &person.to_lowercase(), None, &[channel]);
+        let listener = Listener::open(self.server().await.addr(), &token).await;
+        self.listeners.insert(person.to_owned(), listener);
+    }
+
+    pub(crate) fn listener(&mut self, person: &str) -> &mut Listener {
+        self.listeners.get_mut(person).unwrap_or_else(|| panic!("{person}'s page was not spoken of"))
+    }
+
+    /// Somebody's app, if it is let in.
+    pub(crate) async fn try_to_connect(
+        &mut self,
+        person: &str,
+        claim: Claim<'_>,
+        visible: Option<bool>,
+    ) -> Result<App, End> {
         let device = claim.phone().map(|name| self.phone(name).clone());
         let (mut signed, mut said) = (None, None);
         if let Some(phone) = device {
@@ -347,15 +440,17 @@ impl World {
             }
         }
         let channels = self.named_channels.get(person).map(Vec::as_slice).unwrap_or_default();
-        let token = connection_token(TOKEN_SECRET, &person.to_lowercase(), signed.as_deref(), channels);
+        let name = person.to_lowercase();
+        let token = match self.tokenless.contains(person) {
+            true => Err(name),
+            false => Ok(connection_token(TOKEN_SECRET, &name, signed.as_deref(), channels)),
+        };
         let addr = self.server().await.addr();
         let format = if self.protobuf.contains(person) { Format::Protobuf } else { Format::Json };
         let transport = if self.streaming.contains(person) { Transport::Sse } else { Transport::WebSocket };
         let variant = Variant { transport, format };
         let locale = self.languages.get(person).cloned();
-        let app = App::connect(addr, Identity { token, device: said, visible, locale, variant }).await;
-        let app = app.unwrap_or_else(|end| panic!("{person}'s app is not let in: {end:?}"));
-        self.apps.insert(person.to_owned(), app);
+        App::connect(addr, Identity { token, device: said, visible, locale, variant }).await
     }
 
     pub(crate) fn app(&mut self, person: &str) -> &mut App {

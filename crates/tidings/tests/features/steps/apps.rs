@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{Person, PhoneName};
 use crate::app::{App, Company, End, Identity};
 use crate::backend::{Progress, connection_token};
+use crate::doorman;
 use crate::wait::{PATIENCE, until};
 use crate::world::{Claim, World};
 
@@ -141,9 +142,52 @@ async fn pongs(world: &mut World, person: Person) {
     world.app(&person).pong().await;
 }
 
+#[given(expr = "the backend decides who comes in, and lets in {person}, into {string}")]
+async fn decides(world: &mut World, person: Person, channel: String) {
+    world.open_door(&person, channel).await;
+}
+
+#[given(expr = "{person}'s app comes without a token")]
+async fn comes_without_token(world: &mut World, person: Person) {
+    world.tokenless.insert((*person).to_owned());
+    world.connect(&person, Claim::Nothing, None).await;
+}
+
+#[when(expr = "{person}'s app tries to come without a token")]
+async fn tries_without_token(world: &mut World, person: Person) {
+    world.tokenless.insert((*person).to_owned());
+    world.refused_connection = world.try_to_connect(&person, Claim::Nothing, None).await.err();
+}
+
+#[then("the connection is refused as the backend said")]
+async fn refused_by_backend(world: &mut World) {
+    assert_eq!(world.refused_connection, Some(End::Closed(doorman::UNKNOWN)));
+}
+
+#[then(expr = "the backend was asked about {person}, once")]
+async fn was_asked(world: &mut World, person: Person) {
+    assert_eq!(world.doorman().asked(), [person.to_lowercase()]);
+}
+
+#[given(expr = "{person}'s page listens to {string} without a word")]
+async fn listens(world: &mut World, person: Person, channel: String) {
+    world.listen(&person, channel).await;
+}
+
+/// Another one behind them: what came twice has come by then.
+#[then(expr = "{person}'s page has got the {int} events about {string}, in order, once")]
+async fn page_has_got(world: &mut World, person: Person, count: usize, subject: String) {
+    assert_eq!(world.told.len(), count, "the sentence counts events that nobody told of");
+    let last = world.event("goal", &subject);
+    world.tell(last).await;
+    let told = world.told_ids();
+    let last = told.last().expect("it was told");
+    assert_eq!(world.listener(&person).events_until(last).await, told, "what {person}'s page got, and what was told");
+}
+
 #[when("somebody connects with a token that is not ours")]
 async fn stranger(world: &mut World) {
-    let token = connection_token("a-secret-that-a-stranger-has-made-up", "ada", None, &[]);
+    let token = Ok(connection_token("a-secret-that-a-stranger-has-made-up", "ada", None, &[]));
     let addr = world.server().await.addr();
     let identity =
         Identity { token, device: None, visible: None, locale: None, variant: Variant::websocket(Format::Json) };

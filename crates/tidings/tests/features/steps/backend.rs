@@ -1,10 +1,10 @@
 //! What backends tell and ask, and what they are answered.
 
 use cucumber::{then, when};
-use serde_json::{Value, json};
 
-use super::{Person, PhoneName};
-use crate::backend::{Event, Progress, Refusal};
+use super::PhoneName;
+use crate::backend::{Progress, Refusal};
+use crate::event::Event;
 use crate::server::{DEVICES_KEY, HISTORY_SIZE};
 use crate::world::World;
 
@@ -13,33 +13,6 @@ use crate::world::World;
 async fn tells(world: &mut World, topic: String, subject: String) {
     let event = world.event(&topic, &subject);
     world.tell(event).await;
-}
-
-#[when(expr = "the backend subscribes {person} to {string}")]
-async fn subscribes(world: &mut World, person: Person, channel: String) {
-    command(world, "subscribe", json!({ "user": person.to_lowercase(), "channel": channel })).await;
-}
-
-#[when(expr = "the backend unsubscribes {person} from {string}")]
-async fn unsubscribes(world: &mut World, person: Person, channel: String) {
-    command(world, "unsubscribe", json!({ "user": person.to_lowercase(), "channel": channel })).await;
-}
-
-#[when(expr = "the backend disconnects {person}")]
-async fn disconnects(world: &mut World, person: Person) {
-    command(world, "disconnect", json!({ "user": person.to_lowercase() })).await;
-}
-
-#[when(expr = "the backend publishes about the teams {string}, {string} and {string} in {string}")]
-async fn publishes_three(world: &mut World, one: String, two: String, three: String, channel: String) {
-    for (index, team) in [one, two, three].into_iter().enumerate() {
-        let tags = json!({ "event": format!("publication-{}", index + 1), "team": team });
-        command(world, "publish", json!({ "channel": channel, "data": {}, "tags": tags })).await;
-    }
-}
-
-async fn command(world: &mut World, method: &str, params: Value) {
-    world.backend().await.command(method, &params).await;
 }
 
 #[when(expr = "the backend tells of a {string} about {string} and {string}")]
@@ -260,49 +233,66 @@ async fn finished(world: &mut World) -> Progress {
 
 #[then("it is refused as unauthorized")]
 async fn unauthorized(world: &mut World) {
-    assert_eq!(refused(world).status, 401);
+    assert_eq!(refused(world).await.status, 401);
 }
 
 #[then("it is refused as forbidden")]
 async fn forbidden(world: &mut World) {
-    assert_eq!(refused(world).status, 403);
+    assert_eq!(refused(world).await.status, 403);
 }
 
 #[then("the second is refused as a conflict")]
 async fn conflict(world: &mut World) {
-    let refusal = refused(world);
+    let refusal = refused(world).await;
     assert_eq!((refusal.status, refusal.field.as_deref()), (409, Some("id")), "{refusal:?}");
 }
 
 #[then("the list is refused as a whole")]
 async fn list_refused(world: &mut World) {
-    let refusal = refused(world);
+    let refusal = refused(world).await;
     let names_the_wrong_one = refusal.field.as_deref().is_some_and(|field| field.starts_with("[1]."));
     assert!(refusal.status == 400 && names_the_wrong_one, "{refusal:?}");
-    assert!(world.told.is_empty(), "something of it was taken");
 }
 
 #[then(expr = "the event is refused, naming {string}")]
 async fn refused_naming(world: &mut World, field: String) {
-    let refusal = refused(world);
+    let refusal = refused(world).await;
     let named = refusal.field.as_deref().is_some_and(|named| named == field || named.starts_with(&format!("{field}.")));
     assert!(refusal.status == 400 && named, "{refusal:?}");
 }
 
 #[then(expr = "the event is refused, naming {string}, {int} and {int}")]
 async fn refused_naming_limit(world: &mut World, field: String, limit: u64, value: u64) {
-    let refusal = refused(world);
+    let refusal = refused(world).await;
     let named = (refusal.field.as_deref(), refusal.limit, refusal.value);
     assert_eq!(named, (Some(field.as_str()), Some(limit), Some(value)), "{refusal:?}");
 }
 
 #[then("the event is refused, naming the bytes")]
 async fn refused_naming_bytes(world: &mut World) {
-    let refusal = refused(world);
+    let refusal = refused(world).await;
     let detail = &refusal.detail;
     assert!(refusal.status == 400 && detail.contains("bytes") && detail.contains("4096"), "{refusal:?}");
 }
 
-fn refused(world: &World) -> &Refusal {
-    world.refusal.as_ref().expect("the server has taken it")
+#[then("the event is refused, as its audience is not the expected one")]
+async fn refused_unexpected(world: &mut World) {
+    is_refused(&refused(world).await, 409, "unexpected-audience");
+}
+
+#[then("the event is refused, as its audience is too large")]
+async fn refused_too_large(world: &mut World) {
+    is_refused(&refused(world).await, 403, "audience-too-large");
+}
+
+fn is_refused(refusal: &Refusal, status: u16, kind: &str) {
+    assert!(refusal.status == status && refusal.kind.ends_with(kind), "{refusal:?}");
+    assert_eq!((refusal.limit, refusal.value), (Some(10), Some(1000)), "{refusal:?}");
+}
+
+/// Why the last one was refused. Nothing of what was refused is known to the server.
+async fn refused(world: &mut World) -> Refusal {
+    let refusal = world.refusal.clone().expect("the server has taken it");
+    world.check_refused().await;
+    refusal
 }

@@ -1,56 +1,49 @@
 //! What devices ask for and are spared, who may change them, and how long they are kept.
 
 use cucumber::{given, then, when};
-use hyper::Method;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 
 use super::PhoneName;
-use crate::backend::{Backend, Refusal};
-use crate::server::{BACKEND_KEY, VAULT_KEY};
+use crate::backend::Meaning;
+use crate::phone::Subscription;
+use crate::server::VAULT_KEY;
 use crate::wait::{PATIENCE, until};
 use crate::world::World;
 
-const CREDENTIAL: &str = "x-device-credential";
-/// The import that the features speak of.
-const IMPORT: &str = "/v1/imports?name=move";
-
-async fn must(backend: &Backend, method: Method, path: &str, body: Option<&Value>) -> Value {
-    let shown = format!("{method} {path}");
-    backend.ask(method, path, body).await.unwrap_or_else(|refusal| panic!("{shown}: {refusal:?}"))
-}
-
-async fn mute(world: &mut World, phone: &str, scope: &str, body: Value) {
+async fn mute(world: &mut World, phone: &str, scope: &str, seconds: Option<u64>) {
     let backend = world.backend().await;
-    must(&backend, Method::PUT, &format!("/v1/devices/{}/mutes/{scope}", world.phone(phone).id), Some(&body)).await;
+    backend.mute(world.phone(phone), scope, seconds).await;
 }
 
 #[given(expr = "{phone} has muted everything")]
 async fn muted(world: &mut World, phone: PhoneName) {
-    mute(world, &phone, "everything", json!({})).await;
+    mute(world, &phone, "everything", None).await;
 }
 
 #[given(expr = "{phone} has muted {string}")]
 async fn muted_subject(world: &mut World, phone: PhoneName, subject: String) {
-    mute(world, &phone, &subject, json!({})).await;
+    mute(world, &phone, &subject, None).await;
 }
 
 #[given(expr = "{phone} has muted everything for {int} second(s)")]
 async fn muted_for(world: &mut World, phone: PhoneName, seconds: u64) {
-    mute(world, &phone, "everything", json!({ "for": seconds })).await;
+    mute(world, &phone, "everything", Some(seconds)).await;
+}
+
+#[when(expr = "{phone} has muted {string} no longer")]
+async fn unmuted_subject(world: &mut World, phone: PhoneName, subject: String) {
+    world.backend().await.unmute(world.phone(&phone), &subject).await;
 }
 
 #[when(expr = "the mute of {phone} is over")]
 async fn mute_is_over(world: &mut World, phone: PhoneName) {
-    let backend = world.backend().await;
-    let path = format!("/v1/devices/{}/mutes", world.phone(&phone).id);
-    let ended = async || must(&backend, Method::GET, &path, None).await["mutes"].as_array()?.is_empty().then_some(());
-    until("the mute is over", PATIENCE, ended).await;
+    let (backend, phone) = (world.backend().await, world.phone(&phone));
+    until("the mute is over", PATIENCE, async || (!backend.is_muted(phone).await).then_some(())).await;
 }
 
 #[when(expr = "{phone} registers with the token of {phone}")]
 async fn takes_token(world: &mut World, phone: PhoneName, other: PhoneName) {
+    assert!(world.backend().await.can_reach(world.phone(&other)).await, "{other} was never reached");
     let token = world.phone(&other).token.clone();
     world.register(&phone, |phone| phone.token = token).await;
 }
@@ -62,40 +55,27 @@ async fn not_reached(world: &mut World, phone: PhoneName) {
 
 #[then(expr = "the token of {phone} is that of {phone}")]
 async fn token_of(world: &mut World, phone: PhoneName, owner: PhoneName) {
-    let body = json!({ "platform": "ios", "token": world.phone(&phone).token });
-    let found = must(&world.backend().await, Method::POST, "/v1/tokens/lookup", Some(&body)).await;
-    assert_eq!(found["id"], world.phone(&owner).id.as_str());
+    let found = world.backend().await.owner_of_token(world.phone(&phone)).await;
+    assert_eq!(found, world.phone(&owner).id);
 }
 
 #[when(expr = "two back ends read {phone}, and both change its language")]
 async fn both_change(world: &mut World, phone: PhoneName) {
-    let backend = world.backend().await;
-    let path = format!("/v1/devices/{}", world.phone(&phone).id);
-    let mut device = world.phone(&phone).registration();
-    // A tag that every device had once: the first change makes it an old one.
-    device["locale"] = json!("sv");
-    let absent = backend.ask_with(Method::PUT, &path, ("if-none-match", "*"), Some(&device)).await;
+    let (backend, mut phone) = (world.backend().await, world.phone(&phone).clone());
+    phone.locale = "sv".to_owned();
+    let absent = backend.register_new(&phone).await;
     assert_eq!(absent.expect_err("it is there").status, 412);
-    let tag = absent_tag(&backend, &path, &device).await;
-    let first = backend.ask_with(Method::PUT, &path, ("if-match", &tag), Some(&device)).await;
-    first.expect("nobody has changed it since");
-    device["locale"] = json!("pl");
-    world.refusal = backend.ask_with(Method::PUT, &path, ("if-match", &tag), Some(&device)).await.err();
+    let tag = backend.tag(&phone).await;
+    backend.change_tagged(&phone, &tag).await.expect("nobody has changed it since");
+    phone.locale = "pl".to_owned();
+    world.refusal = backend.change_tagged(&phone, &tag).await.err();
 }
 
-/// The tag that a device has now, as the refusal of a wrong one tells it.
-async fn absent_tag(backend: &Backend, path: &str, device: &Value) -> String {
-    let refused = backend.ask_with(Method::PUT, path, ("if-match", "\"none\""), Some(device)).await;
-    let detail = refused.expect_err("no device has it").detail;
-    detail.rsplit(' ').next().expect("the tag stands last").to_owned()
-}
-
-#[then("the first change holds and the second is refused")]
-async fn first_holds(world: &mut World) {
+#[then(expr = "the first change of {phone} holds and the second is refused")]
+async fn first_holds(world: &mut World, phone: PhoneName) {
     let refusal = world.refusal.take().expect("the second is refused");
     assert_eq!((refusal.status, refusal.kind.as_str()), (412, "urn:tidings:problem:precondition-failed"));
-    let devices = must(&world.backend().await, Method::GET, "/v1/devices", None).await;
-    assert_eq!(devices["devices"][0]["locale"], "sv");
+    assert_eq!(world.backend().await.language(world.phone(&phone)).await, "sv");
 }
 
 #[given(expr = "apps may call for themselves and subscribe to {string}")]
@@ -109,23 +89,21 @@ async fn slow_apps(world: &mut World, pattern: String, burst: u32) {
     world.settings += &format!("[limits]\napp_per_second = 1\napp_burst = {burst}\n");
 }
 
-async fn try_to_subscribe(world: &mut World, app: &str, phone: &str, topic: &str, subject: &str) {
-    let body = json!({ "subscriptions": [{ "subject": subject, "topics": [topic] }] });
-    let path = format!("/v1/devices/{}/subscriptions", world.phone(phone).id);
-    let caller = world.caller(None).await;
-    let shown = (CREDENTIAL, world.phone(app).credential.as_str());
-    world.refusal = caller.ask_with(Method::POST, &path, shown, Some(&body)).await.err();
+async fn try_to_subscribe(world: &mut World, app: &str, phone: &str, topic: String, subject: String) {
+    let (caller, credential) = (world.caller(None).await, &world.phone(app).credential);
+    let tried = caller.try_to_subscribe(credential, world.phone(phone), &Subscription { subject, topic }).await;
+    world.refusal = tried.err();
 }
 
 #[when(expr = "the app of {phone} subscribes it to {string} of {string}")]
 async fn app_subscribes(world: &mut World, phone: PhoneName, topic: String, subject: String) {
-    try_to_subscribe(world, &phone, &phone, &topic, &subject).await;
+    try_to_subscribe(world, &phone, &phone, topic, subject).await;
     assert!(world.refusal.is_none(), "{:?}", world.refusal);
 }
 
 #[when(expr = "the app of {phone} tries to subscribe {phone} to {string} of {string}")]
 async fn app_tries(world: &mut World, app: PhoneName, phone: PhoneName, topic: String, subject: String) {
-    try_to_subscribe(world, &app, &phone, &topic, &subject).await;
+    try_to_subscribe(world, &app, &phone, topic, subject).await;
 }
 
 #[then("it is refused as if there were no such phone")]
@@ -142,13 +120,11 @@ async fn app_refused(world: &mut World) {
 
 #[when(expr = "the app of {phone} asks {int} times without a pause")]
 async fn asks_often(world: &mut World, phone: PhoneName, count: usize) {
-    let caller = world.caller(None).await;
-    let phone = world.phone(&phone).clone();
-    let path = format!("/v1/devices/{}", phone.id);
+    let (caller, phone) = (world.caller(None).await, world.phone(&phone).clone());
     let mut answered = 0;
     for _ in 0..count {
-        match caller.ask_with(Method::GET, &path, (CREDENTIAL, &phone.credential), None).await {
-            Ok(_) => answered += 1,
+        match caller.look_at_itself(&phone).await {
+            Ok(()) => answered += 1,
             Err(refusal) => world.refusal = Some(refusal),
         }
     }
@@ -159,6 +135,7 @@ async fn asks_often(world: &mut World, phone: PhoneName, count: usize) {
 async fn too_fast(world: &mut World) {
     let refusal = world.refusal.take().expect("some are refused");
     assert_eq!((refusal.status, refusal.kind.as_str()), (429, "urn:tidings:problem:rate-limited"));
+    assert!(refusal.retry_after.is_some_and(|seconds| seconds > 0), "{refusal:?}");
 }
 
 /// The lines of an import, in the order of the ids.
@@ -173,53 +150,36 @@ fn lines(count: usize, topic: &str, subject: &str) -> String {
     (0..count).map(|number| format!("{}\n", line(number))).collect()
 }
 
-async fn done(backend: &Backend) -> u64 {
-    match backend.ask(Method::GET, "/v1/imports/move", None).await {
-        Ok(progress) => progress["lines"].as_u64().expect("a number"),
-        Err(Refusal { status: 404, .. }) => 0,
-        Err(refusal) => panic!("asking for the import is refused: {refusal:?}"),
-    }
-}
-
 #[given(expr = "an import of {int} phones subscribed to {string} of {string} has come halfway")]
 async fn halfway(world: &mut World, count: usize, topic: String, subject: String) {
     let all = lines(count, &topic, &subject);
-    let half = &all[..all.len() / 2];
-    let addr = world.server().await.addr();
-    let mut socket = TcpStream::connect(addr).await.expect("the server listens");
-    let head = format!(
-        "POST {IMPORT} HTTP/1.1\r\nhost: a\r\nx-api-key: {BACKEND_KEY}\r\ncontent-length: {}\r\n\r\n{half}",
-        all.len()
-    );
-    socket.write_all(head.as_bytes()).await.expect("the server reads");
     let backend = world.backend().await;
-    until("a part is done", PATIENCE, async || (done(&backend).await > 0).then_some(())).await;
-    assert!(done(&backend).await < count as u64 / 2 + 1);
-    world.import = Some((all, Some(socket)));
+    let connection = backend.import_half(&all).await;
+    until("a part is done", PATIENCE, async || (backend.imported().await > 0).then_some(())).await;
+    assert!(backend.imported().await < count as u64 / 2 + 1);
+    world.import = Some((all, Some(connection)));
 }
 
 #[given(expr = "an import of {int} phones subscribed to {string} of {string} is done")]
 async fn imported(world: &mut World, count: usize, topic: String, subject: String) {
     let all = lines(count, &topic, &subject);
-    let told = world.backend().await.lines(Method::POST, IMPORT, all.clone()).await;
-    assert_eq!(told.last().expect("an end")["done"], true, "{told:?}");
+    world.backend().await.import(all.clone()).await;
     world.import = Some((all, None));
 }
 
 #[when("the import goes on")]
 async fn goes_on(world: &mut World) {
     let backend = world.backend().await;
-    let done = done(&backend).await;
+    let done = backend.imported().await;
     assert!(done > 0, "what was done is remembered");
     let (all, _) = world.import.as_ref().expect("there is one");
     let rest = all.lines().skip(done as usize).map(|line| format!("{line}\n")).collect();
-    let told = backend.lines(Method::POST, &format!("{IMPORT}&from={done}"), rest).await;
-    assert_eq!(told.last().expect("an end")["done"], true, "{told:?}");
+    backend.import_rest(done, rest).await;
 }
 
 #[then(expr = "exactly these {int} phones are there")]
 async fn exactly_these(world: &mut World, count: usize) {
-    let found = world.caller(Some(VAULT_KEY)).await.lines(Method::GET, "/v1/export", String::new()).await;
+    let found = world.caller(Some(VAULT_KEY)).await.export().await;
     let (all, _) = world.import.as_ref().expect("there is one");
     let expected: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).expect("ours")).collect();
     assert_eq!((found.len(), expected.len()), (count, count));
@@ -252,45 +212,39 @@ async fn restore(world: &mut World) {
 
 #[when(expr = "the backend asks for all that is kept of the user {string}")]
 async fn asks_for_user(world: &mut World, user: String) {
-    let kept = must(&world.backend().await, Method::GET, &format!("/v1/users/{user}/export"), None).await;
-    assert_eq!(kept["user"], user);
-    world.seen = kept["devices"].as_array().expect("a list").clone();
+    world.kept = Some(world.backend().await.kept_of(&user).await);
 }
 
 #[then(expr = "that is {phone} and {phone}")]
 async fn that_is(world: &mut World, one: PhoneName, other: PhoneName) {
-    let found: Vec<&Value> = world.seen.iter().map(|device| &device["id"]).collect();
-    assert_eq!(found, [world.phone(&one).id.as_str(), world.phone(&other).id.as_str()]);
+    let expected = [world.phone(&one).id.clone(), world.phone(&other).id.clone()];
+    assert_eq!(world.kept.take().expect("the backend has asked"), expected);
 }
 
 #[then("that is nothing")]
 async fn that_is_nothing(world: &mut World) {
-    assert!(world.seen.is_empty(), "{:?}", world.seen);
+    assert_eq!(world.kept.take().expect("the backend has asked"), Vec::<String>::new());
 }
 
 #[when(expr = "the backend forgets the user {string}")]
 async fn forgets_user(world: &mut World, user: String) {
-    must(&world.backend().await, Method::DELETE, &format!("/v1/users/{user}"), None).await;
+    world.backend().await.forget_user(&user).await;
 }
 
 #[then(expr = "{phone} is still known")]
 async fn still_known(world: &mut World, phone: PhoneName) {
-    must(&world.backend().await, Method::GET, &format!("/v1/devices/{}", world.phone(&phone).id), None).await;
+    assert!(world.backend().await.knows_device(&world.phone(&phone).id).await, "{phone} is forgotten");
 }
 
 #[when(expr = "the backend asks what {string} means")]
 async fn explains(world: &mut World, selector: String) {
-    let body = json!({ "selector": selector });
-    world.seen = vec![must(&world.backend().await, Method::POST, "/v1/audience/explain", Some(&body)).await];
+    world.meaning = Some(world.backend().await.explain(&selector).await);
 }
 
 #[then(expr = "it means {int} of {int} devices: {string} {int} and {string} {int}")]
 async fn means(world: &mut World, count: u64, of: u64, one: String, first: u64, other: String, second: u64) {
-    let told = &world.seen[0];
-    assert_eq!((&told["devices"], &told["of"]), (&json!(count), &json!(of)));
-    let parts = told["tree"]["parts"].as_array().expect("it has parts");
-    let parts: Vec<(&Value, &Value)> = parts.iter().map(|part| (&part["text"], &part["devices"])).collect();
-    assert_eq!(parts, [(&json!(one), &json!(first)), (&json!(other), &json!(second))]);
+    let expected = Meaning { count, of, parts: vec![(one, first), (other, second)] };
+    assert_eq!(world.meaning.as_ref(), Some(&expected));
 }
 
 #[when(expr = "the backend tells of a {string} about {string} to those of {string}")]
@@ -313,11 +267,7 @@ async fn knows_none(world: &mut World) {
 async fn alarmed(world: &mut World) {
     world.settle().await;
     let backend = world.backend().await;
-    let alarm = async || {
-        let metrics = backend.metrics().await;
-        let mut lines = metrics.lines().filter(|line| line.starts_with("tidings_sender_environment_alarm{"));
-        lines.any(|line| line.ends_with(" 1")).then_some(())
-    };
+    let alarm = async || backend.is_alarmed_of_another_world().await.then_some(());
     until("the alarm is raised", PATIENCE, alarm).await;
 }
 
@@ -337,16 +287,15 @@ async fn expire(world: &mut World, days: u32) {
 async fn import_old(world: &mut World, year: u32) {
     let mut device: Value = serde_json::from_str(&lines(1, "goal", "team:42")).expect("one line");
     device["seen_at"] = json!(format!("{year}-01-01T00:00:00Z"));
-    let told = world.backend().await.lines(Method::POST, IMPORT, device.to_string()).await;
-    assert_eq!(told.last().expect("an end")["created"], 1, "{told:?}");
+    let told = world.backend().await.import(device.to_string()).await;
+    assert_eq!(told["created"], 1, "{told}");
+    world.import = Some((device.to_string(), None));
 }
 
 #[then("the server forgets the imported phone")]
 async fn forgets(world: &mut World) {
+    assert!(world.import.is_some(), "a phone that was never there is not forgotten");
     let backend = world.backend().await;
-    let gone = async || {
-        let asked = backend.ask(Method::GET, "/v1/devices/imported-00000", None).await;
-        asked.is_err_and(|refusal| refusal.status == 404).then_some(())
-    };
+    let gone = async || (!backend.knows_device("imported-00000").await).then_some(());
     until("it is forgotten", PATIENCE, gone).await;
 }

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use cucumber::{given, then, when};
-use hyper::Method;
-use serde_json::Value;
 
 use super::PhoneName;
 use crate::provider::DataProvider;
@@ -80,20 +78,15 @@ async fn killed(world: &mut World, times: usize, count: usize) {
 
 #[when(expr = "the provider posts the goals {string}")]
 async fn posts(world: &mut World, goals: String) {
-    world.backend().await.post("/v1/feeds/goals", document(&goals)).await.expect("the feed takes it");
+    world.backend().await.post_document(document(&goals)).await;
 }
 
 #[then(expr = "{int} goals of the feed were sent, each once")]
 async fn sent(world: &mut World, count: usize) {
     world.settle().await; // Then every event has its job.
-    let backend = world.backend().await;
-    let jobs = backend.ask(Method::GET, "/v1/jobs?limit=1000", None).await.expect("the server tells of its jobs");
-    let mut sent = BTreeMap::<&str, usize>::new();
-    for job in jobs["jobs"].as_array().expect("a list") {
-        let id = job["id"].as_str().expect("an id");
-        if id.starts_with("goals") {
-            *sent.entry(id).or_default() += 1;
-        }
+    let mut sent = BTreeMap::<String, usize>::new();
+    for id in world.backend().await.jobs_of_feed().await {
+        *sent.entry(id).or_default() += 1;
     }
     assert!(sent.len() == count && sent.values().all(|times| *times == 1), "{sent:?}");
 }
@@ -107,7 +100,5 @@ async fn shows(world: &mut World, phone: PhoneName, count: usize) {
 
 #[then(expr = "the operator sees {int} wrong entry of the feed")]
 async fn sees_wrong(world: &mut World, count: u64) {
-    let backend = world.backend().await;
-    let feeds: Value = backend.ask(Method::GET, "/v1/feeds", None).await.expect("the server tells of its feeds");
-    assert_eq!(feeds["feeds"][0]["total"]["wrong"], count, "{feeds}");
+    assert_eq!(world.backend().await.wrong_entries().await, count);
 }

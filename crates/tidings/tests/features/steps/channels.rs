@@ -1,0 +1,56 @@
+//! What backends do with channels and connections by Centrifugo's server API.
+
+use cucumber::{then, when};
+
+use super::Person;
+use crate::world::World;
+
+#[when(expr = "the backend subscribes {person} to {string}")]
+async fn subscribes(world: &mut World, person: Person, channel: String) {
+    world.backend().await.bring_in(&person.to_lowercase(), &channel).await;
+}
+
+#[when(expr = "the backend unsubscribes {person} from {string}")]
+async fn unsubscribes(world: &mut World, person: Person, channel: String) {
+    world.backend().await.take_out(&person.to_lowercase(), &channel).await;
+}
+
+#[when(expr = "the backend disconnects {person}")]
+async fn disconnects(world: &mut World, person: Person) {
+    world.backend().await.send_away(&person.to_lowercase()).await;
+}
+
+#[when(expr = "the backend publishes about the teams {string}, {string} and {string} in {string}")]
+async fn publishes_three(world: &mut World, one: String, two: String, three: String, channel: String) {
+    let backend = world.backend().await;
+    for (index, team) in [one, two, three].into_iter().enumerate() {
+        backend.publish(&channel, &format!("publication-{}", index + 1), Some(&team), None).await;
+    }
+}
+
+#[when(expr = "the backend publishes {int} times in {string}")]
+async fn publishes(world: &mut World, count: usize, channel: String) {
+    let backend = world.backend().await;
+    for number in 1..=count {
+        backend.publish(&channel, &format!("publication-{number}"), None, None).await;
+    }
+}
+
+/// The second time with another name, to tell the two apart.
+#[when(expr = "the backend publishes in {string}, and again under the same key as nobody answered")]
+async fn publishes_again(world: &mut World, channel: String) {
+    let backend = world.backend().await;
+    backend.publish(&channel, "publication-0", None, Some("key-1")).await;
+    backend.publish(&channel, "publication-0-again", None, Some("key-1")).await;
+}
+
+#[then(expr = "the backend finds {string} and {string} in {string}")]
+async fn finds(world: &mut World, one: String, other: String, channel: String) {
+    assert_eq!(world.backend().await.present(&channel).await, [one, other]);
+}
+
+#[then(expr = "the last {int} of {string} are the publications {int} and {int}")]
+async fn last_are(world: &mut World, count: usize, channel: String, one: usize, other: usize) {
+    let expected = [one, other].map(|number| format!("publication-{number}"));
+    assert_eq!(world.backend().await.last_in(&channel, count).await, expected);
+}
