@@ -17,12 +17,10 @@ mod slots;
 mod tally;
 mod trail;
 
-pub use books::{
-    Answer, Books, Effects, Finding, Landing, LaneLimits, Outgoing, Step, WalkWindow, Whereabouts, Window,
-};
+pub use books::{Answer, Books, Effects, Finding, Landing, LaneLimits, Outgoing, Step, WalkWindow, Window};
 pub use outcome::{Counts, DeviceOutcome, OUTCOME_COUNT, Suppression};
 pub use report::{DeviceTrail, JobReport, Telling, TrailStep, Way};
 pub use row::{JobRow, Progress, RowError};
 pub use slots::{Claim, RUNNING_PER_SLOT, Ready, ReadyQueue, Slots, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 pub use tally::{JobPart, Tally};
-pub use trail::{Note, Noted, Trail};
+pub use trail::{Note, Noted, Trail, Whereabouts};
