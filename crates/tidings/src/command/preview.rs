@@ -39,6 +39,9 @@ pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
             format!("these parameters are not set and are shown as placeholders: {names}; set them with --set {one}=…");
         remark(Kind::Warning, text);
     }
+    if let Some((name, values)) = topics.unselected(&event) {
+        remark(Kind::Note, format!("{name} chooses the text: {}; this is the text without a value", values.join(", ")));
+    }
     let locales = match &args.locale {
         Some(locale) => vec![Locale::new(locale).map_err(|error| CommandError::Usage(error.to_string()))?],
         None => topics.locales(&event),
