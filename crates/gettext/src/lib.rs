@@ -37,6 +37,7 @@ mod template;
 mod text;
 mod translations;
 
+pub use bidi::begins_right_to_left;
 pub use check::{Finding, FindingKind, Severity, check};
 pub use error::{
     Flaw, PlaceholderError, PluralRuleError, PoError, PoProblem, RenderError, TemplateError, ValueProblem,
