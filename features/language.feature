@@ -24,6 +24,17 @@ Feature: In their own language
       | 3     | 3 gole    |
       | 5     | 5 goli    |
 
+  Scenario Outline: Polish speaks of a woman and of a man in different words: <gender>
+    Given Ada's phone in the language "pl" is subscribed to "red-card" of "team:42"
+    When the backend tells of a "red-card" about "team:42" of somebody whose gender is "<gender>"
+    Then Ada's phone shows "<title>"
+
+    Examples:
+      | gender  | title                |
+      | female  | Wyrzucona z boiska!  |
+      | male    | Wyrzucony z boiska!  |
+      | unknown | Czerwona kartka!     |
+
   Scenario: An event with its own words
     Given Ada's phone in the language "pl" is subscribed to "goal" of "team:42"
     And Bob's phone in the language "fi" is subscribed to "goal" of "team:42"

@@ -152,8 +152,9 @@ pub(crate) fn template(bytes: &[u8]) {
         let shown = Translations::default().render(&template, &Locale::new("en").expect("it is one"), &params);
         assert_eq!(shown.as_deref(), Ok(msgid), "text without a percent sign is itself");
     }
-    let message = Message::new(template, "topic.title");
-    let pot = tidings_gettext::pot([&message]).expect("one message contradicts nobody").to_po();
+    let template = template.select("gender", [("female", None)]).expect("its own text fits");
+    let messages = Message::new(template, "topic.title").with_values();
+    let pot = tidings_gettext::pot(&messages).expect("the messages have different contexts").to_po();
     let catalogue = Catalogue::parse(pot.as_bytes()).expect("what we write we read");
-    assert!(catalogue.entries().iter().any(|entry| entry.msgid == msgid), "{pot}");
+    assert_eq!(catalogue.entries().iter().filter(|entry| entry.msgid == msgid).count(), 2, "{pot}");
 }

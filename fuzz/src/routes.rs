@@ -117,6 +117,10 @@ struct Route {
 struct Nothing;
 
 impl Configured for Nothing {
+    fn unknown_value(&self, _: &Event) -> Option<(String, Vec<String>)> {
+        None
+    }
+
     fn plain_moments(&self, _: &Event) -> Vec<String> {
         Vec::new()
     }

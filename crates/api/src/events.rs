@@ -59,6 +59,7 @@ pub(crate) async fn post_events(
         shared.check.check(&event).map_err(|error| error.at(&prefix(index)))?;
         warnings.note_untranslated(&*shared.configured, &event, &prefix(index));
         warnings.note_plain_moments(&*shared.configured, &event, &prefix(index));
+        warnings.note_unknown_value(&*shared.configured, &event, &prefix(index));
         if strict.0 && !warnings.is_empty() && !is_known(&shared, &event.id).await? {
             warnings.refuse()?;
         }

@@ -30,6 +30,10 @@ pub trait Configured: Send + Sync {
     /// The parameters that a text of the event shows and that are texts like `2026-11-24T20:45:00Z`.
     fn plain_moments(&self, event: &Event) -> Vec<String>;
 
+    /// The parameter by which the event's topic selects its texts, and the values of it that the topic knows, if the event
+    /// has the parameter with another value.
+    fn unknown_value(&self, event: &Event) -> Option<(String, Vec<String>)>;
+
     /// Whether the topic is configured; true if no topic is configured, since there is nothing to compare with.
     fn knows_topic(&self, topic: &TopicName) -> bool;
 
@@ -45,12 +49,19 @@ pub(crate) enum Kind {
     UnknownTopic,
     UnservedApp,
     PlainMoment,
+    UnknownValue,
 }
 
 impl Kind {
     /// All kinds in the order of their declaration.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Untranslated, Self::NoChannel, Self::UnknownTopic, Self::UnservedApp, Self::PlainMoment];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Untranslated,
+        Self::NoChannel,
+        Self::UnknownTopic,
+        Self::UnservedApp,
+        Self::PlainMoment,
+        Self::UnknownValue,
+    ];
 
     /// The last part of its type, and its meaning.
     pub(crate) const fn parts(self) -> (&'static str, &'static str) {
@@ -62,6 +73,9 @@ impl Kind {
             Self::UnknownTopic => ("unknown-topic", "No topic of that name is configured"),
             Self::UnservedApp => ("unserved-app", "Nothing is configured to push to the app"),
             Self::PlainMoment => ("plain-moment", "A moment is a text, so every language shows it as it is written"),
+            Self::UnknownValue => {
+                ("unknown-value", "The topic has no text for this value, so its text without a value is shown")
+            }
         }
     }
 }
@@ -111,6 +125,18 @@ impl Warnings {
         for name in configured.plain_moments(event) {
             let rule = "is shown as it is; as {\"datetime\": …} each language shows it in its own way";
             self.add(Kind::PlainMoment, &format!("{prefix}params.{name}"), rule);
+        }
+    }
+
+    /// Warns if the topic selects its texts by a parameter, and the event has another value than those it knows.
+    pub(crate) fn note_unknown_value(&mut self, configured: &dyn Configured, event: &Event, prefix: &str) {
+        if let Some((name, values)) = configured.unknown_value(event) {
+            let rule = format!(
+                "{} has texts for the values {}, and shows the text without a value",
+                event.topic,
+                values.join(", ")
+            );
+            self.add(Kind::UnknownValue, &format!("{prefix}params.{name}"), rule);
         }
     }
 

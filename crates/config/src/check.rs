@@ -12,7 +12,7 @@ use axum::http::HeaderName;
 use axum::http::header::CONTENT_TYPE;
 use tidings_feed::Mapping;
 use tidings_gateway::{Certificate, CertificateError, ClientCertificate};
-use tidings_gettext::{Message, PLACEHOLDER_LENGTH, Plural, Template, TemplateError};
+use tidings_gettext::{Message, PLACEHOLDER_LENGTH};
 use tidings_intake::{SOURCE_COUNT_MAX, is_identifier, is_nats_name, is_table};
 use tidings_protocol::token::TokenKey;
 use tidings_protocol::{DeltaType, HookId, NamespaceOptions, RecoveryMode, SessionHooks};
@@ -21,7 +21,7 @@ use tidings_push::fcm::oauth::ServiceAccount;
 use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
 use tidings_push::web_push::vapid::{VapidError, VapidKey};
 use tidings_telemetry::unix_now;
-use tidings_types::{AppId, Environment, FeedName, Present, TopicName, event_limits as limits};
+use tidings_types::{AppId, Environment, FeedName, TopicName, event_limits as limits};
 use tracing_subscriber::EnvFilter;
 
 use super::field::{Reader, bare_or_quoted};
@@ -412,6 +412,9 @@ impl Check<'_> {
         if topic.count.is_some() && !plural {
             self.problem(&format!("{path}.count"), "needs `title_plural` or `body_plural`");
         }
+        for (setting, rule) in topic.select_problems() {
+            self.problem(&format!("{path}.{setting}"), &rule);
+        }
         for (part, template) in [("title", topic.title_template()), ("body", topic.body_template())] {
             if let Err(error) = template {
                 self.problem(&format!("{path}.{part}"), &error.to_string());
@@ -458,6 +461,9 @@ impl Check<'_> {
                     context.len()
                 );
                 self.problem(&path, &message);
+            }
+            for rule in names.case_problems(context) {
+                self.problem(&format!("{path}.cases"), &rule);
             }
             let mut known = BTreeSet::new();
             for name in &names.values {
@@ -1032,59 +1038,6 @@ impl WebPush {
         let hosts = DEFAULT_HOSTS.iter().copied().chain(self.allowed_hosts.iter().map(String::as_str));
         let rules = EndpointRules::new(hosts, self.allowed_ports.iter().copied())?;
         Ok(if self.allow_private { rules.admitting_private() } else { rules })
-    }
-}
-
-impl Topic {
-    /// The title, ready to be translated.
-    pub fn title_template(&self) -> Result<Template, TemplateError> {
-        self.template(&self.title, self.title_plural.as_deref())
-    }
-
-    /// The body, ready to be translated.
-    pub fn body_template(&self) -> Result<Template, TemplateError> {
-        self.template(&self.body, self.body_plural.as_deref())
-    }
-
-    /// Both texts with what translators should know. `name` is the topic's.
-    ///
-    /// # Errors
-    /// If a text is not a template. A checked configuration has none such.
-    pub fn messages(&self, name: &TopicName) -> Result<[Message; 2], TemplateError> {
-        let message = |template, part: &str, length_max: u32| Message {
-            comment: self.comment.clone(),
-            length_max: (length_max > 0).then_some(length_max as usize),
-            ..Message::new(template, format!("{name}.{part}"))
-        };
-        Ok([
-            message(self.title_template()?, "title", self.title_max),
-            message(self.body_template()?, "body", self.body_max),
-        ])
-    }
-
-    fn template(&self, singular: &str, plural: Option<&str>) -> Result<Template, TemplateError> {
-        let plural = plural.zip(self.count.as_deref()).map(|(msgid_plural, count)| Plural { msgid_plural, count });
-        Template::new(self.context.as_deref(), singular, plural)
-    }
-}
-
-impl TopicPresent {
-    /// As an event has it.
-    pub fn to_present(&self) -> Present {
-        let Self { sound, category, interruption, android_channel } = self.clone();
-        Present { sound, category, interruption, android_channel, ..Present::default() }
-    }
-}
-
-impl Names {
-    /// The names with what translators should know.
-    ///
-    /// # Errors
-    /// If a name cannot be translated. A checked configuration has none such.
-    pub fn messages(&self, context: &str) -> Result<Vec<Message>, TemplateError> {
-        let message =
-            |name: &String| Ok(Message { comment: self.comment.clone(), ..Message::of_name(name, Some(context))? });
-        self.values.iter().map(message).collect()
     }
 }
 

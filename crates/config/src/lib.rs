@@ -17,6 +17,7 @@ mod memory;
 mod messages;
 mod sections;
 mod show;
+mod topic;
 mod tree;
 mod value;
 mod webhook_key;

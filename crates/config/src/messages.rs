@@ -15,7 +15,7 @@ use tidings_types::{Locale, TopicName};
 use super::check::check_topics;
 use super::field::{Reader, Section as _, read_table};
 use super::file::read_file_up_to;
-use super::sections::{Config, Topic, TopicPresent};
+use super::sections::{Config, Topic, TopicPresent, ValueTexts};
 use super::tree::{self, Node, Origin, Problem, Table, Value};
 use super::value::Leaf as _;
 
@@ -74,21 +74,33 @@ pub fn topics_toml(topics: &BTreeMap<TopicName, Topic>, source_locale: Option<&L
     let mut all = toml::Table::new();
     for (name, topic) in topics {
         let Topic { domain, title, body, title_plural, body_plural, count, context, comment, .. } = topic;
-        let Topic { title_max, body_max, missing, present, .. } = topic;
+        let Topic { title_max, body_max, missing, present, select, values, texts: of_values, .. } = topic;
         let texts = [("domain", domain), ("title", title), ("body", body)].map(|(name, text)| (name, Some(text)));
         let more = [("title_plural", title_plural), ("body_plural", body_plural), ("count", count)];
-        let more = more.into_iter().chain([("context", context), ("comment", comment)]);
+        let more = more.into_iter().chain([("context", context), ("comment", comment), ("select", select)]);
         let texts = texts.into_iter().chain(more.map(|(name, text)| (name, text.as_ref())));
         let texts = texts.filter_map(|(name, text)| Some((name.to_owned(), text?.as_str().into())));
         let limits = [("title_max", title_max), ("body_max", body_max)];
         let limits = limits.map(|(name, limit)| (name.to_owned(), i64::from(*limit).into()));
         let present = [("missing".to_owned(), missing.show().into()), ("present".to_owned(), present_toml(present))];
-        all.insert(name.to_string(), toml::Value::Table(texts.chain(limits).chain(present).collect()));
+        let of_values = of_values.iter().map(|(value, texts)| (value.clone(), value_toml(texts)));
+        let select = [
+            ("values".to_owned(), toml::Value::from(values.clone())),
+            ("texts".to_owned(), toml::Value::Table(of_values.collect())),
+        ];
+        all.insert(name.to_string(), toml::Value::Table(texts.chain(limits).chain(present).chain(select).collect()));
     }
     let source_locale = source_locale.map(|locale| ("source_locale".to_owned(), locale.as_str().into()));
     let translations = toml::Value::Table(source_locale.into_iter().collect());
     let all = [("topics".to_owned(), toml::Value::Table(all)), ("translations".to_owned(), translations)];
     toml::Table::from_iter(all).to_string()
+}
+
+fn value_toml(texts: &ValueTexts) -> toml::Value {
+    let ValueTexts { title, body, title_plural, body_plural } = texts;
+    let texts =
+        [("title", title), ("body", body), ("title_plural", title_plural), ("body_plural", body_plural)].into_iter();
+    toml::Value::Table(texts.filter_map(|(name, text)| Some((name.to_owned(), text.as_deref()?.into()))).collect())
 }
 
 fn present_toml(present: &TopicPresent) -> toml::Value {

@@ -580,6 +580,13 @@ section! {
         body_plural: Option<String>, like "%{scorer} scores %{goals} times.";
         /// The parameter that chooses between singular and plural.
         count: Option<String>, like "goals";
+        /// A parameter that chooses between texts, such as the gender of a person (docs/translations.md).
+        select: Option<String>, like "gender";
+        /// The values of `select` that may have another text. Translators see the texts once more for each of them. An event
+        /// without one of these values gets the text without a value.
+        values: Vec<String>, like "[\"female\", \"male\"]";
+        /// Source texts for one of `values`, if the source language needs them.
+        texts: BTreeMap<String, ValueTexts>, like "female";
         /// Gettext context: distinguishes texts that are equal only in the source language.
         context: Option<String>, like "match";
         /// What translators should know about the texts.
@@ -594,6 +601,19 @@ section! {
         missing: Missing = "fallback";
         /// How notifications are shown where an event does not say it (`present` in docs/sending.md).
         present: TopicPresent;
+    }
+
+    /// The source texts of a topic for one value of `select`, with the same placeholders. What is not set is as without the
+    /// value.
+    ValueTexts {
+        /// The title.
+        title: Option<String>, like "Goal for %{team}!";
+        /// The body.
+        body: Option<String>, like "%{scorer} has scored her first goal.";
+        /// The title if `count` is not one.
+        title_plural: Option<String>, like "%{goals} goals for %{team}!";
+        /// The body if `count` is not one.
+        body_plural: Option<String>, like "%{scorer} has scored %{goals} goals, her best result.";
     }
 
     /// How the notifications of a topic are shown.
@@ -613,6 +633,8 @@ section! {
     Names {
         /// The names in the source language, without placeholders.
         values: Vec<String>, like "[\"Sweden\", \"Poland\"]";
+        /// Cases: translators see each name once more for each of them, with the context `CONTEXT|CASE` (docs/values.md).
+        cases: Vec<String>, like "[\"after-for\"]";
         /// What translators should know about them.
         comment: Option<String>, like "National teams.";
     }

@@ -146,6 +146,8 @@ fn example_path(table: &str) -> String {
             name = found.and_then(|item| item.example);
             if let Some(Item { shape: Shape::Section { items: inner, .. }, .. }) = found {
                 items = inner;
+            } else if let Some(Item { shape: Shape::Named(Shape::Section { items: inner, .. }), .. }) = found {
+                items = inner;
             }
             part.to_owned()
         }

@@ -217,6 +217,31 @@ fn relations_between_settings_are_checked() {
         "[topics.t]\ntitle = \"a\"\nbody = \"b\"\nbody_plural = \"c\"",
         &["t.toml:2:9: `topics.t.count`: is missing: name the parameter that chooses the plural"],
     );
+    let topic = |more: &str| format!("[topics.t]\ntitle = \"a\"\nbody = \"b\"\n{more}");
+    check(
+        &topic("select = \"gender\""),
+        &["t.toml:2:9: `topics.t.values`: is missing: name the values of `select` that may have another text"],
+    );
+    check(
+        &topic("values = [\"x\", \"x\"]\ntexts.y.body_plural = \"c\""),
+        &[
+            "t.toml:4:10: `topics.t.values`: needs `select`: name the parameter that has one of these values",
+            "t.toml:4:10: `topics.t.values`: has \"x\" twice: remove one of them",
+            "t.toml:5:23: `topics.t.texts.y`: is not among `values`: add it there, or remove it",
+            "t.toml:5:23: `topics.t.texts.y.body_plural`: needs `body`",
+        ],
+    );
+    check(
+        &topic("select = \"g\"\nvalues = [\"x\"]\ntexts.x.body = \"%{c}\""),
+        &["t.toml:3:8: `topics.t.body`: only one of the text for \"x\" and the text without a value has %{c}"],
+    );
+    check(
+        "[names.team]\nvalues = [\"Sweden\"]\ncases = [\"for\", \"for\", \"a b\"]",
+        &[
+            "t.toml:3:9: `names.team.cases`: has \"for\" twice: remove one of them",
+            "t.toml:3:9: `names.team.cases`: a value to select by must be 1 to 64 letters, digits, `_` and `-`, got \"a b\"",
+        ],
+    );
     check(
         "[influx]\npacket_bytes = \"512B\"\ntags = [\"a=b\", \"c=d\", \"a=e\"]",
         &["t.toml:3:8: `influx.tags`: \"a\" is given twice: remove one"],
@@ -1094,6 +1119,13 @@ comment = "%{team} is a country"
 title_max = 40
 body_max = 100
 missing = "skip"
+select = "gender"
+values = ["female", "male"]
+[topics.goal.texts.female]
+title = "Her goal for \"%{team}\"!"
+title_plural = "Her goals for %{team}"
+body = "%{goals} goal of hers"
+body_plural = "%{goals} goals of hers"
 [topics.goal.present]
 sound = "goal.caf"
 category = "goal"

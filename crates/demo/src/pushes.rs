@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
+use tidings_server::screen::Notice;
 use tidings_simulator::MessageEntry;
 use tidings_telemetry::{Histogram, HistogramSnapshot};
 use tidings_types::{NotificationId, Platform};
@@ -77,13 +78,6 @@ impl PushVerdict {
     fn such_as(&mut self, example: impl FnOnce() -> String) {
         self.example.get_or_insert_with(example);
     }
-}
-
-/// A notification's text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Alert {
-    pub(super) title: String,
-    pub(super) body: String,
 }
 
 impl Pushes {
@@ -168,15 +162,8 @@ impl Pushes {
     }
 
     /// The text on phones of a platform and language, if one has got it.
-    pub(super) fn alert(&self, platform: Platform, moment: usize, locale: usize) -> Option<Alert> {
-        let payload: Value = serde_json::from_slice(self.payload(platform, moment, locale).get()?).ok()?;
-        let alert = match platform {
-            Platform::Ios => &payload["aps"]["alert"],
-            Platform::Android => &payload["notification"],
-            Platform::Web => &payload,
-        };
-        let text = |name: &str| Some(alert[name].as_str()?.to_owned());
-        Some(Alert { title: text("title")?, body: text("body")? })
+    pub(super) fn alert(&self, platform: Platform, moment: usize, locale: usize) -> Option<Notice> {
+        Notice::read(platform, self.payload(platform, moment, locale).get()?)
     }
 
     /// Compares the ledgers with what each phone must get, and the texts with what they should be. A phone whose app is on the

@@ -18,9 +18,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::clients::Crowd;
 use super::population::LOCALES;
-use super::pushes::{Alert, Pushes};
+use super::pushes::Pushes;
 use super::timeline::{Moment, Score};
 use tidings_server::output::{Kind, grouped, line, remark};
+use tidings_server::screen::{Notice, device_name, framed, plain};
 
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -94,7 +95,7 @@ pub(super) struct Scene<'a> {
 pub(super) struct Phone {
     platform: Platform,
     locale: &'static str,
-    alert: Alert,
+    alert: Notice,
 }
 
 impl View {
@@ -263,20 +264,9 @@ impl Scene<'_> {
 
 /// Draws phones with their notifications, [`PHONE_ROW_COUNT`] lines each.
 pub(super) fn format_phones(phones: &[Phone], paint: Paint) -> Vec<String> {
-    // A terminal does not know bidi isolates and may show them as boxes.
-    let plain = |text: &str| text.replace(['\u{2068}', '\u{2069}'], "");
     let phone = |Phone { platform, locale, alert }: &Phone| {
-        let name = match platform {
-            Platform::Ios => "iPhone",
-            Platform::Android => "Android",
-            Platform::Web => "browser",
-        };
-        let side = paint.frame("│");
-        [
-            format!("  {}", paint.frame(&format!("╭─ {name} · {locale}"))),
-            format!("  {side} {}", paint.bold(&plain(&alert.title))),
-            format!("  {side} {}", plain(&alert.body)),
-        ]
+        let rows = [paint.bold(&plain(&alert.title)), plain(&alert.body)];
+        framed(&format!("{} · {locale}", device_name(*platform)), rows, |text| paint.frame(text))
     };
     phones.iter().flat_map(phone).collect()
 }
@@ -350,8 +340,11 @@ mod tests {
 
     #[test]
     fn a_phone_is_drawn_and_coloured_only_on_request() {
-        let alert =
-            Alert { title: "هدف لفريق \u{2068}Argentina\u{2069}!".to_owned(), body: "1 – 0".to_owned() };
+        let alert = Notice {
+            title: "هدف لفريق \u{2068}Argentina\u{2069}!".to_owned(),
+            subtitle: None,
+            body: "1 – 0".to_owned(),
+        };
         let phones = [Phone { platform: Platform::Android, locale: "ar", alert }];
         let drawn = format_phones(&phones, Paint::default());
         assert_eq!(drawn, ["  ╭─ Android · ar", "  │ هدف لفريق Argentina!", "  │ 1 – 0"]);

@@ -62,6 +62,8 @@ pub(crate) struct Collector<'a> {
     held_bytes: usize,
     pub(crate) entries: u64,
     begun_at: Position,
+    /// Id and reason, if the entry that is being read is known to be skipped. Nothing more of it is kept.
+    judged: Option<(Option<String>, String)>,
 }
 
 impl<'a> Collector<'a> {
@@ -78,6 +80,7 @@ impl<'a> Collector<'a> {
             held_bytes: 0,
             entries: 0,
             begun_at: Position::default(),
+            judged: None,
         }
     }
 
@@ -136,7 +139,23 @@ impl<'a> Collector<'a> {
     /// Whether a text here is wanted.
     #[inline]
     pub(crate) fn is_collecting(&self) -> bool {
-        self.frames.last().is_some_and(|frame| self.trees[frame.which as usize].is_collecting())
+        self.judged.is_none()
+            && self.frames.last().is_some_and(|frame| self.trees[frame.which as usize].is_collecting())
+    }
+
+    /// The attributes of an element are known: an entry may be skipped because of them alone.
+    #[inline]
+    pub(crate) fn judge(&mut self) {
+        if self.plan.early > 0 && self.frames.last().is_some_and(|frame| frame.is_entry) {
+            let around = Around { live: &self.trees[0], saved: &[], tables: &self.tables };
+            self.judged = self.maker.skipped_early(&self.trees[1], &around);
+        }
+    }
+
+    /// Whether the entry that is being read is known to be skipped.
+    #[inline]
+    pub(crate) fn is_judged(&self) -> bool {
+        self.judged.is_some()
     }
 
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Problem> {
@@ -160,6 +179,10 @@ impl<'a> Collector<'a> {
         }
         if self.plan.is_held {
             return self.hold();
+        }
+        if let Some((id, reason)) = self.judged.take() {
+            let (number, position) = (self.entries, self.begun_at);
+            return hand_out(self.on_entry, Entry { number, position, id, outcome: Outcome::Skipped { reason } });
         }
         let around = Around { live: &self.trees[0], saved: &[], tables: &self.tables };
         let entry = self.maker.entry(self.entries, self.begun_at, &self.trees[1], &around);

@@ -55,6 +55,10 @@ impl TimeFormat {
 }
 
 fn any(text: &str, zone: Option<&TimeZone>) -> Result<Timestamp, String> {
+    // To try a form that it is not costs as much as to read the one that it is. No RFC 2822 time has a `-` there.
+    if text.as_bytes().get(4) == Some(&b'-') {
+        return rfc3339(text, zone);
+    }
     rfc2822_moment(text).map_or_else(|| rfc3339(text, zone), Ok)
 }
 
@@ -104,6 +108,9 @@ fn pattern_moment(text: &str, pattern: &str, zone: Option<&TimeZone>) -> Result<
 
 /// A moment as RFC 3339, to the millisecond.
 pub(crate) fn rfc3339_text(moment: Timestamp) -> String {
+    if moment.subsec_nanosecond() % 1_000_000 == 0 {
+        return moment.to_string();
+    }
     moment.round(Unit::Millisecond).unwrap_or(moment).to_string()
 }
 

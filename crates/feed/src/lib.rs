@@ -11,7 +11,7 @@
 //! | Module | What |
 //! |---|---|
 //! | `source` | bytes of any supported encoding become UTF-8; counts lines |
-//! | `xml`, `values` | the two readers: XML; and JSON, NDJSON and MessagePack |
+//! | `xml` with `attributes`, `values` | the two readers: XML; and JSON, NDJSON and MessagePack |
 //! | `tree` | what is kept of an entry: only the places that the mapping names |
 //! | `mapping`, `path`, `plan`, `parse` | the mapping as text, its paths, and both made ready for reading |
 //! | `make`, `format` | an entry becomes an event; texts become numbers, moments and plain text |
@@ -24,6 +24,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod attributes;
 mod collect;
 mod entry;
 mod error;

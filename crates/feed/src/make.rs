@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use regex::Regex;
 use tidings_types::{EventId, event_limits};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -13,7 +14,7 @@ use crate::error::Position;
 use crate::format::{plain, rfc3339_text, shortened, slug};
 use crate::mapping::WithoutId;
 use crate::place::Access;
-use crate::plan::{Condition, Form, OrderKey, Part, Plan, Revision, Table, Value};
+use crate::plan::{Condition, Form, OneOf, OrderKey, Part, Plan, Revision, Table, Value};
 use crate::tree::Tree;
 
 /// Entries of a document that are remembered, to tell that one comes twice. Later ones are not compared here.
@@ -58,18 +59,19 @@ fn wrong<T>(field: &str, problem: impl Into<String>) -> Made<T> {
 }
 
 /// A value that was made.
-enum Ready {
-    Text(String),
+enum Ready<'t> {
+    Text(Cow<'t, str>),
     /// As JSON.
     Json(String),
     Moment(Timestamp),
 }
 
-impl Ready {
-    fn into_text(self) -> String {
+impl<'t> Ready<'t> {
+    fn into_text(self) -> Cow<'t, str> {
         match self {
-            Self::Text(text) | Self::Json(text) => text,
-            Self::Moment(moment) => rfc3339_text(moment),
+            Self::Text(text) => text,
+            Self::Json(text) => text.into(),
+            Self::Moment(moment) => rfc3339_text(moment).into(),
         }
     }
 }
@@ -95,7 +97,7 @@ impl<'a> Maker<'a> {
         match scope.value(&self.plan.order.as_ref()?.by).ok()?? {
             Ready::Moment(moment) => Some(OrderKey::Moment(moment)),
             Ready::Json(number) => number.parse().ok().map(OrderKey::Number),
-            Ready::Text(text) => Some(OrderKey::Text(text)),
+            Ready::Text(text) => Some(OrderKey::Text(text.into_owned())),
         }
     }
 
@@ -103,7 +105,10 @@ impl<'a> Maker<'a> {
         let scope = Scope { tree, around };
         let (id, outcome) = match scope.text(&self.plan.id) {
             Err(not) => (None, Err(not)),
-            Ok(id) => (id.clone(), self.event(number, id, &scope)),
+            Ok(id) => {
+                let outcome = self.event(number, id.as_deref(), &scope);
+                (id.map(Cow::into_owned), outcome)
+            }
         };
         let outcome = match outcome {
             Ok(draft) => Outcome::Event(draft),
@@ -113,7 +118,15 @@ impl<'a> Maker<'a> {
         Entry { number, position, id, outcome }
     }
 
-    fn event(&mut self, number: u64, id: Option<String>, scope: &Scope<'_>) -> Made<Draft> {
+    /// The id of an entry that has just begun, and why it is skipped, if its own attributes say so already.
+    pub(crate) fn skipped_early(&self, tree: &Tree, around: &Around<'_>) -> Option<(Option<String>, String)> {
+        let scope = Scope { tree, around };
+        let reason = self.plan.when[..self.plan.early].iter().find_map(|condition| scope.meets(condition).err())?;
+        let id = scope.text(&self.plan.id).ok()?;
+        Some((id.map(Cow::into_owned), reason))
+    }
+
+    fn event(&mut self, number: u64, id: Option<&str>, scope: &Scope<'_>) -> Made<Draft> {
         let plan = self.plan;
         for condition in &plan.when {
             scope.meets(condition).map_err(Not::Skipped)?;
@@ -127,12 +140,12 @@ impl<'a> Maker<'a> {
         self.check_age(scope)?;
         let body = self.body(scope)?;
         let key = match (id, &plan.revision) {
-            (None, _) => format!("{:032x}", xxh3_128(body.as_bytes())),
-            (Some(id), None) => id,
-            (Some(id), Some(Revision::Content)) => format!("{id}@{:016x}", xxh3_64(body.as_bytes())),
+            (None, _) => Cow::from(format!("{:032x}", xxh3_128(body.as_bytes()))),
+            (Some(id), None) => id.into(),
+            (Some(id), Some(Revision::Content)) => format!("{id}@{:016x}", xxh3_64(body.as_bytes())).into(),
             (Some(id), Some(Revision::Value(value))) => match scope.text(value)? {
-                Some(revision) => format!("{id}@{revision}"),
-                None => id,
+                Some(revision) => format!("{id}@{revision}").into(),
+                None => id.into(),
             },
         };
         let id = self.event_id(&key);
@@ -257,42 +270,40 @@ impl<'t> Scope<'t> {
         Some(Cow::Owned(filled))
     }
 
-    fn value(&self, value: &'t Value) -> Made<Option<Ready>> {
+    fn value(&self, value: &'t Value) -> Made<Option<Ready<'t>>> {
         let ready = match self.filled(&value.parts) {
-            Some(text) => self.made(value, &text)?,
+            Some(text) => self.made(value, text)?,
             None => None,
         };
         match (ready, &value.default) {
             (Some(ready), _) => Ok(Some(ready)),
-            (None, Some(default)) => formed(value, default.clone()).map(Some),
+            (None, Some(default)) => formed(value, default.into()).map(Some),
             (None, None) if value.is_required => wrong(&value.field, "the entry has no value for it"),
             (None, None) => Ok(None),
         }
     }
 
     /// A text goes through `pick`, `table`, `put` and `as`, in this order.
-    fn made(&self, value: &Value, text: &str) -> Made<Option<Ready>> {
+    fn made(&self, value: &'t Value, text: Cow<'t, str>) -> Made<Option<Ready<'t>>> {
         let Some(text) = self.looked_up(value, text) else { return Ok(None) };
-        formed(value, text.into_owned()).map(Some)
+        formed(value, text).map(Some)
     }
 
-    fn looked_up<'v>(&'v self, value: &'v Value, text: &'v str) -> Option<Cow<'v, str>> {
-        let text = match &value.pick {
-            None => text,
-            Some(pick) => {
-                let groups = pick.captures(text)?;
-                groups.get(1).or_else(|| groups.get(0))?.as_str()
-            }
+    fn looked_up(&self, value: &'t Value, text: Cow<'t, str>) -> Option<Cow<'t, str>> {
+        let text = match (&value.pick, text) {
+            (None, text) => text,
+            (Some(pick), Cow::Borrowed(text)) => picked(pick, text)?.into(),
+            (Some(pick), Cow::Owned(text)) => picked(pick, &text)?.to_owned().into(),
         };
         let found = match &value.table {
             None => Some(text),
-            Some(Table::Here(rows)) => rows.get(text).map(String::as_str),
-            Some(Table::Document(number)) => self.around.tables[*number].get(text).map(|row| &**row),
+            Some(Table::Here(rows)) => rows.get(&*text).map(Cow::from),
+            Some(Table::Document(number)) => self.around.tables[*number].get(&*text).map(|row| Cow::from(&**row)),
         };
-        found.or(value.otherwise.as_deref()).map(Cow::Borrowed)
+        found.or(value.otherwise.as_deref().map(Cow::from))
     }
 
-    fn text(&self, value: &'t Value) -> Made<Option<String>> {
+    fn text(&self, value: &'t Value) -> Made<Option<Cow<'t, str>>> {
         Ok(self.value(value)?.map(Ready::into_text))
     }
 
@@ -303,7 +314,7 @@ impl<'t> Scope<'t> {
         })
     }
 
-    fn topic(&self, value: &'t Value) -> Made<String> {
+    fn topic(&self, value: &'t Value) -> Made<Cow<'t, str>> {
         let Some(text) = self.text(value)? else {
             return match (self.filled(&value.parts), &value.table) {
                 (Some(text), Some(_)) => Err(Not::Skipped(format!("topic: {:?} is not in its table", shown(&text)))),
@@ -314,7 +325,7 @@ impl<'t> Scope<'t> {
     }
 
     /// The values of a list, each once.
-    fn list(&self, values: &'t [Value]) -> Made<Vec<String>> {
+    fn list(&self, values: &'t [Value]) -> Made<Vec<Cow<'t, str>>> {
         let mut all = Vec::new();
         for value in values {
             if !value.is_each {
@@ -323,17 +334,25 @@ impl<'t> Scope<'t> {
             }
             let Some(Part::Field(accesses)) = value.parts.first() else { continue };
             for text in accesses.iter().flat_map(|access| self.tree.texts(access)).take(EACH_COUNT_MAX) {
-                all.extend(self.made(value, text)?.map(Ready::into_text));
+                all.extend(self.made(value, text.into())?.map(Ready::into_text));
             }
         }
-        let mut known = std::collections::HashSet::new();
-        all.retain(|text| !text.is_empty() && known.insert(text.clone()));
+        all.retain(|text| !text.is_empty());
+        if let [one, other] = all.as_slice() {
+            // The most frequent case, a match and a team, needs no set.
+            let length = if one == other { 1 } else { 2 };
+            all.truncate(length);
+        } else if all.len() > 2 {
+            let mut known = std::collections::HashSet::new();
+            all.retain(|text| known.insert(text.clone()));
+        }
         Ok(all)
     }
 
     fn object(&self, json: &mut String, name: &str, values: &'t [(String, Value)], is_params: bool) -> Made<()> {
         let before = json.len();
-        let _ = write!(json, ",\"{name}\":{{");
+        push_name(json, name);
+        json.push('{');
         let begin = json.len();
         for (name, value) in values {
             let Some(ready) = self.value(value)? else { continue };
@@ -385,22 +404,21 @@ impl<'t> Scope<'t> {
 
 /// The first rule of a condition that a value breaks, for people.
 fn broken_rule(condition: &Condition, value: Option<&str>) -> Option<String> {
-    let is_in = |all: &[String]| value.is_some_and(|value| all.iter().any(|one| one == value));
-    let list = |all: &[String]| all.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", ");
+    let is_in = |all: &OneOf| value.is_some_and(|value| all.texts.iter().any(|one| one == value));
     if let Some(exists) = condition.exists
         && exists != value.is_some()
     {
         return Some(if exists { "exist" } else { "not exist" }.to_owned());
     }
-    if let Some(all) = condition.one_of.as_deref()
+    if let Some(all) = &condition.one_of
         && !is_in(all)
     {
-        return Some(if all.len() == 1 { format!("be {}", list(all)) } else { format!("be one of {}", list(all)) });
+        return Some(format!("be {}{}", if all.texts.len() == 1 { "" } else { "one of " }, all.told));
     }
-    if let Some(all) = condition.none_of.as_deref()
+    if let Some(all) = &condition.none_of
         && is_in(all)
     {
-        return Some(format!("be none of {}", list(all)));
+        return Some(format!("be none of {}", all.told));
     }
     if let Some(pattern) = &condition.matches
         && !value.is_some_and(|value| pattern.is_match(value))
@@ -419,22 +437,28 @@ fn broken_rule(condition: &Condition, value: Option<&str>) -> Option<String> {
     condition.bounds.iter().find(|(sign, bound)| !holds(sign, *bound)).map(|(sign, bound)| format!("be {sign} {bound}"))
 }
 
-fn formed(value: &Value, text: String) -> Made<Ready> {
-    let cut = |text: String| match value.max {
-        Some(max) => shortened(text, max),
+/// The group of a pattern, or what it matches as a whole.
+fn picked<'v>(pick: &Regex, text: &'v str) -> Option<&'v str> {
+    let groups = pick.captures(text)?;
+    Some(groups.get(1).or_else(|| groups.get(0))?.as_str())
+}
+
+fn formed<'t>(value: &'t Value, text: Cow<'t, str>) -> Made<Ready<'t>> {
+    let cut = |text: Cow<'t, str>| match value.max {
+        Some(max) => shortened(text.into_owned(), max).into(),
         None => text,
     };
-    let put = |text: String| match &value.put {
-        Some((before, after)) => format!("{before}{text}{after}"),
+    let put = |text: Cow<'t, str>| match &value.put {
+        Some((before, after)) => format!("{before}{text}{after}").into(),
         None => text,
     };
     let not = |what: &str| wrong(&value.field, format!("{:?} is not {what}", shown(&text)));
     Ok(match &value.form {
         Form::Text => Ready::Text(put(cut(text))),
-        Form::Html => Ready::Text(put(cut(plain(&text)))),
+        Form::Html => Ready::Text(put(cut(plain(&text).into()))),
         Form::Slug => match slug(&text) {
             slug if slug.is_empty() => return not("a text with letters a-z or digits"),
-            slug => Ready::Text(put(slug)),
+            slug => Ready::Text(put(slug.into())),
         },
         Form::Integer => match text.parse::<i64>().ok().and_then(|number| number.checked_add(value.plus)) {
             Some(number) => Ready::Json(number.to_string()),
@@ -444,7 +468,7 @@ fn formed(value: &Value, text: String) -> Made<Ready> {
             Some(number) => Ready::Json(number),
             None => return not("a number"),
         },
-        Form::Boolean => match text.as_str() {
+        Form::Boolean => match &*text {
             "true" | "1" => Ready::Json("true".to_owned()),
             "false" | "0" => Ready::Json("false".to_owned()),
             _ => return not("true or false"),
@@ -481,12 +505,20 @@ fn shown(text: &str) -> String {
 }
 
 fn push_field(json: &mut String, name: &str, text: &str) {
-    let _ = write!(json, ",\"{name}\":");
+    push_name(json, name);
     push_text(json, text);
 }
 
-fn push_list(json: &mut String, name: &str, texts: &[String]) {
-    let _ = write!(json, ",\"{name}\":[");
+/// The name of one of an event's own fields, behind a comma.
+fn push_name(json: &mut String, name: &str) {
+    for part in [",\"", name, "\":"] {
+        json.push_str(part);
+    }
+}
+
+fn push_list(json: &mut String, name: &str, texts: &[Cow<'_, str>]) {
+    push_name(json, name);
+    json.push('[');
     for (index, text) in texts.iter().enumerate() {
         if index > 0 {
             json.push(',');
@@ -501,7 +533,9 @@ fn push_text(json: &mut String, text: &str) {
     // Mostly it is the same in JSON. Without an early end, so that many bytes are looked at in one step.
     let is_plain = |plain, byte| plain & (byte >= b' ') & (byte != b'"') & (byte != b'\\');
     if text.bytes().fold(true, is_plain) {
-        json.extend(["\"", text, "\""]);
+        for part in ["\"", text, "\""] {
+            json.push_str(part);
+        }
     } else {
         json.push_str(&serde_json::to_string(text).expect("a text is JSON"));
     }

@@ -32,6 +32,9 @@ pub(crate) struct Plan {
     pub(crate) is_held: bool,
     pub(crate) tables: Vec<Rows>,
     pub(crate) when: Vec<Condition>,
+    /// How many conditions, from the first on, look only at attributes of the entry's own element, as its id does. They are
+    /// judged as soon as the entry begins.
+    pub(crate) early: usize,
     pub(crate) id: Value,
     pub(crate) revision: Option<Revision>,
     pub(crate) without_id: WithoutId,
@@ -160,14 +163,22 @@ const FORMS: [(&str, Form); 11] = [
     ("name", Form::TypedText("name")),
 ];
 
+/// Texts that a value is compared with.
+#[derive(Debug)]
+pub(crate) struct OneOf {
+    pub(crate) texts: Vec<String>,
+    /// For people: `"16", "17"`.
+    pub(crate) told: String,
+}
+
 #[derive(Debug)]
 pub(crate) struct Condition {
     /// Its name in the mapping.
     pub(crate) field: String,
     pub(crate) path: Vec<Access>,
     pub(crate) shown: String,
-    pub(crate) one_of: Option<Vec<String>>,
-    pub(crate) none_of: Option<Vec<String>>,
+    pub(crate) one_of: Option<OneOf>,
+    pub(crate) none_of: Option<OneOf>,
     pub(crate) exists: Option<bool>,
     pub(crate) matches: Option<Regex>,
     /// Sign and bound.
@@ -208,7 +219,8 @@ impl Plan {
             None => None,
             Some(order) => Some(Order { by: compiler.value("order.by", &order.by)?, is_reverse: order.reverse }),
         };
-        let plan = Self {
+        let mut plan = Self {
+            early: 0,
             kind: text.kind,
             limits: text.limits.clone(),
             is_held: text.hold || order.is_some() || !text.tables.is_empty(),
@@ -232,7 +244,30 @@ impl Plan {
             tables: compiler.tables,
             places: compiler.places,
         };
+        plan.early = plan.early_conditions(compiler.root);
         Ok(plan)
+    }
+
+    fn early_conditions(&self, root: PlaceId) -> usize {
+        let attributes = &self.places.place(root).attributes;
+        let is_early = |access: &Access| {
+            let is_own = attributes.iter().any(|(_, leaf)| *leaf == access.leaf);
+            is_own && access.absolute.is_none() && access.tests.is_empty()
+        };
+        let has_early_id = self.id.parts.iter().all(|part| match part {
+            Part::Text(_) => true,
+            Part::Field(accesses) => accesses.iter().all(is_early),
+        });
+        if self.is_held || !has_early_id {
+            return 0;
+        }
+        self.when.iter().take_while(|condition| condition.reads_only(&is_early)).count()
+    }
+}
+
+impl Condition {
+    fn reads_only(&self, is_it: &impl Fn(&Access) -> bool) -> bool {
+        self.path.iter().all(is_it) && self.any.iter().all(|one| one.reads_only(is_it))
     }
 }
 
@@ -497,8 +532,12 @@ impl Compiler {
     }
 
     fn condition(&mut self, field: String, text: &ConditionText) -> Compiled<Condition> {
-        let texts = |scalars: &[Scalar]| scalars.iter().map(|scalar| scalar.0.clone()).collect::<Vec<_>>();
-        let equals = text.equals.as_ref().map(|equals| vec![equals.0.clone()]);
+        let texts = |scalars: &[Scalar]| {
+            let texts: Vec<String> = scalars.iter().map(|scalar| scalar.0.clone()).collect();
+            let told = texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ");
+            OneOf { texts, told }
+        };
+        let equals = text.equals.as_ref().map(|equals| texts(std::slice::from_ref(equals)));
         let bounds = [(">", text.above), ("≥", text.at_least), ("<", text.below), ("≤", text.at_most)].into_iter();
         let condition = Condition {
             path: if text.path.is_empty() { Vec::new() } else { self.accesses(&format!("{field}.path"), &text.path)? },

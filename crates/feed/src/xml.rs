@@ -7,14 +7,17 @@
 
 use std::io::BufRead;
 
-use memchr::{memchr2, memchr3, memmem};
+use memchr::{memchr, memchr_iter, memchr2, memchr3, memmem};
+use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesStart, Event};
+use quick_xml::name::QName;
 use quick_xml::{Reader, XmlVersion};
 
+use crate::attributes::Attributes;
 use crate::collect::{Collector, Stop};
 use crate::error::{Position, Problem, ReadError};
 use crate::limits::Limits;
-use crate::place::{FOREIGN, Name, PlaceId};
+use crate::place::{FOREIGN, Leaf, Name, PlaceId};
 use crate::source::Source;
 
 /// `a="" `: an attribute has at least so many bytes.
@@ -25,7 +28,15 @@ pub(crate) fn read<R: BufRead>(source: Source<R>, collector: &mut Collector<'_>)
     reader.config_mut().allow_dangling_amp = false;
     let limits = collector.plan().limits.clone();
     let bindings = collector.plan().places.namespaces.is_some().then(Bindings::default);
-    let mut xml = Xml { collector, limits: &limits, depth: 0, skipped: 0, bindings, has_root: false };
+    let mut xml = Xml {
+        collector,
+        limits: &limits,
+        depth: 0,
+        skipped: 0,
+        bindings,
+        has_root: false,
+        scanned: Attributes::default(),
+    };
     let mut buffer = Vec::new();
     loop {
         reader.get_mut().mark("text_bytes", "a text or tag", limits.text_bytes);
@@ -62,7 +73,7 @@ pub(crate) struct Ending {
 
 /// Where the event begins that ends at a position.
 fn begin_of(event: &Event<'_>, end: Position) -> Position {
-    let lines = event.bytes().filter(|byte| *byte == b'\n').count() as u64;
+    let lines = memchr_iter(b'\n', event.as_bytes()).count() as u64;
     let markup = match event {
         Event::Start(_) | Event::Decl(_) | Event::GeneralRef(_) => 2,
         Event::Empty(_) | Event::End(_) => 3,
@@ -98,6 +109,8 @@ struct Xml<'a, 'b> {
     skipped: u64,
     bindings: Option<Bindings>,
     has_root: bool,
+    /// Used again for each tag.
+    scanned: Attributes,
 }
 
 impl Xml<'_, '_> {
@@ -153,6 +166,7 @@ impl Xml<'_, '_> {
             Some(place) => {
                 self.collector.open(place, || begin_of(event, source.position()))?;
                 self.attributes(tag)?;
+                self.collector.judge();
             }
         }
         Ok(())
@@ -161,6 +175,9 @@ impl Xml<'_, '_> {
     /// The place of an element within the innermost followed one.
     #[inline]
     fn child(&self, tag: &BytesStart<'_>) -> Option<PlaceId> {
+        if self.collector.is_judged() {
+            return None;
+        }
         let name = tag.name();
         let (local, prefix) = split(name.as_ref());
         let children = &self.collector.plan().places.place(self.collector.place()).children;
@@ -181,25 +198,24 @@ impl Xml<'_, '_> {
         if wanted.is_empty() {
             return Ok(());
         }
-        for attribute in tag.attributes().with_checks(true) {
-            let attribute = attribute.map_err(|error| Problem::Syntax(format!("in a tag: {error}")))?;
-            let (local, prefix) = split(attribute.key.as_ref());
-            let is_it = |name: &Name| {
-                *name.local == *local
-                    && match (&self.bindings, prefix) {
-                        (None, _) => true,
-                        (Some(_), None) => name.namespace == 0,
-                        (Some(bindings), Some(_)) => name.namespace == bindings.namespace(prefix),
+        let raw = tag.attributes_raw();
+        if self.scanned.scan(raw) {
+            let is_plain = is_plain(raw);
+            for (key, value) in self.scanned.of(raw) {
+                match wanted_leaf(&self.bindings, wanted, key) {
+                    Some(leaf) if is_plain => self.collector.attribute(leaf, value),
+                    Some(leaf) => {
+                        normalized(self.collector, leaf, &Attribute { key: QName(key), value: value.into() })?
                     }
-            };
-            let Some((_, leaf)) = wanted.iter().find(|(name, _)| is_it(name)) else { continue };
-            match memchr3(b'\t', b'\n', b'\r', attribute.value.as_bytes()) {
-                None if !attribute.value.contains('&') => self.collector.attribute(*leaf, &attribute.value),
-                _ => {
-                    let value = attribute.normalized_value(XmlVersion::Explicit1_0);
-                    let value = value.map_err(|error| Problem::Syntax(format!("in a tag: {error}")))?;
-                    self.collector.attribute(*leaf, &value);
+                    None => {}
                 }
+            }
+            return Ok(());
+        }
+        for found in tag.attributes().with_checks(true) {
+            let found = found.map_err(|error| Problem::Syntax(format!("in a tag: {error}")))?;
+            if let Some(leaf) = wanted_leaf(&self.bindings, wanted, found.key.as_ref()) {
+                normalized(self.collector, leaf, &found)?;
             }
         }
         Ok(())
@@ -246,6 +262,34 @@ impl Xml<'_, '_> {
         let (mut letters, letter) = ([0; 4], resolve(name)?);
         Ok(self.collector.text(letter.encode_utf8(&mut letters))?)
     }
+}
+
+/// Hands on an attribute whose value is resolved and normalised.
+fn normalized(collector: &mut Collector<'_>, leaf: Leaf, attribute: &Attribute<'_>) -> Result<(), Stop> {
+    let value = attribute.normalized_value(XmlVersion::Explicit1_0);
+    let value = value.map_err(|error| Problem::Syntax(format!("in a tag: {error}")))?;
+    collector.attribute(leaf, &value);
+    Ok(())
+}
+
+/// Whether the values of a tag stand as they are in the document: nothing in it is to be resolved or normalised.
+fn is_plain(tag: &str) -> bool {
+    memchr3(b'\t', b'\n', b'\r', tag.as_bytes()).is_none() && memchr(b'&', tag.as_bytes()).is_none()
+}
+
+/// The leaf of an attribute, if it is one of the wanted.
+#[inline]
+fn wanted_leaf(bindings: &Option<Bindings>, wanted: &[(Name, Leaf)], key: &str) -> Option<Leaf> {
+    let (local, prefix) = split(key);
+    let is_it = |name: &Name| {
+        *name.local == *local
+            && match (bindings, prefix) {
+                (None, _) => true,
+                (Some(_), None) => name.namespace == 0,
+                (Some(bindings), Some(_)) => name.namespace == bindings.namespace(prefix),
+            }
+    };
+    wanted.iter().find(|(name, _)| is_it(name)).map(|(_, leaf)| *leaf)
 }
 
 fn outside(text: &str) -> Result<(), Stop> {
@@ -307,9 +351,10 @@ fn resolve(name: &str) -> Result<char, Stop> {
 /// Local name and prefix.
 #[inline]
 fn split(name: &str) -> (&str, Option<&str>) {
-    match name.split_once(':') {
+    // Names are short: to look for the colon byte by byte is faster than to begin a search.
+    match name.bytes().position(|byte| byte == b':') {
         None => (name, None),
-        Some((prefix, local)) => (local, Some(prefix)),
+        Some(colon) => (&name[colon + 1..], Some(&name[..colon])),
     }
 }
 

@@ -48,6 +48,11 @@ pub(crate) fn is_right_to_left(locale: &str) -> bool {
     }
 }
 
+/// Whether the first letter of a text is written from right to left.
+pub fn begins_right_to_left(text: &str) -> bool {
+    text.chars().find(|character| character.is_alphabetic()).is_some_and(disturbs)
+}
+
 /// Appends a text, with isolates where the rule above requires them.
 pub(crate) fn fill_text(out: &mut String, text: &str, right_to_left: bool) {
     if right_to_left || text.chars().any(disturbs) {

@@ -20,7 +20,7 @@ use tidings_types::Locale;
 
 use crate::error::{PoError, PoProblem};
 use crate::limits::PROBLEM_COUNT_MAX;
-use crate::message::{Message, excess_start, text_length};
+use crate::message::{Message, excess_start, inheriting, text_length};
 use crate::po::{Catalogue, Entry, Lines, Part};
 use crate::translations::Translations;
 
@@ -38,7 +38,9 @@ pub fn check(locale: &Locale, file: &[u8], messages: &[Message]) -> Vec<Finding>
     for message in messages {
         sources.entry((message.template.msgctxt(), message.template.msgid())).or_default().push(message);
     }
-    let mut check = Check { locale, lines: Lines::new(text), catalogue: &catalogue, sources, findings: Vec::new() };
+    let inheriting = inheriting(&catalogue, messages);
+    let lines = Lines::new(text);
+    let mut check = Check { locale, lines, catalogue: &catalogue, sources, inheriting, findings: Vec::new() };
     check.flaws(messages);
     for entry in catalogue.entries().iter().filter(|entry| !entry.obsolete && !entry.is_header()) {
         check.entry(entry);
@@ -54,6 +56,8 @@ struct Check<'a> {
     lines: Lines<'a>,
     catalogue: &'a Catalogue,
     sources: HashMap<(Option<&'a str>, &'a str), Vec<&'a Message>>,
+    /// The messages that need no translation of their own.
+    inheriting: HashSet<(Option<&'a str>, &'a str)>,
     findings: Vec<Finding>,
 }
 
@@ -79,7 +83,11 @@ impl Check<'_> {
             self.add(entry, FindingKind::FlagLost, Part::Msgid, whole.clone());
         }
         if !self.sources.is_empty() && !self.sources.contains_key(&entry.key()) {
-            return self.add(entry, FindingKind::Unused, Part::Msgid, whole);
+            let kind = self.unknown_value(entry).unwrap_or(FindingKind::Unused);
+            return self.add(entry, kind, Part::Msgid, whole);
+        }
+        if !entry.has_text() && self.inheriting.contains(&entry.key()) {
+            return;
         }
         if !entry.has_text() {
             return self.add(entry, FindingKind::Untranslated, Part::Msgstr(0), 0..0);
@@ -101,6 +109,16 @@ impl Check<'_> {
                 self.add(entry, kind, Part::Msgstr(form), range);
             }
         }
+    }
+
+    /// What is to be said of an entry whose context has a value that the message does not select by.
+    fn unknown_value(&self, entry: &Entry) -> Option<FindingKind> {
+        let (context, value) = entry.msgctxt.as_deref()?.rsplit_once('|')?;
+        let key = (Some(context).filter(|context| !context.is_empty()), entry.msgid.as_str());
+        let mut templates = self.sources.get(&key)?.iter().map(|message| &message.template);
+        let template = templates.find(|template| template.selects_by().is_some())?;
+        let values = template.values().map(|(value, _)| value.to_owned()).collect();
+        Some(FindingKind::UnknownValue { value: value.to_owned(), values })
     }
 
     /// The messages that are not in the file. They are told at the header.

@@ -200,6 +200,41 @@ pub enum TemplateError {
     /// One of the texts begins or ends with a newline, and the other text does not.
     #[error("only one of singular and plural text begins or ends with a newline")]
     Newline,
+    /// The parameter to select by is not a name of a parameter.
+    #[error("{name:?} cannot be the name of a parameter to select by")]
+    SelectName {
+        /// What was given.
+        name: String,
+    },
+    /// Not a value to select by.
+    #[error(
+        "a value to select by must be 1 to {} letters, digits, `_` and `-`, got {value:?}",
+        limits::VALUE_BYTES_MAX
+    )]
+    ValueName {
+        /// What was given.
+        value: String,
+    },
+    /// More values than a text may have.
+    #[error("{count} values to select by, the limit is {}", limits::VALUE_COUNT_MAX)]
+    TooManyValues {
+        /// How many there are.
+        count: usize,
+    },
+    /// The text for a value has another placeholder than the text without it, or lacks one.
+    #[error("only one of the text for {value:?} and the text without a value has %{{{name}}}")]
+    ValueDiffers {
+        /// The value.
+        value: String,
+        /// The placeholder.
+        name: String,
+    },
+    /// The text for a value has a plural text and the text without it has none, or the other way round.
+    #[error("only one of the text for {value:?} and the text without a value has a plural text")]
+    ValuePlural {
+        /// The value.
+        value: String,
+    },
 }
 
 /// Parameters that do not fit the template.

@@ -37,6 +37,7 @@ mod template;
 mod text;
 mod translations;
 
+pub use bidi::begins_right_to_left;
 pub use check::{Finding, FindingKind, Severity, check};
 pub use error::{
     Flaw, PlaceholderError, PluralRuleError, PoError, PoProblem, RenderError, TemplateError, ValueProblem,
@@ -51,7 +52,7 @@ pub use po::{Catalogue, Entry, Previous};
 pub use pot::{TemplateConflict, pot};
 pub use pseudo::Pseudo;
 pub use stats::{Count, Stats, stats};
-pub use template::{Plural, Template};
+pub use template::{Plural, SourceText, Template};
 pub use translations::{Problem, Reader, Translations};
 
 /// The limits of files, texts and plural rules.
@@ -64,6 +65,10 @@ pub mod limits {
     pub const TEXT_BYTES_MAX: usize = 4096;
     /// Forms of a plural rule. Arabic has the most among the languages in use: six.
     pub const PLURAL_FORM_COUNT_MAX: usize = 16;
+    /// Values of a parameter by which a text is selected. Finnish has 15 cases, Hungarian 18.
+    pub const VALUE_COUNT_MAX: usize = 32;
+    /// Bytes of such a value.
+    pub const VALUE_BYTES_MAX: usize = 64;
     /// Problems that one check reports.
     pub const PROBLEM_COUNT_MAX: usize = 1000;
     /// Bytes of a `Plural-Forms` header.

@@ -1,9 +1,12 @@
 //! A message as its author wrote it: the source text, and what a translator must know about it.
 
+use std::collections::HashSet;
+
 use unicode_segmentation::UnicodeSegmentation as _;
 
 use crate::error::{PlaceholderError, TemplateError};
 use crate::pieces::{Piece, pieces};
+use crate::po::{Catalogue, Entry};
 use crate::template::Template;
 
 /// What a placeholder counts as in a text's length, in characters. Nobody knows a value before it is sent: names of
@@ -44,12 +47,38 @@ impl Message {
         Ok(Self::new(template, reference))
     }
 
+    /// The message, and behind it one for each value that its template selects by. The reference of a value's message is
+    /// that of the message with `|VALUE`.
+    pub fn with_values(self) -> Vec<Self> {
+        let parameter = self.template.selects_by().unwrap_or_default();
+        let of_value = |(value, template): (&str, &Template)| {
+            let told = format!(
+                "Only where {parameter} is {value:?}. It may stay empty: then the translation without this value is taken."
+            );
+            let comment = self.comment.iter().cloned().chain([told]).collect::<Vec<_>>().join("\n");
+            let reference = format!("{}|{value}", self.reference);
+            Self { template: template.clone(), reference, comment: Some(comment), length_max: self.length_max }
+        };
+        let values: Vec<_> = self.template.values().map(of_value).collect();
+        std::iter::once(self).chain(values).collect()
+    }
+
     /// The length of the longer source text, if it is over the maximum.
     pub fn excess_length(&self) -> Option<usize> {
         let texts = [Some(self.template.msgid()), self.template.msgid_plural()];
         let length = texts.into_iter().flatten().map(text_length).max()?;
         self.length_max.is_some_and(|max| length > max).then_some(length)
     }
+}
+
+/// The keys of the messages for a value that need no translation of their own, because the message without the value has
+/// one.
+pub(crate) fn inheriting<'a>(catalogue: &Catalogue, messages: &'a [Message]) -> HashSet<(Option<&'a str>, &'a str)> {
+    let translated: HashSet<_> =
+        catalogue.entries().iter().filter(|entry| entry.is_translated()).map(Entry::key).collect();
+    let key = |template: &'a Template| (template.msgctxt(), template.msgid());
+    let selecting = messages.iter().map(|message| &message.template).filter(|it| translated.contains(&key(it)));
+    selecting.flat_map(Template::values).map(|(_, template)| key(template)).collect()
 }
 
 /// The length of a text in user-perceived characters (extended grapheme clusters, UAX #29). A placeholder counts as

@@ -39,7 +39,7 @@ pub fn pot<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Result<Catalo
             }
             Slot::Occupied(slot) => {
                 let alike = &mut merged[*slot.get()];
-                if alike[0].template != message.template {
+                if !alike[0].template.is_translated_as(&message.template) {
                     let references = [alike[0].reference.clone(), message.reference.clone()];
                     return Err(TemplateConflict { msgid: message.template.msgid().to_owned(), references });
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::message::Message;
+use crate::message::{Message, inheriting};
 use crate::po::{Catalogue, Entry};
 use crate::translations::entry_flaws;
 
@@ -15,8 +15,8 @@ pub struct Count {
     pub words: usize,
 }
 
-/// How many messages of a catalogue are in each state. Each message in use is translated, fuzzy or untranslated, and
-/// counted as `msgfmt --statistics` counts.
+/// How many messages of a catalogue are in each state. Each message in use is translated, fuzzy, untranslated or inheriting.
+/// `msgfmt --statistics` counts the last two as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// With a translation, outdated and wrong ones included.
@@ -29,22 +29,28 @@ pub struct Stats {
     pub fuzzy: Count,
     /// Without a translation. With a plural, it is the first form that counts.
     pub untranslated: Count,
+    /// For a value of a parameter and without a translation, where the message without the value has one. Nothing is left to
+    /// do.
+    pub inheriting: Count,
     /// Not used any more.
     pub obsolete: Count,
 }
 
 /// Counts the messages of a catalogue. [Merge](crate::merge()) it with the POT file before, so that new messages count as
-/// untranslated. `messages` say which parameter is the count; without them, wrong translations are judged by the
-/// catalogue alone.
+/// untranslated. `messages` say which parameter is the count, and which messages are for a value; without them, wrong
+/// translations are judged by the catalogue alone.
 pub fn stats(catalogue: &Catalogue, messages: &[Message]) -> Stats {
     let mut stats = Stats::default();
     let templates: HashMap<_, _> = messages
         .iter()
         .map(|message| ((message.template.msgctxt(), message.template.msgid()), &message.template))
         .collect();
+    let inheriting = inheriting(catalogue, messages);
     for entry in catalogue.entries().iter().filter(|entry| !entry.is_header()) {
         if entry.obsolete {
             stats.obsolete.add(entry);
+        } else if !entry.has_text() && inheriting.contains(&entry.key()) {
+            stats.inheriting.add(entry);
         } else if entry.msgstr.first().is_none_or(String::is_empty) {
             stats.untranslated.add(entry);
         } else if entry.is_fuzzy() {
@@ -64,7 +70,7 @@ pub fn stats(catalogue: &Catalogue, messages: &[Message]) -> Stats {
 }
 
 impl Stats {
-    /// All messages in use.
+    /// All messages in use, without those that inherit.
     pub fn total(&self) -> Count {
         let states = [self.translated, self.fuzzy, self.untranslated];
         Count {

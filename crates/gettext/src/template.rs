@@ -2,6 +2,10 @@
 //!
 //! The configuration has the templates, and translators see them. The msgid and the context are the key of the translation
 //! in a catalogue. A template knows which parameters an event must have.
+//!
+//! A template may *select* by a parameter, for example by the gender of a person or the case of a name. For each value of
+//! the parameter, translators see the message once more, with the context `CONTEXT|VALUE`, and may translate it in another
+//! way. The source text may have a text of its own for a value, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +14,7 @@ use tidings_types::{Number, ParamValue, TypedValue};
 
 use crate::error::{RenderError, TemplateError};
 use crate::format::check_value;
-use crate::limits::TEXT_BYTES_MAX;
+use crate::limits::{TEXT_BYTES_MAX, VALUE_BYTES_MAX, VALUE_COUNT_MAX};
 use crate::text::{Text, is_name};
 
 /// The key of a message in a catalogue: the context, if any, and the source text.
@@ -29,6 +33,15 @@ pub struct Plural<'a> {
     pub count: &'a str,
 }
 
+/// The source text for one value of the parameter that a template selects by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceText<'a> {
+    /// The text. With a plural, the text for the number one.
+    pub msgid: &'a str,
+    /// The text for other numbers, if the template has a plural.
+    pub msgid_plural: Option<&'a str>,
+}
+
 /// The source text of one message, in the source language (English), with placeholders such as `%{team}`.
 ///
 /// Invariant: texts are within [`limits`](crate::limits) and well formed. Singular and plural have the same placeholders,
@@ -40,6 +53,15 @@ pub struct Template {
     plural: Option<PluralText>,
     /// The parameters that an event must have: the placeholders and the count.
     required: BTreeSet<String>,
+    select: Option<Select>,
+}
+
+/// What a template selects by. Its templates select by nothing, and need the same parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Select {
+    parameter: String,
+    /// By value.
+    templates: BTreeMap<String, Template>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +95,48 @@ impl Template {
             return Err(TemplateError::TooManyPlaceholders { count: required.len() });
         }
         let key = Key { msgctxt: msgctxt.map(str::to_owned), msgid: msgid.to_owned() };
-        Ok(Self { key, singular, plural, required })
+        Ok(Self { key, singular, plural, required, select: None })
+    }
+
+    /// The same message with another text for each of these values of a parameter. A value without a source text of its own
+    /// has that of the message.
+    ///
+    /// # Errors
+    /// When a name or a value is not allowed, or the text of a value has other placeholders than the message.
+    pub fn select<'a>(
+        self,
+        parameter: &str,
+        values: impl IntoIterator<Item = (&'a str, Option<SourceText<'a>>)>,
+    ) -> Result<Self, TemplateError> {
+        if !is_name(parameter) {
+            return Err(TemplateError::SelectName { name: parameter.chars().take(64).collect() });
+        }
+        let template = |(value, text): (&str, _)| Ok((value.to_owned(), self.for_value(value, text)?));
+        let templates: BTreeMap<_, _> = values.into_iter().map(template).collect::<Result<_, TemplateError>>()?;
+        if templates.len() > VALUE_COUNT_MAX {
+            return Err(TemplateError::TooManyValues { count: templates.len() });
+        }
+        Ok(Self { select: Some(Select { parameter: parameter.to_owned(), templates }), ..self })
+    }
+
+    fn for_value(&self, value: &str, text: Option<SourceText<'_>>) -> Result<Self, TemplateError> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if !(1..=VALUE_BYTES_MAX).contains(&value.len()) || !value.bytes().all(plain) {
+            return Err(TemplateError::ValueName { value: value.chars().take(64).collect() });
+        }
+        let own = SourceText { msgid: self.msgid(), msgid_plural: self.msgid_plural() };
+        let SourceText { msgid, msgid_plural } = text.unwrap_or(own);
+        let differs = |name: &str| TemplateError::ValueDiffers { value: value.to_owned(), name: name.to_owned() };
+        if msgid_plural.is_some() != self.plural.is_some() {
+            return Err(TemplateError::ValuePlural { value: value.to_owned() });
+        }
+        let plural = msgid_plural.zip(self.count()).map(|(msgid_plural, count)| Plural { msgid_plural, count });
+        let context = format!("{}|{value}", self.msgctxt().unwrap_or_default());
+        let template = Self::new(Some(&context), msgid, plural)?;
+        match template.required.symmetric_difference(&self.required).next() {
+            Some(name) => Err(differs(name)),
+            None => Ok(template),
+        }
     }
 
     /// The context.
@@ -100,6 +163,32 @@ impl Template {
     /// shows it.
     pub fn placeholders(&self) -> impl Iterator<Item = &str> {
         self.required.iter().map(String::as_str)
+    }
+
+    /// The parameter that the template selects by.
+    pub fn selects_by(&self) -> Option<&str> {
+        self.select.as_ref().map(|select| select.parameter.as_str())
+    }
+
+    /// The values that the template selects by, in alphabetical order, and the template of each.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &Self)> {
+        let values = self.select.iter().flat_map(|select| &select.templates);
+        values.map(|(value, template)| (value.as_str(), template))
+    }
+
+    /// The template for the value of these parameters. `None`: the template selects by nothing, or the parameter is missing
+    /// or has none of the values. Then the template itself is the text.
+    pub(crate) fn selected(&self, params: &BTreeMap<String, ParamValue>) -> Option<&Self> {
+        let Select { parameter, templates } = self.select.as_ref()?;
+        match params.get(parameter)? {
+            ParamValue::Text(value) => templates.get(value),
+            _ => None,
+        }
+    }
+
+    /// Whether a template with the same key has the same translations: the same plural, and the same count.
+    pub(crate) fn is_translated_as(&self, other: &Self) -> bool {
+        self.plural == other.plural
     }
 
     /// The parameters that are missing.

@@ -145,9 +145,10 @@ impl Translations {
     /// fall back. A translation without a template is compared only with its own source text.
     pub fn check<'a>(&self, templates: impl IntoIterator<Item = &'a Template>) -> Vec<Problem> {
         let mut by_key: HashMap<&Key, Vec<&Template>> = HashMap::new();
-        for template in templates {
+        let each = |template: &'a Template| std::iter::once(template).chain(template.values().map(|(_, each)| each));
+        for template in templates.into_iter().flat_map(each) {
             let alike = by_key.entry(template.key()).or_default();
-            if !alike.contains(&template) {
+            if !alike.iter().any(|other| other.is_translated_as(template)) {
                 alike.push(template);
             }
         }
@@ -169,7 +170,8 @@ impl Translations {
     }
 
     /// Renders the text for a locale. It takes the translation of the most specific catalogue among the locale's fallbacks
-    /// that has one without mistakes, else the source text. A negative count takes the plural form of its absolute value.
+    /// that has one without mistakes, else the source text. If the template selects by a parameter, each of these is first
+    /// looked for with the value of the parameter. A negative count takes the plural form of its absolute value.
     /// A filled-in text gets Unicode isolates if the translation's locale is written right to left or the text has
     /// right-to-left characters. A negative number gets them only in the first case. Typed values are shown as
     /// [`Reader::new`] says.
@@ -199,51 +201,69 @@ impl Translations {
     ) -> Result<String, RenderError> {
         template.check_params(params)?;
         let n = template.counted(params)?;
+        let selected = template.selected(params);
         let put = |language: &Locale, right_to_left| {
             let locale = conventions(language, reader.locale).clone();
             move |out: &mut String, value: &ParamValue| reader.put(out, value, &locale, right_to_left)
         };
         for tag in locale.fallbacks() {
             let Some(language) = self.languages.get(tag) else { continue };
-            if let Some(text) = language.text(template, n) {
+            let text = selected.and_then(|selected| language.text(selected, n)).or_else(|| language.text(template, n));
+            if let Some(text) = text {
                 return text.fill(params, put(&language.locale, language.right_to_left));
             }
         }
-        template.source(n).fill(params, put(&SOURCE_LANGUAGE, false))
+        selected.unwrap_or(template).source(n).fill(params, put(&SOURCE_LANGUAGE, false))
     }
 
     /// The translation of a name for a locale: that of the most specific catalogue among the locale's fallbacks that has
-    /// one without mistakes.
+    /// one without mistakes. The context `CONTEXT|CASE` falls back to `CONTEXT`.
     fn name(&self, context: Option<&str>, name: &str, locale: &Locale) -> Option<&str> {
-        let key = Key { msgctxt: context.map(str::to_owned), msgid: name.to_owned() };
-        locale.fallbacks().find_map(|tag| self.languages.get(tag)?.messages.get(&key)?.name())
+        let keys = name_keys(context, name);
+        locale.fallbacks().find_map(|tag| self.languages.get(tag)?.name(&keys))
     }
 
     /// The translations of a name that a text in this language may show.
-    fn names(&self, context: Option<&str>, name: &str, text: &Locale) -> impl Iterator<Item = &str> {
-        let key = Key { msgctxt: context.map(str::to_owned), msgid: name.to_owned() };
+    fn names(&self, context: Option<&str>, name: &str, text: &Locale) -> Vec<&str> {
+        let keys = name_keys(context, name);
         let shown = self.languages.values().filter(|language| *conventions(text, &language.locale) == language.locale);
-        shown.filter_map(move |language| language.messages.get(&key)?.name())
+        shown.filter_map(|language| language.name(&keys)).collect()
     }
 
-    /// Whether a device of this locale gets a translation: a catalogue among the locale's fallbacks has one without
-    /// mistakes. A template without text needs none.
+    /// Whether a device of this locale gets a translation, whatever the parameters: a catalogue among the locale's
+    /// fallbacks has one without mistakes. A template without text needs none.
     pub fn translates(&self, template: &Template, locale: &Locale) -> bool {
         let has = |language: &Language| language.text(template, 1).is_some();
         template.key().msgid.is_empty() || locale.fallbacks().any(|tag| self.languages.get(tag).is_some_and(has))
     }
 
-    /// The language in which a device of this locale gets all of these templates that are not empty; `None`: the source
-    /// language, or several.
-    pub fn language_of(&self, templates: &[&Template], locale: &Locale) -> Option<&Locale> {
+    /// The language in which a device of this locale gets all of these templates that are not empty, with these parameters;
+    /// `None`: the source language, or several.
+    pub fn language_of(
+        &self,
+        templates: &[&Template],
+        locale: &Locale,
+        params: &BTreeMap<String, ParamValue>,
+    ) -> Option<&Locale> {
         let language = |template: &&Template| {
-            let languages = locale.fallbacks().filter_map(|tag| self.languages.get(tag));
-            languages.filter(|language| language.text(template, 1).is_some()).map(|language| &language.locale).next()
+            let (template, selected) = (*template, template.selected(params));
+            let has = |language: &Language| {
+                [selected, Some(template)].into_iter().flatten().any(|template| language.text(template, 1).is_some())
+            };
+            let mut languages = locale.fallbacks().filter_map(|tag| self.languages.get(tag));
+            languages.find(|language| has(language)).map(|language| &language.locale)
         };
         let mut languages = templates.iter().filter(|template| !template.key().msgid.is_empty()).map(language);
         let first = languages.next()??;
         languages.all(|other| other == Some(first)).then_some(first)
     }
+}
+
+/// The keys of a name: with its context, and if that is `CONTEXT|CASE`, with `CONTEXT`.
+fn name_keys(context: Option<&str>, name: &str) -> Vec<Key> {
+    let general = context.and_then(|context| context.rsplit_once('|')).map(|(general, _)| general);
+    let contexts = std::iter::once(context).chain(general.map(Some));
+    contexts.map(|context| Key { msgctxt: context.map(str::to_owned), msgid: name.to_owned() }).collect()
 }
 
 impl Language {
@@ -270,6 +290,11 @@ impl Language {
             let flaws = message.flaws.iter().filter(|flaw| !message.lacks_count(flaw, &self.rule));
             problems.extend(flaws.cloned().map(problem));
         }
+    }
+
+    /// The first translation of a name with one of these keys that has no mistakes.
+    fn name(&self, keys: &[Key]) -> Option<&str> {
+        keys.iter().find_map(|key| self.messages.get(key)?.name())
     }
 
     fn text(&self, template: &Template, n: u64) -> Option<&Text> {

@@ -205,6 +205,17 @@ impl Topics {
         moments.map(|(name, _)| name.as_str()).filter(move |name| is_shown(name))
     }
 
+    /// The parameter by which the texts of the event's topic are selected, and its values, if the event has none of these
+    /// values. Then the texts without a value are shown.
+    pub fn unselected<'a>(&'a self, event: &Event) -> Option<(&'a str, Vec<&'a str>)> {
+        let topic = self.topics.get(&event.topic).filter(|_| event.push != PushPolicy::Never)?;
+        let values: Vec<&str> = topic.title.values().map(|(value, _)| value).collect();
+        let name = topic.title.selects_by()?;
+        let is_known =
+            matches!(event.params.get(name), Some(ParamValue::Text(text)) if values.contains(&text.as_str()));
+        (!is_known).then_some((name, values))
+    }
+
     /// Checks that the event can be rendered for every device in every language, whichever provider reaches it.
     /// Providers that its filter excludes are not checked. Time zones that it names must exist, even if no text shows them.
     ///
@@ -396,7 +407,7 @@ impl<'a> Texts<'a> {
         let locale = self.locale(index)?;
         match (index, self.topic) {
             (TextIndex::Translated(_), Some((topic, domain))) => {
-                domain.translations.language_of(&[&topic.title, &topic.body], locale)
+                domain.translations.language_of(&[&topic.title, &topic.body], locale, &self.event.params)
             }
             _ => Some(locale),
         }

@@ -28,6 +28,7 @@ mod outgoing;
 pub mod output;
 mod providers;
 mod report;
+pub mod screen;
 mod seed;
 mod text;
 mod text_watch;

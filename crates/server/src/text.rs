@@ -80,6 +80,12 @@ impl Configured for Door {
         self.topics.get().plain_moments(event).map(str::to_owned).collect()
     }
 
+    fn unknown_value(&self, event: &Event) -> Option<(String, Vec<String>)> {
+        let topics = self.topics.get();
+        let (name, values) = topics.unselected(event).filter(|(name, _)| event.params.contains_key(*name))?;
+        Some((name.to_owned(), values.into_iter().map(str::to_owned).collect()))
+    }
+
     fn knows_topic(&self, topic: &TopicName) -> bool {
         let topics = self.topics.get();
         topics.has(topic) || topics.names().next().is_none()

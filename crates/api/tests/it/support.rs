@@ -269,6 +269,11 @@ impl Configured for OneTopic {
         event.params.keys().filter(|name| *name == "plain_moment").cloned().collect()
     }
 
+    fn unknown_value(&self, event: &Event) -> Option<(String, Vec<String>)> {
+        let name = "unknown_value";
+        event.params.contains_key(name).then(|| (name.to_owned(), vec!["female".to_owned(), "male".to_owned()]))
+    }
+
     fn untranslated(&self, event: &Event) -> Vec<Locale> {
         let polish = Locale::new("pl").unwrap();
         if event.params.contains_key("untranslated") { vec![polish] } else { Vec::new() }

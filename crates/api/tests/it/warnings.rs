@@ -54,6 +54,15 @@ async fn a_text_that_shows_a_moment_as_programs_write_it_is_told() {
 }
 
 #[tokio::test]
+async fn a_value_for_which_there_is_no_text_is_told() {
+    let server = Server::start();
+    let event = goal("g-1", &["team:42"], json!({"unknown_value": "femal"})).to_string();
+    let detail = "params.unknown_value: goal has texts for the values female, male, and shows the text without a value";
+    let warnings = json!([warning("unknown-value", detail, "params.unknown_value")]);
+    assert_eq!(server.post("/v1/events", event).await.json()["warnings"], warnings);
+}
+
+#[tokio::test]
 async fn of_a_list_each_event_has_its_own_warnings_and_one_with_none_is_strictly_accepted() {
     let server = Server::start();
     let plain = goal("g-1", &["team:42"], json!({}));

@@ -84,6 +84,13 @@ pub enum FindingKind {
         /// The tag.
         tag: String,
     },
+    /// The context has a value that the message does not select by.
+    UnknownValue {
+        /// The value.
+        value: String,
+        /// The values that the message selects by.
+        values: Vec<String>,
+    },
     /// No message has this source text any more.
     Unused,
 }
@@ -95,7 +102,7 @@ impl FindingKind {
             Self::Flaw(Flaw::Language { .. } | Flaw::DuplicateLocale) => Severity::Warning,
             Self::File(_) | Self::Flaw(_) => Severity::Error,
             Self::Missing | Self::Fuzzy | Self::Long { .. } | Self::FlagLost => Severity::Warning,
-            Self::EdgeSpace { .. } | Self::Markup { .. } => Severity::Warning,
+            Self::EdgeSpace { .. } | Self::Markup { .. } | Self::UnknownValue { .. } => Severity::Warning,
             Self::Untranslated | Self::Outdated | Self::Unused => Severity::Note,
         }
     }
@@ -127,6 +134,7 @@ impl FindingKind {
             Self::FlagLost => "flag-lost",
             Self::EdgeSpace { .. } => "edge-space",
             Self::Markup { .. } => "markup",
+            Self::UnknownValue { .. } => "unknown-value",
             Self::Unused => "unused",
         }
     }

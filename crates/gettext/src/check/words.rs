@@ -43,6 +43,10 @@ pub(super) fn of(kind: &FindingKind, entry: &Entry, rule: &PluralRule, locale: &
         FindingKind::Markup { form, tag } => {
             (format!("{} does not have {tag} as often as the source text", the(*form)), None)
         }
+        FindingKind::UnknownValue { value, values } => (
+            format!("the message has no text for {value:?}, so this translation is not sent"),
+            Some(format!("it has texts for {}; {MERGE}", values.join(", "))),
+        ),
         FindingKind::Unused => ("no message has this source text any more".to_owned(), help(MERGE)),
     }
 }

@@ -13,6 +13,7 @@ mod normalise;
 mod po;
 mod pseudo;
 mod render;
+mod select;
 mod stats;
 
 use std::io::Write as _;

@@ -32,6 +32,7 @@ fn each_state_is_counted_in_messages_and_words() {
             wrong: count(1, 2),
             fuzzy: count(1, 1),
             untranslated: count(1, 2),
+            inheriting: count(0, 0),
             obsolete: count(1, 1),
         }
     );

@@ -211,6 +211,37 @@ fn what_an_event_does_not_say_about_its_looks_its_topic_says() {
     assert_eq!(looks(&event)[1], "goal", "also with texts of its own");
 }
 
+#[test]
+fn a_text_is_selected_by_the_value_of_a_parameter_and_any_other_value_gets_the_text_without_one() {
+    let po = "msgid \"\"\nmsgstr \"Content-Type: text/plain; charset=UTF-8\\n\"\n\n\
+              msgid \"Sent off\"\nmsgstr \"Poza grą\"\n\nmsgctxt \"|female\"\nmsgid \"Sent off\"\nmsgstr \"Wyszła\"\n";
+    let template = || Template::new(None, "Sent off", None).unwrap();
+    let template = || template().select("gender", [("female", None), ("male", None)]).unwrap();
+    let (domain, present) = ("match".to_owned(), Present::default());
+    let templates = TopicTemplates { title: template(), body: template(), domain, present, told_only_in: None };
+    let catalogue = (locale("pl"), Catalogue::parse(po.as_bytes()).unwrap());
+    let topics = Topics::new(
+        BTreeMap::from([(TopicName::new("goal").unwrap(), templates)]),
+        BTreeMap::from([("match".to_owned(), Translations::new(vec![catalogue]))]),
+    );
+    let event = |gender: Option<&str>| {
+        let gender = gender.map(|gender| ("gender".to_owned(), ParamValue::Text(gender.to_owned())));
+        Event { params: gender.into_iter().collect(), ..goal("e") }
+    };
+    for (gender, expected) in
+        [(Some("female"), "Wyszła"), (Some("male"), "Poza grą"), (Some("femal"), "Poza grą"), (None, "Poza grą")]
+    {
+        let event = event(gender);
+        topics.check(&event).unwrap();
+        assert_eq!(preview(&topics, &event, "pl-PL")["aps"]["alert"]["title"], expected, "{gender:?}");
+        let [index] = topics.text_indexes(&event, &[locale("pl")])[..] else { panic!() };
+        assert_eq!(topics.render(&event, index).unwrap().0.0, expected, "live readers get the same");
+        let unselected = topics.unselected(&event);
+        let is_known = matches!(gender, Some("female" | "male"));
+        assert_eq!(unselected, (!is_known).then(|| ("gender", vec!["female", "male"])), "{gender:?}");
+    }
+}
+
 /// Polish is whole, Finnish has the title only, German has nothing.
 #[test]
 fn a_topic_may_be_told_only_where_it_has_a_whole_translation() {

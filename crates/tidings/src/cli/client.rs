@@ -521,6 +521,7 @@ are told of events as before.")]
 #[command(after_help = "Examples:
   tidings preview goal --locale pl --set team=Sweden --set scorer=Ada --set minute=90
   tidings preview goal --locale pl --event event.json --raw | jq .aps
+  tidings preview goal --locale ar --screen
   tidings preview final --zone Asia/Tokyo --set 'score={\"number\": 1234.5}'
 
 Texts and translations are those of the configuration; no server is asked. --raw prints the bytes
@@ -531,9 +532,9 @@ pub(crate) struct PreviewArgs {
     /// The language of the device, such as pt-BR; without one, every language there is.
     #[arg(long)]
     pub(crate) locale: Option<String>,
-    /// The kind of device: ios, android or web.
-    #[arg(long, default_value = "ios")]
-    pub(crate) platform: String,
+    /// The kind of device: ios, android or browser. Without one it is ios, or with --screen each of them.
+    #[arg(long)]
+    pub(crate) platform: Option<String>,
     /// The time zone of the device, such as Europe/Stockholm; without one, a device that has stored none.
     #[arg(long)]
     pub(crate) zone: Option<String>,
@@ -546,8 +547,11 @@ pub(crate) struct PreviewArgs {
     /// Further fields of the event, as a JSON object in a file; `-` reads standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) event: Option<PathBuf>,
+    /// Draw what devices show of it, on the lock screen and expanded; where they cut it is an approximation.
+    #[arg(long)]
+    pub(crate) screen: bool,
     /// Print the payload as it would be sent.
-    #[arg(long, requires = "locale", conflicts_with = "json")]
+    #[arg(long, requires = "locale", conflicts_with_all = ["json", "screen"])]
     pub(crate) raw: bool,
     #[command(flatten)]
     pub(crate) file: ConfigFile,

@@ -1,7 +1,7 @@
 //! `tidings preview`: the text of a notification, before anything is sent.
 //!
 //! It uses the server's texts, translations and rendering code. Only the positions of the event's publications are
-//! missing.
+//! missing. With `--screen` it draws what devices show of it (`tidings_server::screen`).
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,36 @@ use super::{CommandError, load};
 use crate::cli::PreviewArgs;
 use tidings_config::read_file;
 use tidings_server::output::{Kind, line, remark};
+use tidings_server::screen::{Notice, VIEWS, device_name, framed};
+
+/// What stands where a device shows the name of the app, which only the device knows.
+const APP: &str = "App";
 
 #[derive(Serialize)]
 struct Shown {
     title: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subtitle: Option<String>,
     body: String,
     bytes: usize,
+    /// By view, if they were asked for.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    views: BTreeMap<&'static str, ShownView>,
+}
+
+/// What a view shows, in lines.
+#[derive(Serialize)]
+struct ShownView {
+    title: Vec<String>,
+    subtitle: Vec<String>,
+    body: Vec<String>,
+    is_cut: bool,
 }
 
 pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
     let topics = tidings_server::topics(&load(&args.file)?.config).map_err(tidings_server::ServeError::from)?;
     let mut event = event(&args)?;
-    let platform = Platform::ALL.iter().copied().find(|platform| platform.as_str() == args.platform);
-    let platform = platform.ok_or_else(|| {
-        CommandError::Usage(format!("the platform must be ios, android or web, got {:?}", args.platform))
-    })?;
+    let platforms = platforms(&args)?;
     let missing = fill(&topics, &mut event)?;
     if !missing.is_empty() {
         let names = missing.join(", ");
@@ -39,31 +54,93 @@ pub(crate) async fn run(args: PreviewArgs) -> Result<(), CommandError> {
             format!("these parameters are not set and are shown as placeholders: {names}; set them with --set {one}=…");
         remark(Kind::Warning, text);
     }
+    if let Some((name, values)) = topics.unselected(&event) {
+        remark(Kind::Note, format!("{name} chooses the text: {}; this is the text without a value", values.join(", ")));
+    }
     let locales = match &args.locale {
         Some(locale) => vec![Locale::new(locale).map_err(|error| CommandError::Usage(error.to_string()))?],
         None => topics.locales(&event),
     };
     let zone = args.zone.as_deref().map(TimeZone::new).transpose();
     let zone = zone.map_err(|error| CommandError::Usage(error.to_string()))?;
-    let payload = |locale: &Locale| {
+    let payload = |platform: Platform, locale: &Locale| {
         let payload = topics.preview(&event, platform, locale, zone.as_ref());
         payload.map_err(|error| CommandError::Usage(error.to_string()))
     };
-    if let (true, [locale]) = (args.raw, &locales[..]) {
-        return Ok(line(String::from_utf8_lossy(&payload(locale)?))?);
+    if let (true, [platform], [locale]) = (args.raw, &platforms[..], &locales[..]) {
+        return Ok(line(String::from_utf8_lossy(&payload(*platform, locale)?))?);
     }
-    let mut shown = BTreeMap::new();
+    let mut shown: BTreeMap<String, BTreeMap<&str, Shown>> = BTreeMap::new();
     for locale in &locales {
-        let payload = payload(locale)?;
-        shown.insert(locale.to_string(), texts(platform, &payload)?);
+        for platform in &platforms {
+            let payload = payload(*platform, locale)?;
+            let notice = Notice::read(*platform, &payload).unwrap_or(Notice::NONE);
+            if args.screen && !args.json {
+                draw(*platform, locale, &notice)?;
+            }
+            let one = of_notice(*platform, notice, payload.len(), args.screen);
+            shown.entry(locale.to_string()).or_default().insert(platform.as_str(), one);
+        }
     }
-    if args.json {
-        return Ok(line(serde_json::to_string(&shown).expect("texts and a number"))?);
-    }
-    for (locale, Shown { title, body, bytes }) in &shown {
-        line(format!("{locale}  ({bytes} bytes)\n  {title}\n  {body}"))?;
+    match (args.json, args.screen) {
+        (true, true) => line(serde_json::to_string(&shown).expect("texts and numbers"))?,
+        (true, false) => {
+            let texts = shown.iter().filter_map(|(locale, shown)| Some((locale, shown.values().next()?)));
+            line(serde_json::to_string(&texts.collect::<BTreeMap<_, _>>()).expect("texts and a number"))?;
+        }
+        (false, true) => {}
+        (false, false) => {
+            for (locale, shown) in &shown {
+                for Shown { title, body, bytes, .. } in shown.values() {
+                    line(format!("{locale}  ({bytes} bytes)\n  {title}\n  {body}"))?;
+                }
+            }
+        }
     }
     Ok(())
+}
+
+/// The kinds of devices that are asked for. Without a wish it is one of Apple's, or for screens each of them.
+fn platforms(args: &PreviewArgs) -> Result<Vec<Platform>, CommandError> {
+    let name = match args.platform.as_deref() {
+        None if args.screen => return Ok(Platform::ALL.to_vec()),
+        None => return Ok(vec![Platform::Ios]),
+        Some("browser") => Platform::Web.as_str(),
+        Some(name) => name,
+    };
+    let platform = Platform::ALL.iter().copied().find(|platform| platform.as_str() == name);
+    let told = || CommandError::Usage(format!("the platform must be ios, android or browser, got {name:?}"));
+    Ok(vec![platform.ok_or_else(told)?])
+}
+
+/// Draws the views of a platform. Views that show the same share a box.
+fn draw(platform: Platform, locale: &Locale, notice: &Notice) -> std::io::Result<()> {
+    let mut boxes: Vec<(String, Vec<String>)> = Vec::new();
+    for view in VIEWS.iter().filter(|view| view.platform == platform) {
+        let rows = view.rows(notice, APP);
+        match boxes.last_mut() {
+            Some((names, known)) if *known == rows => *names += &format!(", {}", view.name),
+            _ => boxes.push((view.name.to_owned(), rows)),
+        }
+    }
+    for (names, rows) in boxes {
+        let heading = format!("{} · {locale} · {names}", device_name(platform));
+        framed(&heading, rows, str::to_owned).iter().try_for_each(line)?;
+    }
+    Ok(())
+}
+
+fn of_notice(platform: Platform, notice: Notice, bytes: usize, with_views: bool) -> Shown {
+    let views = VIEWS.iter().filter(|view| with_views && view.platform == platform);
+    let views = views.map(|view| {
+        let [title, subtitle, body] = view.cut(&notice);
+        let is_cut = [&title, &subtitle, &body].iter().any(|text| text.is_cut);
+        let shown = ShownView { title: title.lines, subtitle: subtitle.lines, body: body.lines, is_cut };
+        (view.name, shown)
+    });
+    let views = views.collect();
+    let Notice { title, subtitle, body } = notice;
+    Shown { title, subtitle, body, bytes, views }
 }
 
 /// Sets each missing parameter to its placeholder, `%{name}`, or to 2 if it chooses a plural form. Returns the names.
@@ -88,18 +165,6 @@ pub(crate) fn fill(topics: &Topics, event: &mut Event) -> Result<Vec<String>, Co
 
 fn placeholder(name: &str) -> ParamValue {
     ParamValue::Text(format!("%{{{name}}}"))
-}
-
-/// Title and body from the payload that would be sent.
-fn texts(platform: Platform, payload: &[u8]) -> Result<Shown, CommandError> {
-    let value: Value = serde_json::from_slice(payload).map_err(|error| CommandError::Failed(error.to_string()))?;
-    let alert = match platform {
-        Platform::Ios => &value["aps"]["alert"],
-        Platform::Android => &value["notification"],
-        Platform::Web => &value,
-    };
-    let text = |name: &str| alert[name].as_str().unwrap_or_default().to_owned();
-    Ok(Shown { title: text("title"), body: text("body"), bytes: payload.len() })
 }
 
 /// The event that the arguments describe, read as the API reads it.

@@ -129,6 +129,11 @@ impl Event {
         self.with("params", json!({ "goals": count }))
     }
 
+    /// The gender of the person that it is about.
+    pub(crate) fn gender(self, gender: &str) -> Self {
+        self.with("params", json!({ "gender": gender }))
+    }
+
     /// Nothing is said for the text.
     pub(crate) fn without_params(self) -> Self {
         self.with("params", json!({}))

@@ -59,6 +59,17 @@ msgctxt "team"
 msgid "Sweden"
 msgstr "Szwecja"
 
+msgid "Red card!"
+msgstr "Czerwona kartka!"
+
+msgctxt "|female"
+msgid "Red card!"
+msgstr "Wyrzucona z boiska!"
+
+msgctxt "|male"
+msgid "Red card!"
+msgstr "Wyrzucony z boiska!"
+
 #, ruby-format
 msgid "%{goals} goal"
 msgid_plural "%{goals} goals"
@@ -301,6 +312,12 @@ count = "goals"
 [topics.kick-off]
 title = "%{{team}} play at %{{at}}"
 body = "Open the app to see it again."
+
+[topics.red-card]
+title = "Red card!"
+body = "Open the app to see it again."
+select = "gender"
+values = ["female", "male"]
 
 [topics.derby]
 title = "Derby goal for %{{team}}!"

@@ -70,6 +70,43 @@ fn a_notification_is_previewed_without_a_server() {
 }
 
 #[test]
+fn what_devices_show_is_drawn_and_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let body =
+        "Ada scores with the last touch of the ball, in the ninth minute of added time, and Sweden are champions. "
+            .repeat(3);
+    let config = format!("[topics.goal]\ntitle = \"Goal!\"\nbody = \"{body}\"\n");
+    std::fs::write(dir.path().join("tidings.toml"), config).unwrap();
+    let drawn =
+        |words: &str| text(&run(&format!("preview goal --locale en --screen {words}"), dir.path()).stdout).to_owned();
+    let headings = |drawn: &str| -> Vec<String> {
+        drawn.lines().filter_map(|line| Some(line.strip_prefix("  ╭─ ")?.to_owned())).collect()
+    };
+    let all = drawn("");
+    assert_eq!(
+        headings(&all),
+        [
+            "iPhone · en · lock screen",
+            "iPhone · en · expanded",
+            "Android · en · collapsed",
+            "Android · en · expanded",
+            "browser · en · collapsed",
+            "browser · en · expanded",
+        ]
+    );
+    let collapsed = "  ╭─ Android · en · collapsed\n  │ App                                       now\n  │ Goal!\n  \
+                     │ Ada scores with the last touch of the ball,…\n";
+    assert!(all.contains(collapsed), "{all}");
+    assert_eq!(headings(&drawn("--platform browser")).len(), 2);
+    let shown: serde_json::Value = serde_json::from_str(&drawn("--json")).unwrap();
+    let lock = &shown["en"]["ios"]["views"]["lock screen"];
+    assert_eq!((lock["body"].as_array().unwrap().len(), &lock["is_cut"]), (4, &true.into()));
+    assert_eq!(shown["en"]["ios"]["views"]["expanded"]["is_cut"], false);
+    std::fs::write(dir.path().join("tidings.toml"), "[topics.goal]\ntitle = \"Goal!\"\nbody = \"Look.\"\n").unwrap();
+    assert_eq!(headings(&drawn("--platform ios")), ["iPhone · en · lock screen, expanded"]);
+}
+
+#[test]
 fn the_example_is_accepted_where_it_is_expected() {
     let dir = tempfile::tempdir().unwrap();
     let example = run("config example", dir.path()).stdout;

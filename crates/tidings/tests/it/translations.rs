@@ -118,6 +118,42 @@ fn a_language_that_is_asked_for_must_be_there_and_complete() {
 }
 
 #[test]
+fn a_text_for_women_goes_to_translators_and_comes_back() {
+    let folder = begun();
+    let dir = folder.path();
+    let select = "select = \"gender\"\nvalues = [\"female\", \"male\"]\n";
+    fs::write(dir.join("messages/football.toml"), format!("{GOAL}{select}")).unwrap();
+    done(dir, "translations extract");
+    assert_eq!(done(dir, "translations merge"), format!("{POLISH}: 2 as before, 4 new\n"));
+    assert!(done(dir, "translations check").ends_with("errors: 0, warnings: 0, notes: 3\n"), "of the body");
+    let stats: Value = serde_json::from_str(&done(dir, "translations stats --json")).unwrap();
+    assert_eq!(
+        (&stats[0]["translated"], &stats[0]["inheriting"], &stats[0]["total"]),
+        (&1.into(), &2.into(), &4.into())
+    );
+    edit(
+        dir,
+        POLISH,
+        "msgctxt \"|female\"\nmsgid \"Gaol for %{team}!\"\nmsgstr \"\"",
+        "msgctxt \"|female\"\nmsgid \"Gaol for %{team}!\"\nmsgstr \"Ona: %{team}!\"",
+    );
+    let shown = |words: &str| {
+        let output = run(&format!("preview goal --locale pl --set team=Szwecja{words}"), dir);
+        (text(&output.stdout).to_owned(), text(&output.stderr).to_owned())
+    };
+    assert!(shown(" --set gender=female").0.contains("\n  Ona: Szwecja!\n"));
+    assert_eq!(shown(" --set gender=male").1, "");
+    let (told, note) = shown(" --set gender=femal");
+    assert!(told.contains("\n  Gol: Szwecja!\n"), "{told}");
+    assert!(note.contains("gender chooses the text: female, male"), "{note}");
+    assert_eq!(done(dir, "translations compile-check"), "1 topics in 6 texts: all can be sent\n");
+    edit(dir, POLISH, "msgctxt \"|female\"", "msgctxt \"|femal\"");
+    assert!(
+        done(dir, "translations check").contains("warning[unknown-value] pl: the message has no text for \"femal\"")
+    );
+}
+
+#[test]
 fn all_flawed_files_are_told_and_all_plural_forms_are_tried() {
     let folder = begun();
     let dir = folder.path();

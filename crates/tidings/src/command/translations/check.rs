@@ -1,6 +1,7 @@
 //! `tidings translations check` and `compile-check`: what is wrong, where, and what to do about it.
 
 use serde::Serialize;
+use tidings_config::Config;
 use tidings_gettext::{Finding, Severity, check};
 use tidings_sender::Topics;
 use tidings_server::output::line;
@@ -177,7 +178,8 @@ fn property(text: &str) -> String {
 /// Numbers that between them choose every plural form of every language.
 const COUNTS: [i64; 10] = [0, 1, 2, 3, 5, 11, 21, 100, 101, 1_000_000];
 
-/// Renders each topic in each language for each provider and in each plural form, with a placeholder for each parameter.
+/// Renders each topic in each language for each provider, in each plural form and for each value that it selects by, with
+/// a placeholder for each parameter.
 pub(super) fn compile(args: &CompileCheckArgs) -> Result<(), CommandError> {
     let config = load(&args.file)?.config;
     let (topics, faults) = tidings_server::topics_and_faults(&config);
@@ -190,8 +192,10 @@ pub(super) fn compile(args: &CompileCheckArgs) -> Result<(), CommandError> {
         let (id, subject) = (EventId::new("check").expect("ASCII"), Subject::new("check:1").expect("ASCII"));
         let mut event = Event::new(id, topic.clone(), vec![subject]);
         let filled = fill(&topics, &mut event);
-        match filled.and_then(|_| COUNTS.iter().try_for_each(|count| with_count(&topics, &event, *count))) {
-            Ok(()) => count += topics.locales(&event).len(),
+        let events = with_values(&config, event);
+        let each = || events.iter().flat_map(|event| COUNTS.map(|count| (event, count)));
+        match filled.and_then(|_| each().try_for_each(|(event, count)| with_count(&topics, event, count))) {
+            Ok(()) => count += events.iter().map(|event| topics.locales(event).len()).sum::<usize>(),
             Err(error) => {
                 wrong += 1;
                 line(format!("{topic}: {error}"))?;
@@ -202,6 +206,20 @@ pub(super) fn compile(args: &CompileCheckArgs) -> Result<(), CommandError> {
         0 => Ok(line(format!("{} topics in {count} texts: all can be sent", config.topics.len()))?),
         _ => Err(CommandError::Failed(format!("{wrong} topics cannot be sent"))),
     }
+}
+
+/// The event as it is, and with each value that its topic selects by.
+fn with_values(config: &Config, event: Event) -> Vec<Event> {
+    let topic = config.topics.get(&event.topic);
+    let select = topic.and_then(|topic| Some((topic.select.as_ref()?, &topic.values)));
+    let with = |(name, value): (&String, &String)| {
+        let mut event = event.clone();
+        event.params.insert(name.clone(), ParamValue::Text(value.clone()));
+        event
+    };
+    let values = select.into_iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value)));
+    let values: Vec<Event> = values.map(with).collect();
+    std::iter::once(event).chain(values).collect()
 }
 
 /// Checks the event with another number, if one of its parameters chooses the plural form.

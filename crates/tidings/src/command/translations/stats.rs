@@ -21,6 +21,8 @@ pub(super) struct Counted {
     wrong: usize,
     fuzzy: usize,
     untranslated: usize,
+    /// Not in the total: for a value of a parameter, where the text without the value is translated and suffices.
+    inheriting: usize,
     obsolete: usize,
     /// The words of the source texts without a translation.
     words_left: usize,
@@ -39,6 +41,7 @@ pub(super) fn counted(desk: &Desk) -> Result<Vec<Counted>, CommandError> {
             wrong: stats.wrong.messages,
             fuzzy: stats.fuzzy.messages,
             untranslated: stats.untranslated.messages,
+            inheriting: stats.inheriting.messages,
             obsolete: stats.obsolete.messages,
             words_left: stats.untranslated.words + stats.fuzzy.words,
         })

@@ -107,6 +107,12 @@ async fn tells_of_goals(world: &mut World, goals: u64, topic: String, subject: S
     world.tell(event).await;
 }
 
+#[when(expr = "the backend tells of a {string} about {string} of somebody whose gender is {string}")]
+async fn tells_of_somebody(world: &mut World, topic: String, subject: String, gender: String) {
+    let event = world.event(&topic, &subject).gender(&gender);
+    world.tell(event).await;
+}
+
 #[when(
     expr = "the backend tells of a {string} about {string} with the text {string} in {string} and {string} in all others"
 )]
