@@ -26,6 +26,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::event::Event;
+use crate::phone::Phone;
 
 /// A request without an answer for this long is a failure; none here waits as long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -105,6 +106,14 @@ pub(crate) struct Receipts {
     pub(crate) users: Vec<String>,
 }
 
+/// Why a device got an event, or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Why {
+    pub(crate) verdict: String,
+    pub(crate) steps: Vec<String>,
+    pub(crate) because: Vec<String>,
+}
+
 /// A caller of the server with a key, or without one.
 #[derive(Debug, Clone)]
 pub(crate) struct Backend {
@@ -126,6 +135,17 @@ impl Backend {
     pub(crate) async fn tell_all(&self, events: &[Event]) -> Result<(), Refusal> {
         let events = events.iter().map(|event| event.0.clone()).collect();
         self.call(Method::POST, "/v1/events", Some(&events)).await.map(drop)
+    }
+
+    pub(crate) async fn why(&self, event: &str, phone: &Phone) -> Why {
+        let why = self.must(Method::GET, &format!("/v1/events/{event}/devices/{}", phone.id), None).await;
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let all = |list: &Value, of: &dyn Fn(&Value) -> String| list.as_array().expect("a list").iter().map(of).collect();
+        Why {
+            verdict: text(&why["verdict"]),
+            steps: all(&why["steps"], &|step| text(&step["step"])),
+            because: all(&why["because"], &text),
+        }
     }
 
     pub(crate) async fn progress(&self, id: &str) -> Progress {

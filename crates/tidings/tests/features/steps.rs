@@ -24,6 +24,8 @@ mod reports;
 mod sending;
 #[path = "steps/texts.rs"]
 mod texts;
+#[path = "steps/why.rs"]
+mod why;
 
 use std::convert::Infallible;
 use std::fmt;

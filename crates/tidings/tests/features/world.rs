@@ -14,7 +14,7 @@ use tidings_types::{Format, Timestamp, Transport, Variant};
 use tokio::net::TcpStream;
 
 use crate::app::{App, End, Identity};
-use crate::backend::{Backend, Count, Meaning, Progress, Receipts, Refusal, connection_token};
+use crate::backend::{Backend, Count, Meaning, Progress, Receipts, Refusal, Why, connection_token};
 use crate::doorman::{self, Doorman};
 use crate::ear::Ear;
 use crate::event::Event;
@@ -76,6 +76,8 @@ pub(crate) struct World {
     pub(crate) count: Option<Count>,
     pub(crate) receipts: Option<Receipts>,
     pub(crate) meaning: Option<Meaning>,
+    /// What was said last of a phone and the last event.
+    why: Option<Why>,
     /// The ids of the devices that are kept of a user.
     pub(crate) kept: Option<Vec<String>>,
     /// What the operator was told last, and whether it was good news.
@@ -130,6 +132,7 @@ impl World {
             count: None,
             receipts: None,
             meaning: None,
+            why: None,
             kept: None,
             said: None,
             seen: Vec::new(),
@@ -398,6 +401,17 @@ impl World {
             Reach::Browser(it) => self.browsers.as_ref().map(|browsers| browsers.ledger().shown(&it.endpoint)),
         };
         shown.map_or(0, |shown| shown.len())
+    }
+
+    /// Asks why a phone got the last event, or not.
+    pub(crate) async fn ask_why(&mut self, name: &str) -> &Why {
+        let (backend, event) = (self.backend().await, self.last_told().id.clone());
+        let why = backend.why(&event, self.phone(name)).await;
+        self.why.insert(why)
+    }
+
+    pub(crate) fn why(&self) -> &Why {
+        self.why.as_ref().expect("a sentence before has asked")
     }
 
     /// Connects somebody's app.
