@@ -11,13 +11,15 @@
 //!
 //! Source: the MessagePack specification (github.com/msgpack/msgpack, spec.md).
 
-mod pack;
+use std::fmt;
 
 use rmp::Marker;
+use rmp::encode::{
+    ByteBuf, write_array_len, write_bool, write_f64, write_map_len, write_nil, write_sint, write_str, write_uint,
+};
 use serde::Serialize;
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use tidings_types::JSON_DEPTH_MAX;
-
-pub use pack::{NotJson, pack};
 
 /// Why a body cannot be converted to JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -212,9 +214,112 @@ pub enum PackError {
     /// The answer is not in memory as a whole.
     #[error(transparent)]
     Body(axum::Error),
-    /// The answer cannot be said in MessagePack.
+    /// The answer is not JSON, has more than the 128 levels that serde_json reads, or a text, list or object in it has more
+    /// bytes or entries than 32 bits can count.
     #[error(transparent)]
-    Json(#[from] NotJson),
+    Json(#[from] serde_json::Error),
+}
+
+/// Converts one of the server's own answers, which are JSON, while it is read: no value is made of it.
+///
+/// # Errors
+/// See [`PackError`].
+pub fn pack(json: &[u8]) -> Result<Vec<u8>, PackError> {
+    let mut packed = ByteBuf::with_capacity(json.len());
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    Packer(&mut packed).deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(packed.into_vec())
+}
+
+/// Appends what it visits. Writing to memory has no errors, as the types show.
+struct Packer<'p>(&'p mut ByteBuf);
+
+impl<'de> DeserializeSeed<'de> for Packer<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Packer<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        let Ok(()) = write_nil(self.0);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, bool: bool) -> Result<(), E> {
+        let Ok(()) = write_bool(self.0, bool);
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        let Ok(_) = write_uint(self.0, number);
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        let Ok(_) = write_sint(self.0, number);
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        let Ok(()) = write_f64(self.0, number);
+        Ok(())
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        length::<E>(text.len())?;
+        let Ok(()) = write_str(self.0, text);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let start = self.0.as_slice().len();
+        let mut count = 0;
+        while items.next_element_seed(Packer(self.0))?.is_some() {
+            count += 1;
+        }
+        let count = length(count)?;
+        insert_header(self.0, start, |header| {
+            let Ok(_) = write_array_len(header, count);
+        });
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let start = self.0.as_slice().len();
+        let mut count = 0;
+        while entries.next_key_seed(Packer(self.0))?.is_some() {
+            entries.next_value_seed(Packer(self.0))?;
+            count += 1;
+        }
+        let count = length(count)?;
+        insert_header(self.0, start, |header| {
+            let Ok(_) = write_map_len(header, count);
+        });
+        Ok(())
+    }
+}
+
+/// Puts a header, whose length depends on the count behind it, in front of what was written since `start`.
+fn insert_header(packed: &mut ByteBuf, start: usize, write: impl FnOnce(&mut ByteBuf)) {
+    let end = packed.as_slice().len();
+    write(packed);
+    let header = packed.as_slice().len() - end;
+    packed.as_mut_vec()[start..].rotate_right(header);
+}
+
+fn length<E: de::Error>(count: usize) -> Result<u32, E> {
+    u32::try_from(count)
+        .map_err(|_| E::custom(format_args!("{count} bytes or entries are more than MessagePack can count")))
 }
 
 #[cfg(test)]
