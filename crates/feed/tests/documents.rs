@@ -380,3 +380,48 @@ proptest! {
         prop_assert_eq!(&found[..], &whole[..found.len()]);
     }
 }
+
+/// Entries with these attributes and this inside, among them some that a condition on attributes excludes.
+fn some_entries() -> impl Strategy<Value = String> {
+    let attribute = |name: &'static str| {
+        let values = vec!["", "1", "2", "x &amp; y", " 1 ", "&#49;"];
+        proptest::option::of(proptest::sample::select(values))
+            .prop_map(move |value| value.map(|value| format!(" {name}='{value}'")).unwrap_or_default())
+    };
+    let inside = [
+        "",
+        "text",
+        "<a>in &lt;</a>",
+        "<a b='2'/><a/>",
+        "<!-- c --><![CDATA[<]]>",
+        "<e id='9' k='1'>nested</e>",
+        "<c/>tail",
+    ];
+    let entry = (attribute("id"), attribute("k"), attribute("other"), proptest::sample::select(inside.to_vec()));
+    let entry = entry.prop_map(|(id, k, other, inside)| match inside {
+        "" => format!("<e{id}{other}{k}/>"),
+        inside => format!("<e{k}{id}{other}>{inside}</e>"),
+    });
+    proptest::collection::vec(entry, 0..8).prop_map(|entries| format!("<d>\n{}</d>", entries.join("\n")))
+}
+
+proptest! {
+    /// An entry that its own attributes exclude is skipped as it begins. A mapping that holds entries reads each of them to its
+    /// end: both make the same of every entry.
+    #[test]
+    fn what_is_skipped_early_is_what_would_be_skipped_late(document in some_entries()) {
+        let conditions = [
+            "[[when]]\npath = \"@k\"\none_of = [\"1\", \"x & y\"]",
+            "[[when]]\npath = \"@k\"\nexists = false\n[[when]]\npath = \"a\"\nexists = true",
+            "[[when]]\nany = [{ path = \"@k\", equals = \"1\" }, { path = \"@id\", below = 2 }]",
+            "[[when]]\npath = \"a/@b\"\nequals = \"2\"\n[[when]]\npath = \"@k\"\nequals = \"1\"",
+        ];
+        for conditions in conditions {
+            let early = mapping(&format!("{XML}\n{conditions}"));
+            let late = mapping(&format!("{XML}\nhold = true\n{conditions}"));
+            let (early, late) = (entries(document.as_bytes(), &early, &ABOUT), entries(document.as_bytes(), &late, &ABOUT));
+            prop_assert_eq!(early.0, late.0, "{}", conditions);
+            prop_assert_eq!(early.1.unwrap(), late.1.unwrap());
+        }
+    }
+}
