@@ -20,6 +20,7 @@ use tidings_types::{
 };
 
 use crate::audience;
+use crate::audited::Note;
 use crate::auth::Caller;
 use crate::event_input::Batch;
 use crate::event_report::find;
@@ -43,6 +44,7 @@ pub(crate) const CHECK_TURN_COUNT: usize = 16;
 pub(crate) async fn post_events(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    note: Note,
     strict: Strict,
     body: JsonBody,
 ) -> Result<Response, Problem> {
@@ -53,6 +55,10 @@ pub(crate) async fn post_events(
     let ids: Vec<EventId> = events.iter().map(|event| event.id.clone()).collect();
     let (mut new, mut warned) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
     let mut selector_count = 0;
+    if let Some((first, others)) = events.split_first() {
+        note.event(first);
+        others.iter().for_each(|event| note.touch(event.id.as_str()));
+    }
     for (index, event) in events.into_iter().enumerate() {
         let mut warnings = Warnings::default();
         let channels = durable_channels(&shared.hub, event_channels, &event, &prefix(index), &mut warnings)?;
@@ -70,7 +76,8 @@ pub(crate) async fn post_events(
             let is_counted = audience::has_selector(&event) && audience::is_counted(&event, audience_max);
             selector_count += usize::from(is_counted);
             check_selectors(selector_count, &prefix(index))?;
-            audience::admit(&shared, &caller, &event, &prefix(index)).await?;
+            let device_count = audience::admit(&shared, &caller, &event, &prefix(index)).await?;
+            device_count.into_iter().for_each(|count| note.devices(count));
         }
         new.push(NewEvent { event, channels, audience_max });
         if (index + 1) % CHECK_TURN_COUNT == 0 {

@@ -7,6 +7,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidings_audit::Audit;
 use tidings_hub::Hub;
 use tidings_store::Store;
 use tidings_telemetry::panics::{self, Work};
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     /// `None`: there are none.
     pub(crate) feeds: Option<Arc<dyn Feeds>>,
     pub(crate) texts: Arc<dyn Texts>,
+    /// `None`: nothing is recorded.
+    pub(crate) audit: Option<Audit>,
     pub(crate) node: Node,
     pub(crate) started: Instant,
     pub(crate) turns: Turns,

@@ -175,6 +175,9 @@ pub fn memory_sum(config: &Config, cores: usize) -> MemorySum {
     if config.influx.address.is_some() {
         terms.push(batched("metrics to send", INFLUX_BUFFER_BYTES, "influx.address"));
     }
+    if config.audit.enabled {
+        terms.push(batched("audit lines to write", tidings_audit::BUFFER_BYTES, "audit.enabled"));
+    }
     terms.push(batched("log lines to write", LOG_BYTES_MAX, "fixed"));
     MemorySum { terms }
 }

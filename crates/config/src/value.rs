@@ -507,7 +507,7 @@ words!(EventChannels: "\"first_subject\", \"all_subjects\" or \"none\"", "first_
 
 words!(DataFormat: "\"json\" or \"json_object\"", "json" => DataFormat::Json, "json_object" => DataFormat::JsonObject);
 
-words!(Scope: "\"publish\", \"read\", \"devices\", \"metrics\", \"operate\" or \"backup\"", "publish" => Scope::Publish, "read" => Scope::Read, "devices" => Scope::Devices, "metrics" => Scope::Metrics, "operate" => Scope::Operate, "backup" => Scope::Backup);
+words!(Scope: "\"publish\", \"read\", \"devices\", \"metrics\", \"operate\", \"backup\" or \"audit\"", "publish" => Scope::Publish, "read" => Scope::Read, "devices" => Scope::Devices, "metrics" => Scope::Metrics, "operate" => Scope::Operate, "backup" => Scope::Backup, "audit" => Scope::Audit);
 
 impl From<LogFormat> for tidings_telemetry::log::Format {
     fn from(format: LogFormat) -> Self {

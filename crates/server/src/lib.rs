@@ -10,6 +10,7 @@
 //! its progress. The store is closed. Metrics are sent a last time. Work that a deadline cuts off is in the journal and
 //! continues at the next start.
 
+mod auditing;
 pub mod command_error;
 mod connections;
 pub mod data_folder;
@@ -44,6 +45,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tidings_api::{Api, ApiConfig, Apps, ClientCounts, Node, Publisher, Rate, Readiness, ReadyListener};
+use tidings_audit::Audit;
 use tidings_edge::{Edge, EdgeConfig};
 use tidings_hub::{Changes, ChangesConfig, Hub, HubConfig};
 use tidings_intake::Intake;
@@ -172,6 +174,7 @@ pub struct Server {
     intake: Arc<Intake>,
     edge: Arc<Edge>,
     influx: Option<Influxing>,
+    audit: Option<Audit>,
     stop_http: watch::Sender<bool>,
     /// The listeners; they end when they are told to.
     listening: JoinSet<()>,
@@ -213,6 +216,7 @@ impl Server {
                 "Other users of this machine could read files of the data folder, device tokens among them; they no longer can"
             );
         }
+        let audit = auditing::start(&config, &registry).map_err(ServeError::Thread)?;
         let text_watch = TextWatch::new(&config);
         let (texts, right) = Texts::start(&config, faults, &registry);
         let texts = Arc::new(texts);
@@ -246,6 +250,8 @@ impl Server {
         metrics::register(&registry, &sources);
         let (jobs, receipts) = (sender_config(&config), hub.receipts().clone());
         let sender = Arc::new(Sender::start(jobs, store.clone(), texts.current(), pools, receipts, &registry)?);
+        let backlog = sender.backlog();
+        auditing::restored(audit.as_ref(), backlog.events_waiting + backlog.jobs_running);
         let mut providers = Providers::default();
         for section in sections {
             let (provider, name) = (section.provider, section.name.clone());
@@ -285,6 +291,7 @@ impl Server {
             feeds: Some(Arc::new(feeds::Feeds(intake.clone()))),
             texts: Arc::new(TextDesk { texts: texts.clone(), load: load.clone() }),
             registry: registry.clone(),
+            audit: audit.clone(),
             node: node(node_uid, &edge),
         };
         let (stop_http, stopped) = watch::channel(false);
@@ -302,7 +309,10 @@ impl Server {
         background.spawn(sweep(hub));
         background.spawn(journal::release_later(store.clone()));
         if let Some(watch) = text_watch {
-            background.spawn(watch.run(texts.clone(), load.clone()));
+            background.spawn(watch.run(texts.clone(), load.clone(), audit.clone()));
+        }
+        if let Some(audit) = audit.clone() {
+            background.spawn(auditing::sum_up(audit));
         }
         let influx = Influxing::start(&config.influx, &registry);
 
@@ -338,6 +348,7 @@ impl Server {
         let tls_addr = own_addr.or(tls.as_ref().map(|_| addr));
         let [tls_shown, internal_shown] = [tls_addr, internal_addr].map(|addr| addr.map(tracing::field::display));
         info!(%addr, tls_addr = tls_shown, internal_addr = internal_shown, "Listening");
+        auditing::of_system(audit.as_ref(), "server.start", true);
         let shutdown_timeout = config.client.shutdown_timeout;
         Ok(Self {
             addr,
@@ -358,6 +369,7 @@ impl Server {
             intake,
             edge,
             influx,
+            audit,
             stop_http,
             listening,
             background,
@@ -397,7 +409,9 @@ impl Server {
     /// Reads the configuration again, and takes over its texts, the listener's certificate, the keys of tokens, the push
     /// credentials, and the secrets of the webhook and of hooks. The log has the result.
     pub fn reload(&self) {
-        let Some(config) = &self.texts.reload(&self.load) else { return };
+        let config = self.texts.reload(&self.load);
+        auditing::of_system(self.audit.as_ref(), "config.reload", config.is_some());
+        let Some(config) = &config else { return };
         if let Some(tls) = &self.tls {
             tls.reload(&config.http.tls);
         }
@@ -450,6 +464,10 @@ impl Server {
         }
         if let Some(influx) = self.influx {
             influx.stop().await; // Last, so that it sends the final values of all parts.
+        }
+        auditing::of_system(self.audit.as_ref(), "server.stop", true);
+        if let Some(audit) = self.audit {
+            audit.close(CLOSE_TIMEOUT).await;
         }
         info!("Stopped");
     }

@@ -7,6 +7,7 @@
 //! This is the only part of the crate that knows what the server consists of.
 
 pub mod api;
+pub mod audit;
 pub mod edge;
 pub mod gateway;
 pub mod hooks;
@@ -23,7 +24,7 @@ pub mod webhook;
 use crate::metric::{Group, Metric};
 
 /// All groups, in the order of the page.
-pub static GROUPS: [&Group; 13] = [
+pub static GROUPS: [&Group; 14] = [
     &sender::GROUP,
     &gateway::GROUP,
     &edge::GROUP,
@@ -35,6 +36,7 @@ pub static GROUPS: [&Group; 13] = [
     &webhook::GROUP,
     &hooks::GROUP,
     &influx::GROUP,
+    &audit::GROUP,
     &server::GROUP,
     &process::GROUP,
 ];

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 /// The component (`*`: any), the property, what it means.
 const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ("AudienceCounts", "total", "Devices in the event's audience."),
+    ("AuditLog", "entries", "The entries of this page."),
     ("CentrifugoAnswer", "error", "Why the method failed."),
     ("CentrifugoAnswer", "replies", "The answers of `batch`, in the order of its commands."),
     ("CentrifugoAnswer", "result", "The result of the method."),

@@ -237,6 +237,7 @@ pub(super) fn operation(route: Route) -> Option<Operation> {
         .or_else(|| texts(name))
         .or_else(|| brakes(name))
         .or_else(|| store(name))
+        .or_else(|| audit(name))
         .or_else(|| devices(name))
         .or_else(|| subscriptions(name))
         .or_else(|| mutes(name))
@@ -364,6 +365,21 @@ fn feeds(name: &str) -> Option<Operation> {
             .answers(200, "The state of the feed then.", "Feed")
             .refuses(404),
         _ => return None,
+    })
+}
+
+fn audit(name: &str) -> Option<Operation> {
+    (name == "GET /v1/audit").then(|| {
+        let text = |name: &str, description: &str| {
+            json!({"name": name, "in": "query", "schema": {"type": "string"}, "description": description})
+        };
+        let summary = "Who changed what, newest first";
+        Operation::new("getAudit", OPERATION, summary)
+            .page("before", &json!({"type": "string", "pattern": "^[0-9]{1,18}-[0-9]{1,18}$"}))
+            .parameter(text("action", "Only this action, such as `event.publish`."))
+            .parameter(text("who", "Only by the holder of this key, by this user of the console, or by `system`."))
+            .answers(200, "A page of the audit log; with a filter it may be empty and have a `next`.", "AuditLog")
+            .refuses(404)
     })
 }
 

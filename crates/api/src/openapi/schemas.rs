@@ -125,12 +125,39 @@ pub(super) fn schemas(config: &ApiConfig) -> Map<String, Value> {
         .chain(entries(of_devices(config)))
         .chain(entries(of_audiences()))
         .chain(entries(of_feeds_and_texts()))
+        .chain(entries(of_audit()))
         .chain(entries(answers()))
         .chain(entries(whys()))
         .chain(entries(remarks()))
         .collect();
     describe(&mut schemas);
     schemas
+}
+
+/// What is told of who changed what.
+fn of_audit() -> Value {
+    json!({
+        "AuditLog": given(&["next", "damaged"], json!({
+            "entries": items(reference("AuditEntry")),
+            "next": {"type": "string"},
+            "damaged": {"type": "integer", "minimum": 0, "description": "Lines of the log that were skipped because they cannot be read."},
+        })),
+        "AuditEntry": given(&["address", "ids", "more_ids", "to", "devices", "count", "trace"], json!({
+            "id": {"type": "string", "description": "Its place in the log."},
+            "at": {"type": "string", "format": "date-time", "description": "When the attempt ended."},
+            "by": {"enum": ["key", "console", "system"], "description": "What kind of name `who` is."},
+            "who": {"type": "string", "description": "The name of an API key, a user of the console, or `system`."},
+            "address": {"type": "string", "description": "From where."},
+            "action": {"type": "string", "description": "What was tried; docs/audit.md explains each."},
+            "ids": {"type": "array", "items": {"type": "string"}, "description": "What was touched: at most 16 ids of events, devices, users; scopes; channels."},
+            "more_ids": {"type": "integer", "minimum": 0, "description": "How many further ids there are."},
+            "to": {"type": "string", "description": "Whom an event is for, in words; of a list, its first event."},
+            "devices": {"type": "integer", "minimum": 0, "description": "How many devices it is about, where that was counted."},
+            "result": {"type": "integer", "minimum": 0, "description": "The HTTP status of the answer; 499: the caller left before the answer."},
+            "count": {"type": "integer", "minimum": 0, "description": "How many attempts this entry stands for; absent: one."},
+            "trace": {"type": "string", "description": "The trace of the request."},
+        })),
+    })
 }
 
 /// What is told of feeds and of texts.

@@ -2,6 +2,7 @@
 
 mod apps;
 mod audience;
+mod audit;
 mod backup;
 mod brakes;
 mod centrifugo;

@@ -322,6 +322,8 @@ async fn answers_are_as_described() {
     let later = |id: &str| -> &str {
         format!(r#"{{"id":"{id}","topic":"goal","subjects":["team:42"],"params":{{"team":"A"}},"at":"{at}"}}"#).leak()
     };
+    server.fill_audit().await;
+    server.fill_audit().await;
     for (name, path, body) in [
         ("POST /v1/events", "/v1/events", GOAL),
         ("POST /v1/events", "/v1/events", GOAL),
@@ -341,6 +343,8 @@ async fn answers_are_as_described() {
         ("PUT /v1/brakes/{scope}", "/v1/brakes/topic%3Agoal", ""),
         ("GET /v1/brakes", "/v1/brakes", ""),
         ("GET /v1/texts", "/v1/texts", ""),
+        ("GET /v1/audit", "/v1/audit", ""),
+        ("GET /v1/audit", "/v1/audit?limit=1", ""),
         ("POST /v1/texts/rollback", "/v1/texts/rollback", ""),
         ("POST /v1/texts/reload", "/v1/texts/reload", ""),
         ("POST /v1/texts/rollback", "/v1/texts/rollback", ""),
