@@ -441,6 +441,7 @@ impl Server {
             texts: Arc::new(Nothing),
             registry: registry.clone(),
             audit: None,
+            tracer: None,
             node: Node {
                 uid: "u".to_owned(),
                 name: "fuzz".to_owned(),

@@ -19,7 +19,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use tidings_audit::{Audit, By, Entry};
 use tidings_telemetry::panics;
-use tidings_types::Event;
+use tidings_types::{Event, TraceId};
 
 use crate::auth::Caller;
 
@@ -123,6 +123,11 @@ impl Note {
     /// Adds devices to the number of those that the attempt is for.
     pub(crate) fn devices(&self, count: u64) {
         self.tell(|entry| entry.devices = Some(entry.devices.unwrap_or_default() + count));
+    }
+
+    /// Says in which trace it is; the first one counts.
+    pub(crate) fn trace(&self, trace: TraceId) {
+        self.tell(|entry| _ = entry.trace.get_or_insert_with(|| trace.to_string()));
     }
 
     /// Names an event, and whom it is for.

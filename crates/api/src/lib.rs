@@ -129,6 +129,7 @@ mod selectors;
 mod shared;
 mod target;
 mod texts;
+mod traces;
 mod turns;
 mod users;
 mod warnings;
@@ -141,6 +142,7 @@ use axum::Router;
 use tidings_audit::Audit;
 use tidings_hub::Hub;
 use tidings_store::{NewImport, Store};
+use tidings_telemetry::trace::Tracer;
 use tidings_telemetry::{Registry, rfc3339};
 use tidings_types::Event;
 use tokio::sync::Semaphore;
@@ -202,6 +204,8 @@ pub struct Api {
     pub texts: Arc<dyn Texts>,
     /// The registry of metrics.
     pub registry: Registry,
+    /// Where spans of traces go; `None`: nowhere.
+    pub tracer: Option<Tracer>,
     /// Where attempts to change something are recorded; `None`: nowhere.
     pub audit: Option<Audit>,
     /// The answer of `/api/info`.
@@ -253,6 +257,7 @@ pub fn routers(api: Api) -> Routers {
         texts,
         registry,
         audit,
+        tracer,
         node,
     } = api;
     let request_count_max = config.request_count_max;
@@ -277,6 +282,7 @@ pub fn routers(api: Api) -> Routers {
         feeds,
         texts,
         audit,
+        tracer,
         node,
         started,
         turns,

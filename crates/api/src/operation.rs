@@ -146,7 +146,8 @@ fn ready(is_store_open: bool, readiness: &Readiness, tells_parts: bool) -> Respo
 pub fn metrics_router(registry: Registry, keys: ApiKeys) -> Router {
     let metrics = Arc::new(RouteMetrics::new(&registry, "GET /metrics"));
     let (scope, dialect, audited) = (Some(Scope::Metrics), Dialect::Tidings, Audited::Not("reads only"));
-    let guarded = Guard { keys, key_rate: None, gate: None, scope, dialect, places: None, metrics, audit: None, audited };
+    let guarded =
+        Guard { keys, key_rate: None, gate: None, scope, dialect, places: None, metrics, audit: None, audited };
     let scrape = async move |headers: HeaderMap| -> Response {
         let format = if prefers_open_metrics(&headers) { Exposition::OpenMetrics } else { Exposition::Text };
         let about = [(CONTENT_TYPE, format.content_type()), (VARY, "accept")];

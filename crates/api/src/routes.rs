@@ -24,8 +24,8 @@ use crate::metrics::RouteMetrics;
 use crate::places::Places;
 use crate::problem::{Kind, Problem};
 use crate::{
-    Shared, audience, audit, backup, brakes, centrifugo, cors, devices, event_report, events, exports, feeds, imports, input,
-    jobs, mutes, selectors, texts, users, why,
+    Shared, audience, audit, backup, brakes, centrifugo, cors, devices, event_report, events, exports, feeds, imports,
+    input, jobs, mutes, selectors, texts, users, why,
 };
 
 /// A registered route, as it is described.

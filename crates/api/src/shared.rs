@@ -11,6 +11,7 @@ use tidings_audit::Audit;
 use tidings_hub::Hub;
 use tidings_store::Store;
 use tidings_telemetry::panics::{self, Work};
+use tidings_telemetry::trace::Tracer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) texts: Arc<dyn Texts>,
     /// `None`: nothing is recorded.
     pub(crate) audit: Option<Audit>,
+    /// `None`: spans go nowhere.
+    pub(crate) tracer: Option<Tracer>,
     pub(crate) node: Node,
     pub(crate) started: Instant,
     pub(crate) turns: Turns,

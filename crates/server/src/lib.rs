@@ -36,6 +36,7 @@ mod text_watch;
 mod texts;
 mod tls;
 mod tokens;
+mod traces;
 mod webhook;
 
 use std::collections::BTreeSet;
@@ -55,6 +56,7 @@ use tidings_protocol::{PersonalChannels, SessionConfig};
 use tidings_sender::{Sender, SenderConfig, Shadow, Topics};
 use tidings_store::{QueueLimit, Store, StoreConfig};
 use tidings_stream::TailBounds;
+use tidings_telemetry::trace::Tracer;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{AppId, Locale, TopicName};
 use tokio::net::TcpListener;
@@ -75,7 +77,8 @@ use self::text_watch::TextWatch;
 use self::texts::{TextDesk, Texts};
 use self::tls::Tls;
 use self::tokens::Tokens;
-use self::webhook::{Presence, Webhook};
+use self::traces::Tracing;
+use self::webhook::{Presence, Traces, Webhook};
 use tidings_config::{Config, Problem, PushSection};
 
 pub use self::error::ServeError;
@@ -175,6 +178,7 @@ pub struct Server {
     edge: Arc<Edge>,
     influx: Option<Influxing>,
     audit: Option<Audit>,
+    tracing: Option<Tracing>,
     stop_http: watch::Sender<bool>,
     /// The listeners; they end when they are told to.
     listening: JoinSet<()>,
@@ -217,6 +221,9 @@ impl Server {
             );
         }
         let audit = auditing::start(&config, &registry).map_err(ServeError::Thread)?;
+        let node_uid = uuid::Uuid::new_v4().to_string();
+        let tracing = Tracing::start(&config, &node_uid, &registry)?;
+        let tracer = tracing.as_ref().map(Tracing::tracer);
         let text_watch = TextWatch::new(&config);
         let (texts, right) = Texts::start(&config, faults, &registry);
         let texts = Arc::new(texts);
@@ -237,6 +244,7 @@ impl Server {
         journal::restore(&store, &hub, &namespaces)?;
         say_what_is_paused(&store);
         sink.follow(hub.clone());
+        tracer.iter().for_each(|tracer| sink.trace_with(tracer.clone()));
         if let Some(path) = seed {
             let devices = seed::plant(path, &store).await?;
             info!(devices, "Registered the devices of the seed");
@@ -248,7 +256,7 @@ impl Server {
         let (data_dir, memory) = (config.data_dir.as_path(), &memory);
         let sources = metrics::Sources { data_dir, memory, store: &store, hub: &hub, sections: &sections };
         metrics::register(&registry, &sources);
-        let (jobs, receipts) = (sender_config(&config), hub.receipts().clone());
+        let (jobs, receipts) = (sender_config(&config, tracer.clone()), hub.receipts().clone());
         let sender = Arc::new(Sender::start(jobs, store.clone(), texts.current(), pools, receipts, &registry)?);
         let backlog = sender.backlog();
         auditing::restored(audit.as_ref(), backlog.events_waiting + backlog.jobs_running);
@@ -258,9 +266,10 @@ impl Server {
             let started = providers.add(&config, section, sender.sink(), &registry);
             started.map_err(|source| ServeError::Provider { provider, name, source: Box::new(source) })?;
         }
-        let reports = config.sender.report_count_max;
+        let (reports, traces) =
+            (config.sender.report_count_max, Traces { store: store.clone(), tracer: tracer.clone() });
         let webhook =
-            Webhook::start(&config.webhook, reports, sender.clone(), &registry).map_err(ServeError::Webhook)?;
+            Webhook::start(&config.webhook, reports, sender.clone(), traces, &registry).map_err(ServeError::Webhook)?;
         let presence = Presence::start(&config.webhook, hub.changes(), &registry).map_err(ServeError::Webhook)?;
 
         let publisher = Arc::new(Journal::new(store.clone(), namespaces.clone()));
@@ -268,8 +277,7 @@ impl Server {
         let verifier = tokens.as_ref().map(Tokens::verifier);
         let session = Arc::new(session_config(&config, verifier.clone()));
         let devices = Arc::new(Devices::new(store.clone()));
-        let hooks = Arc::new(Hooks::start(&config, &registry)?);
-        let node_uid = uuid::Uuid::new_v4().to_string();
+        let hooks = Arc::new(Hooks::start(&config, tracer.as_ref(), &registry)?);
         let edge_config = edge_config(&config, &node_uid);
         let edge = Edge::start(edge_config, session, hub.clone(), publisher, devices, hooks.clone(), &registry);
         let edge = Arc::new(edge.map_err(ServeError::Thread)?);
@@ -292,6 +300,7 @@ impl Server {
             texts: Arc::new(TextDesk { texts: texts.clone(), load: load.clone() }),
             registry: registry.clone(),
             audit: audit.clone(),
+            tracer,
             node: node(node_uid, &edge),
         };
         let (stop_http, stopped) = watch::channel(false);
@@ -370,6 +379,7 @@ impl Server {
             edge,
             influx,
             audit,
+            tracing,
             stop_http,
             listening,
             background,
@@ -461,6 +471,9 @@ impl Server {
         if timeout(CLOSE_TIMEOUT, self.store.close()).await.is_err() {
             let patience = CLOSE_TIMEOUT.as_secs();
             warn!(patience, "Store is not closed in time because the disk is slow, the next start takes longer");
+        }
+        if let Some(tracing) = self.tracing {
+            tracing.stop(Instant::now() + TELL_TIMEOUT).await;
         }
         if let Some(influx) = self.influx {
             influx.stop().await; // Last, so that it sends the final values of all parts.
@@ -647,7 +660,7 @@ fn node(uid: String, edge: &Arc<Edge>) -> Node {
     }
 }
 
-fn sender_config(config: &Config) -> SenderConfig {
+fn sender_config(config: &Config, tracer: Option<Tracer>) -> SenderConfig {
     let sender = &config.sender;
     SenderConfig {
         job_count_max: sender.job_count_max,
@@ -660,6 +673,7 @@ fn sender_config(config: &Config) -> SenderConfig {
         why_ttl: sender.why_ttl,
         why_bytes_max: usize::try_from(sender.why_bytes_max.0).unwrap_or(usize::MAX),
         tell_finished: config.webhook.url.is_some(),
+        tracer,
         shadow: config.shadow.enabled.then(|| Shadow {
             devices: config.shadow.devices.iter().cloned().collect(),
             percent: u8::try_from(config.shadow.percent).unwrap_or(100),

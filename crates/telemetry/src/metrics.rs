@@ -19,12 +19,13 @@ pub mod process;
 pub mod sender;
 pub mod server;
 pub mod store;
+pub mod traces;
 pub mod webhook;
 
 use crate::metric::{Group, Metric};
 
 /// All groups, in the order of the page.
-pub static GROUPS: [&Group; 14] = [
+pub static GROUPS: [&Group; 15] = [
     &sender::GROUP,
     &gateway::GROUP,
     &edge::GROUP,
@@ -37,6 +38,7 @@ pub static GROUPS: [&Group; 14] = [
     &hooks::GROUP,
     &influx::GROUP,
     &audit::GROUP,
+    &traces::GROUP,
     &server::GROUP,
     &process::GROUP,
 ];

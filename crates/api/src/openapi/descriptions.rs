@@ -188,6 +188,7 @@ const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ("*", "token", "The device's address at its provider."),
     ("*", "topic", "The kind of event."),
     ("*", "topics", "The kinds of events."),
+    ("*", "trace_id", "Its trace, if it is in one."),
     ("*", "tree", "The number of devices for each part."),
     ("*", "unknown", "Devices whose notification was sent, but whose provider did not answer."),
     ("*", "unmuted", "Those of them that have not muted everything."),

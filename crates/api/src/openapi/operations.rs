@@ -250,6 +250,7 @@ fn events(name: &str) -> Option<Operation> {
         "POST /v1/events" => Operation::new("postEvents", EVENTS, "Publish an event, or a list of events")
             .takes("Events", event_examples())
             .strict()
+            .parameter(json!({"name": "traceparent", "in": "header", "schema": {"type": "string"}, "description": "The trace of all events that name none (W3C Trace Context)."}))
             .answers(202, "Durable: the events survive a crash of the server.", "AcceptedEvents")
             .leads_to(&["getEvent", "getReceipts", "cancelEvent"])
             .refuses(409),
@@ -472,6 +473,7 @@ fn event_examples() -> Value {
         "urgency": "normal",
         "expect_audience": {"max": 10},
         "dry_run": true,
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     });
     // Every server shows a moment that it takes.
     let at = Rfc3339(unix_now().saturating_add(Duration::from_secs(30 * 86_400))).to_string();

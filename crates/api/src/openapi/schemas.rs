@@ -570,6 +570,11 @@ fn event() -> Value {
             "default": false,
             "description": "Do everything but the delivery. Providers that offer it validate the message.",
         },
+        "traceparent": {
+            "type": "string",
+            "pattern": "^00-[0-9a-f]{31}[1-9a-f]-[0-9a-f]{15}[1-9a-f]-[0-9a-f]{2}$",
+            "description": "Its trace (W3C Trace Context), instead of that of the request's header.",
+        },
     });
     if let (Some(properties), Value::Object(others)) = (properties.as_object_mut(), others) {
         properties.extend(others);
@@ -903,6 +908,7 @@ fn answers() -> Value {
     let provider = || states_of(Provider::ALL.iter().map(|provider| provider.as_str()));
     let states = |words: &[&str]| json!({"type": "string", "enum": words});
     let optional_report = [
+        "trace_id",
         "position",
         "priority",
         "channels",
@@ -942,10 +948,11 @@ fn answers() -> Value {
             "events": items(reference("ScheduledEvent")),
             "next": {"type": "string"},
         })),
-        "ScheduledEvent": given(&[], json!({
+        "ScheduledEvent": given(&["trace_id"], json!({
             "id": reference("EventId"),
             "topic": reference("TopicName"),
             "accepted_at": moment(),
+            "trace_id": {"type": "string"},
             "state": {"const": "scheduled"},
             "at": moment(),
         })),
@@ -955,6 +962,7 @@ fn answers() -> Value {
             "topic": reference("TopicName"),
             "priority": words(&PRIORITIES),
             "accepted_at": moment(),
+            "trace_id": {"type": "string"},
             "state": states_of(EventState::ALL.iter().map(|state| state.as_str())),
             "at": {"type": "string", "format": "date-time", "description": "When it is due, while it is scheduled."},
             "done_at": moment(),

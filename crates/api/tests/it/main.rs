@@ -21,6 +21,7 @@ mod panics;
 mod reports;
 mod selectors;
 mod support;
+mod traces;
 mod users;
 mod warnings;
 mod why;

@@ -547,6 +547,7 @@ impl Server {
             texts: Arc::new(OneText::default()),
             registry: registry.clone(),
             audit: Some(audit.clone()),
+            tracer: None,
             node,
         };
         let Routers { servers, apps } = tidings_api::routers(api);
