@@ -163,10 +163,10 @@ export class Server {
   }
 
   /** One request with the API key; the answer as `fetch` gives it. `body` may be text. */
-  request(method, route, body) {
+  request(method, route, body, headers = {}) {
     return fetch(`${this.origin}${route}`, {
       method,
-      headers: { "X-API-Key": API_KEY, "Content-Type": "application/json" },
+      headers: { "X-API-Key": API_KEY, "Content-Type": "application/json", ...headers },
       body: body === undefined || typeof body === "string" ? body : JSON.stringify(body),
     });
   }

@@ -400,8 +400,15 @@ impl Server {
             receipt_event_count_max: 100,
         };
         let keys = || {
-            let scopes =
-                vec![Scope::Publish, Scope::Read, Scope::Devices, Scope::Metrics, Scope::Operate, Scope::Backup];
+            let scopes = vec![
+                Scope::Publish,
+                Scope::Read,
+                Scope::Devices,
+                Scope::Metrics,
+                Scope::Operate,
+                Scope::Backup,
+                Scope::Audit,
+            ];
             ApiKeys::new(vec![ApiKey { name: "root".to_owned(), sha256: ROOT, scopes, audience_max: None }])
         };
         let registry = Registry::new();
@@ -433,6 +440,8 @@ impl Server {
             feeds: None,
             texts: Arc::new(Nothing),
             registry: registry.clone(),
+            audit: None,
+            tracer: None,
             node: Node {
                 uid: "u".to_owned(),
                 name: "fuzz".to_owned(),

@@ -80,6 +80,7 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
         go(workshop, "go", "./..."),
         go(workshop, "centrifugo", CENTRIFUGO),
         go(workshop, "nats", NATS),
+        go(workshop, "otel", "."),
     ] {
         run(workshop, STEP, command, |_| ())?;
     }

@@ -96,11 +96,16 @@ async fn count(shared: &Arc<Shared>, caller: &Caller, event: &Event) -> Result<u
 }
 
 /// Refuses an event with more devices than its API key allows, or with a number other than `expect_audience`. The paths
-/// of fields begin with `prefix`.
-pub(crate) async fn admit(shared: &Arc<Shared>, caller: &Caller, event: &Event, prefix: &str) -> Result<(), Problem> {
+/// of fields begin with `prefix`. Returns the number, if it was counted.
+pub(crate) async fn admit(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    event: &Event,
+    prefix: &str,
+) -> Result<Option<u64>, Problem> {
     let audience_max = caller.audience_max();
     if !is_counted(event, audience_max) {
-        return Ok(());
+        return Ok(None);
     }
     let ExpectAudience { min, max } = event.expect_audience.unwrap_or(ExpectAudience { min: None, max: None });
     let count = count(shared, caller, event).await?;
@@ -117,7 +122,7 @@ pub(crate) async fn admit(shared: &Arc<Shared>, caller: &Caller, event: &Event, 
         let detail = format!("{field}: the audience must have {word} {limit} devices, it has {count}");
         return Err(Problem::new(Kind::UnexpectedAudience, detail).field(field).limit(limit).value(count));
     }
-    Ok(())
+    Ok(Some(count))
 }
 
 /// Calls `count` for each device of the event. The caller holds a [`Shared::counting_turn`] and runs on a thread that

@@ -29,11 +29,14 @@ pub enum Scope {
     Operate,
     /// Back up the store and export devices, with all tokens and the hashes of all credentials.
     Backup,
+    /// Read the audit log. A scope of its own: who is watched by it need not read it, and who reads it need not act.
+    Audit,
 }
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 6] = [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate, Self::Backup];
+    pub const ALL: [Self; 7] =
+        [Self::Publish, Self::Read, Self::Devices, Self::Metrics, Self::Operate, Self::Backup, Self::Audit];
 
     /// Its name in the configuration and in errors.
     pub const fn name(self) -> &'static str {
@@ -44,6 +47,7 @@ impl Scope {
             Self::Metrics => "metrics",
             Self::Operate => "operate",
             Self::Backup => "backup",
+            Self::Audit => "audit",
         }
     }
 
@@ -56,6 +60,7 @@ impl Scope {
             Self::Metrics => "read /metrics",
             Self::Operate => "pause and resume pushes",
             Self::Backup => "back up the store and export devices, with all tokens",
+            Self::Audit => "read the audit log",
         }
     }
 }

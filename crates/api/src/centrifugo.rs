@@ -41,6 +41,7 @@ use tidings_telemetry::chain;
 use tidings_types::check_json_depth;
 use tracing::debug;
 
+use crate::audited::{Attempt, Audited, Note};
 use crate::auth::{Caller, Scope};
 use crate::guard::AnyBody;
 use crate::input::shown;
@@ -135,6 +136,26 @@ impl Method {
     }
 }
 
+impl Method {
+    /// How a call is recorded.
+    pub(crate) const fn audited(self) -> Audited {
+        match self {
+            Self::Publish => Audited::As("channel.publish"),
+            Self::Broadcast => Audited::As("channel.broadcast"),
+            Self::HistoryRemove => Audited::As("channel.history_remove"),
+            Self::Subscribe => Audited::As("client.subscribe"),
+            Self::Unsubscribe => Audited::As("client.unsubscribe"),
+            Self::Disconnect => Audited::As("client.disconnect"),
+            Self::Refresh => Audited::As("client.refresh"),
+            Self::Batch => Audited::Commands,
+            Self::Rpc => Audited::Not("it is not available"),
+            Self::History | Self::Presence | Self::PresenceStats | Self::Info | Self::Connections | Self::Channels => {
+                Audited::Not("reads only")
+            }
+        }
+    }
+}
+
 /// Why there is no result.
 #[derive(Debug)]
 enum Failure {
@@ -160,20 +181,22 @@ pub(crate) async fn call(
     method: Method,
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    note: Note,
     headers: HeaderMap,
     AnyBody(body): AnyBody,
 ) -> Response {
     let room = Room::new(&shared, &caller);
     let called = match method {
         // Its answer is not wrapped in a result.
-        Method::Batch => batch(&shared, &caller, &room, &body).await,
-        _ => run(&shared, &room, method, &body).await.map(|result| format!(r#"{{"result":{result}}}"#)),
+        Method::Batch => batch(&shared, &caller, &note, &room, &body).await,
+        _ => run(&shared, &room, method, &body, &note).await.map(|result| format!(r#"{{"result":{result}}}"#)),
     };
     match called {
         Ok(body) => ok(room.into_bytes(body)),
         Err(Failure::Malformed(error)) => malformed(&error),
         Err(Failure::Refused(error)) => {
             shared.refused(method, error);
+            note.result(error.status());
             match headers.get("x-centrifugo-error-mode") {
                 Some(mode) if mode == "transport" => (error.status(), ok(error.json())).into_response(),
                 _ => ok(format!(r#"{{"error":{}}}"#, error.json())),
@@ -186,6 +209,7 @@ pub(crate) async fn call(
 pub(crate) async fn legacy(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    note: Note,
     AnyBody(body): AnyBody,
 ) -> Response {
     #[derive(Deserialize, Default)]
@@ -208,7 +232,7 @@ pub(crate) async fn legacy(
     }
     let (room, mut answers) = (Room::new(&shared, &caller), String::new());
     for Command { method, params } in commands {
-        match command(&shared, &caller, &room, &method, params).await {
+        match command(&shared, &caller, &note, &room, &method, params).await {
             Ok((_, result)) => answers += &format!("{{\"result\":{result}}}\n"),
             Err(error) => answers += &format!("{{\"error\":{}}}\n", error.json()),
         }
@@ -216,7 +240,13 @@ pub(crate) async fn legacy(
     ok(room.into_bytes(answers))
 }
 
-async fn batch(shared: &Arc<Shared>, caller: &Caller, room: &Room<'_>, body: &[u8]) -> Result<String, Failure> {
+async fn batch(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    note: &Note,
+    room: &Room<'_>,
+    body: &[u8],
+) -> Result<String, Failure> {
     #[derive(Deserialize, Default)]
     struct Batch<'a> {
         #[serde(borrow, default)]
@@ -230,17 +260,17 @@ async fn batch(shared: &Arc<Shared>, caller: &Caller, room: &Room<'_>, body: &[u
         return Err(ApiError::BadRequest.into());
     }
     let at_a_time = if parallel == Some(true) { CONCURRENT_MAX } else { 1 };
-    let replies: Vec<_> = commands.into_iter().map(|command| reply(shared, caller, room, command)).collect();
+    let replies: Vec<_> = commands.into_iter().map(|command| reply(shared, caller, note, room, command)).collect();
     let replies: Vec<String> = stream::iter(replies).buffered(at_a_time).collect().await;
     Ok(format!(r#"{{"replies":[{}]}}"#, replies.join(",")))
 }
 
 /// One command of a batch: an object with one field, named like the method.
-async fn reply(shared: &Arc<Shared>, caller: &Caller, room: &Room<'_>, raw: &RawValue) -> String {
+async fn reply(shared: &Arc<Shared>, caller: &Caller, note: &Note, room: &Room<'_>, raw: &RawValue) -> String {
     let done = match serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get()) {
         Ok(named) if named.len() == 1 => {
             let (name, params) = named.into_iter().next().expect("there is one");
-            command(shared, caller, room, &name, Some(params)).await
+            command(shared, caller, note, room, &name, Some(params)).await
         }
         _ => {
             shared.centrifugo.count(ApiError::BadRequest);
@@ -253,10 +283,11 @@ async fn reply(shared: &Arc<Shared>, caller: &Caller, room: &Room<'_>, raw: &Raw
     }
 }
 
-/// A command inside a request: the method and the key's scope are checked here.
+/// A command inside a request: the method and the key's scope are checked here, and the attempt is recorded.
 async fn command(
     shared: &Arc<Shared>,
     caller: &Caller,
+    request: &Note,
     room: &Room<'_>,
     name: &str,
     params: Option<&RawValue>,
@@ -265,26 +296,39 @@ async fn command(
         shared.centrifugo.count(ApiError::NotFound);
         return Err(ApiError::NotFound);
     };
-    if method.scope().is_some_and(|scope| !caller.may(scope)) {
-        shared.refused(method, ApiError::PermissionDenied);
-        return Err(ApiError::PermissionDenied);
-    }
-    let done = run(shared, room, method, params.map_or("", RawValue::get).as_bytes()).await;
-    done.map(|result| (method, result)).map_err(|failure| {
+    let attempt = match (&shared.audit, method.audited()) {
+        (Some(audit), Audited::As(action)) => Some(Attempt::of_command(audit, action, request)),
+        _ => None,
+    };
+    let note = attempt.as_ref().map(|attempt| attempt.note().clone()).unwrap_or_default();
+    let done = if method.scope().is_none_or(|scope| caller.may(scope)) {
+        run(shared, room, method, params.map_or("", RawValue::get).as_bytes(), &note).await
+    } else {
+        Err(ApiError::PermissionDenied.into())
+    };
+    let done = done.map(|result| (method, result)).map_err(|failure| {
         let error = match failure {
             Failure::Malformed(_) => ApiError::BadRequest,
             Failure::Refused(error) => error,
         };
         shared.refused(method, error);
         error
-    })
+    });
+    note.result(done.as_ref().map_or_else(|error| error.status(), |_| StatusCode::OK));
+    done
 }
 
-async fn run(shared: &Arc<Shared>, room: &Room<'_>, method: Method, params: &[u8]) -> Result<String, Failure> {
+async fn run(
+    shared: &Arc<Shared>,
+    room: &Room<'_>,
+    method: Method,
+    params: &[u8],
+    note: &Note,
+) -> Result<String, Failure> {
     room.check()?;
     Ok(match method {
-        Method::Publish => room.done(&publish::publish(shared, parse(params)?).await?),
-        Method::Broadcast => room.done(&publish::broadcast(shared, parse(params)?).await?),
+        Method::Publish => room.done(&publish::publish(shared, parse(params)?, note).await?),
+        Method::Broadcast => room.done(&publish::broadcast(shared, parse(params)?, note).await?),
         Method::History => {
             let request = parse(params)?;
             tokio::task::yield_now().await; // A command may take long, and a request has many.
@@ -296,17 +340,17 @@ async fn run(shared: &Arc<Shared>, room: &Room<'_>, method: Method, params: &[u8
             room.read(|| read::presence(shared, &request))?
         }
         Method::PresenceStats => text(&read::presence_stats(shared, &parse(params)?)?),
-        Method::HistoryRemove => room.done(&read::history_remove(shared, &parse(params)?).await?),
+        Method::HistoryRemove => room.done(&read::history_remove(shared, &parse(params)?, note).await?),
         Method::Channels => {
             let request = parse(params)?;
             tokio::task::yield_now().await;
             room.read(|| read::channels(shared, &request))?
         }
         Method::Info => text(&read::info(shared)),
-        Method::Subscribe => room.done(&live::subscribe(shared, parse(params)?, parse(params)?).await?),
-        Method::Unsubscribe => room.done(&live::unsubscribe(shared, parse(params)?).await?),
-        Method::Disconnect => room.done(&live::disconnect(shared, parse(params)?).await?),
-        Method::Refresh => room.done(&live::refresh(shared, parse(params)?).await?),
+        Method::Subscribe => room.done(&live::subscribe(shared, parse(params)?, parse(params)?, note).await?),
+        Method::Unsubscribe => room.done(&live::unsubscribe(shared, parse(params)?, note).await?),
+        Method::Disconnect => room.done(&live::disconnect(shared, parse(params)?, note).await?),
+        Method::Refresh => room.done(&live::refresh(shared, parse(params)?, note).await?),
         Method::Connections => {
             let request = parse(params)?;
             room.reserve()?;

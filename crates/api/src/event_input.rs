@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 
 use tidings_types::{
     AppId, ChannelName, CollapseKey, Country, DeviceId, Event, EventId, EventPriority, ExpectAudience, Filter, Json,
-    Locale, Number, ParamValue, PushPolicy, ReceiptPolicy, Recipients, Subject, Timestamp, TopicName, Urgency, UserId,
-    event_limits as limits,
+    Locale, Number, ParamValue, PushPolicy, ReceiptPolicy, Recipients, Subject, Timestamp, TopicName, TraceContext,
+    Urgency, UserId, event_limits as limits,
 };
 
 use crate::devices::PLATFORMS;
@@ -53,6 +53,7 @@ pub(crate) const SCHEMA: Schema = Schema {
         "at",
         "expect_audience",
         "dry_run",
+        "traceparent",
     ],
     refused: &[],
 };
@@ -83,6 +84,7 @@ pub(crate) const AUDIENCE: Schema = Schema {
         ("at", NO_PART),
         ("expect_audience", NO_PART),
         ("dry_run", NO_PART),
+        ("traceparent", NO_PART),
     ],
 };
 
@@ -140,6 +142,7 @@ fn event(field: Field<'_>) -> Result<Event, Invalid> {
         at: object.take("at").map(|at| self::at(&at)).transpose()?,
         expect_audience: object.take("expect_audience").map(expect_audience).transpose()?,
         dry_run: object.take("dry_run").map(|dry_run| dry_run.boolean()).transpose()?.unwrap_or_default(),
+        trace: object.take("traceparent").map(|parent| trace(&parent)).transpose()?.map(Box::new),
         ..addressed
     })
 }
@@ -245,6 +248,14 @@ fn param(field: &Field<'_>) -> Result<ParamValue, Invalid> {
         }),
         kind => Err(field.invalid(format_args!("must be text, a number or an object, got {kind}"))),
     }
+}
+
+fn trace(field: &Field<'_>) -> Result<TraceContext, Invalid> {
+    let text = field.text()?;
+    text.parse().map_err(|error| {
+        let got = shown(&text);
+        field.invalid(format_args!("{error}, got {got:?}")).value(got)
+    })
 }
 
 /// A moment. Whether it is within the allowed range is checked later, against the clock.

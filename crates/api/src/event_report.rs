@@ -55,6 +55,8 @@ struct Report<'a> {
     topic: &'a TopicName,
     priority: EventPriority,
     accepted_at: Rfc3339,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
     state: EventState,
     /// Present only while the job is known.
     #[serde(flatten)]
@@ -102,6 +104,7 @@ pub(crate) async fn event(State(shared): State<Arc<Shared>>, IdPath(id): IdPath<
         topic: &accepted.event.topic,
         priority: accepted.event.priority,
         accepted_at: Rfc3339(accepted.accepted_at),
+        trace_id: accepted.event.trace.as_ref().map(|trace| trace.trace.to_string()),
         state,
         progress: job.map(Progress::new),
         channels: accepted.published.iter().map(Place::new).collect(),

@@ -41,6 +41,8 @@ pub(crate) struct Scheduled<'a> {
     id: &'a EventId,
     topic: &'a TopicName,
     accepted_at: Rfc3339,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
     state: &'static str,
     at: Rfc3339,
 }
@@ -48,7 +50,8 @@ pub(crate) struct Scheduled<'a> {
 impl<'a> Scheduled<'a> {
     pub(crate) fn new(LaterEvent { key, accepted_at, event, .. }: &'a LaterEvent) -> Self {
         let (accepted_at, at) = (Rfc3339(*accepted_at), Rfc3339(key.at));
-        Self { id: &event.id, topic: &event.topic, accepted_at, state: SCHEDULED, at }
+        let trace_id = event.trace.as_ref().map(|trace| trace.trace.to_string());
+        Self { id: &event.id, topic: &event.topic, accepted_at, trace_id, state: SCHEDULED, at }
     }
 }
 

@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidings_hub::Hub;
 use tidings_protocol::NamespaceOptions;
 use tidings_store::{Appended, AppendedTo, DurableChannel, LaterKey, NewEvent, ReadError};
-use tidings_telemetry::unix_now;
+use tidings_telemetry::{unix_nanos, unix_now};
 use tidings_types::{
     ChannelName, Event, EventChannels, EventId, JobState, JournalPosition, Subject, Timestamp, event_limits as limits,
 };
 
 use crate::audience;
+use crate::audited::Note;
 use crate::auth::Caller;
 use crate::event_input::Batch;
 use crate::event_report::find;
@@ -30,6 +31,7 @@ use crate::problem::{Invalid, Kind, Problem, json};
 use crate::query::Params;
 use crate::rfc3339::Rfc3339;
 use crate::shared::Shared;
+use crate::traces::Accepting;
 use crate::warnings::{Kind as WarningKind, Strict, Warnings};
 
 /// How long after its `at` an event may arrive: clocks differ, and retries take a while.
@@ -43,9 +45,12 @@ pub(crate) const CHECK_TURN_COUNT: usize = 16;
 pub(crate) async fn post_events(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    note: Note,
+    headers: HeaderMap,
     strict: Strict,
     body: JsonBody,
 ) -> Result<Response, Problem> {
+    let mut accepting = Accepting::begin(shared.tracer.as_ref(), &headers);
     let (now, audience_max) = (unix_now(), caller.audience_max());
     let event_channels = shared.config.event_channels;
     let Batch { events, is_list } = Batch::read(&body.0)?;
@@ -53,7 +58,13 @@ pub(crate) async fn post_events(
     let ids: Vec<EventId> = events.iter().map(|event| event.id.clone()).collect();
     let (mut new, mut warned) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
     let mut selector_count = 0;
-    for (index, event) in events.into_iter().enumerate() {
+    if let Some((first, others)) = events.split_first() {
+        note.event(first);
+        others.iter().for_each(|event| note.touch(event.id.as_str()));
+    }
+    for (index, mut event) in events.into_iter().enumerate() {
+        accepting.enter(index, &mut event);
+        event.trace.iter().for_each(|trace| note.trace(trace.trace));
         let mut warnings = Warnings::default();
         let channels = durable_channels(&shared.hub, event_channels, &event, &prefix(index), &mut warnings)?;
         shared.check.check(&event).map_err(|error| error.at(&prefix(index)))?;
@@ -70,7 +81,8 @@ pub(crate) async fn post_events(
             let is_counted = audience::has_selector(&event) && audience::is_counted(&event, audience_max);
             selector_count += usize::from(is_counted);
             check_selectors(selector_count, &prefix(index))?;
-            audience::admit(&shared, &caller, &event, &prefix(index)).await?;
+            let device_count = audience::admit(&shared, &caller, &event, &prefix(index)).await?;
+            device_count.into_iter().for_each(|count| note.devices(count));
         }
         new.push(NewEvent { event, channels, audience_max });
         if (index + 1) % CHECK_TURN_COUNT == 0 {
@@ -78,8 +90,10 @@ pub(crate) async fn post_events(
         }
     }
     // Counting large audiences may have taken a while: the events' time begins now.
+    let committing = unix_nanos();
     let appended = shared.store.append_events(new, unix_now()).await;
     let appended = appended.map_err(|error| Problem::of_append(error, prefix))?;
+    accepting.end(&ids, &appended, committing);
     let answers = ids.iter().zip(&appended).zip(warned);
     let answers: Vec<Accepted<'_>> = answers.map(|(event, warnings)| Accepted::new(event, warnings)).collect();
     Ok(match answers.first() {

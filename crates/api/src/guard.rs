@@ -1,5 +1,5 @@
 //! Checks before a handler runs: who calls, what the caller may do, how fast, and whether there is room. After the
-//! handler, the answer is counted.
+//! handler, the answer is counted, and an attempt to change something is recorded (`audited`).
 //!
 //! A panic of a handler is answered with 500 and ends that request only.
 //!
@@ -25,6 +25,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tidings_audit::Audit;
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{Counter, Registry};
 use tidings_types::NameError;
@@ -33,6 +34,7 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::apps::{App, Gate, limited, too_fast};
+use crate::audited::{Attempt, Audited};
 use crate::auth::{ApiKeys, Caller, Scope};
 use crate::format::Format;
 use crate::metrics::RouteMetrics;
@@ -97,6 +99,9 @@ pub(crate) struct Guard {
     /// Places for requests of API keys in work; `None`: the route also works under full load.
     pub(crate) places: Option<Arc<Places>>,
     pub(crate) metrics: Arc<RouteMetrics>,
+    /// Where the route's requests are recorded; `None`: nowhere.
+    pub(crate) audit: Option<Audit>,
+    pub(crate) audited: Audited,
 }
 
 /// The caller, which handlers find among a request's extensions.
@@ -108,14 +113,27 @@ enum Admitted {
 /// The middleware of a [`Guard`].
 pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
-    let response = match guard.admit(&request) {
-        Ok((admitted, _permit)) => {
-            match admitted {
-                Admitted::Server(caller) => drop(request.extensions_mut().insert(caller)),
-                Admitted::App(app) => drop(request.extensions_mut().insert(app)),
+    let response = match guard.caller(&request) {
+        Ok(Admitted::Server(caller)) => {
+            let attempt = match &guard.audit {
+                Some(audit) => Attempt::begin(audit, guard.audited, &caller, &mut request).await,
+                None => None,
+            };
+            let response = match guard.admit(&caller) {
+                Ok(_place) => {
+                    request.extensions_mut().insert(caller);
+                    answer(request, next).await
+                }
+                Err(problem) => problem.into_response(),
+            };
+            if let Some(attempt) = attempt {
+                attempt.end(response.status());
             }
-            let answered = panics::catch_async(Work::Request, next.run(request)).await;
-            answered.unwrap_or_else(|panicked| Problem::from(panicked).into_response())
+            response
+        }
+        Ok(Admitted::App(app)) => {
+            request.extensions_mut().insert(app);
+            answer(request, next).await
         }
         Err(response) => response,
     };
@@ -123,19 +141,21 @@ pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next
     response
 }
 
+async fn answer(request: Request, next: Next) -> Response {
+    let answered = panics::catch_async(Work::Request, next.run(request)).await;
+    answered.unwrap_or_else(|panicked| Problem::from(panicked).into_response())
+}
+
 impl Guard {
-    #[expect(clippy::result_large_err, reason = "the error is the answer, made once and passed on")]
-    fn admit(&self, request: &Request) -> Result<(Admitted, Option<OwnedSemaphorePermit>), Response> {
-        let admitted = self.caller(request)?;
-        let (Admitted::Server(caller), Some(places)) = (&admitted, &self.places) else { return Ok((admitted, None)) };
-        let place = places.take(caller).ok_or_else(|| {
-            let (max, of_key) = (places.count_max(), places.key_count_max());
-            let detail = format!(
-                "at most {max} requests may be in work (http.request_count_max), at most {of_key} of one API key"
-            );
-            Problem::new(Kind::Overloaded, detail).limit(of_key as u64).into_response()
-        })?;
-        Ok((admitted, Some(place)))
+    /// Whether the holder of the key may call now; with a place for the request, if the route needs one.
+    fn admit(&self, caller: &Caller) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+        if let Some(scope) = self.scope.filter(|scope| !caller.may(*scope)) {
+            debug!(key = caller.name(), scope = scope.name(), "Refused a key without the scope");
+            let detail = format!("the key {} lacks the scope {}", caller.name(), scope.name());
+            return Err(Problem::new(Kind::Forbidden, detail));
+        }
+        self.key_rate.as_ref().map_or(Ok(()), |rate| rate.check(caller))?;
+        self.places.as_ref().map(|places| place(places, caller)).transpose()
     }
 
     /// A request with a credential is an app's, even if it has a key; a token is an app's only if it is no key.
@@ -145,10 +165,7 @@ impl Guard {
         let is_app = self.gate.is_some() && Gate::shows_credential(request.headers());
         let caller = if is_app { None } else { self.keys.caller(request.headers(), uri) };
         match (caller, &self.gate, self.dialect) {
-            (Some(caller), ..) => match self.check_key(&caller) {
-                Ok(()) => Ok(Admitted::Server(caller)),
-                Err(problem) => Err(problem.into_response()),
-            },
+            (Some(caller), ..) => Ok(Admitted::Server(caller)),
             (None, Some(gate), _) => match gate.app(request) {
                 Ok(Some(app)) => Ok(Admitted::App(app)),
                 Ok(None) => Err(self.nobody().into_response()),
@@ -159,21 +176,21 @@ impl Guard {
         }
     }
 
-    fn check_key(&self, caller: &Caller) -> Result<(), Problem> {
-        if let Some(scope) = self.scope.filter(|scope| !caller.may(*scope)) {
-            debug!(key = caller.name(), scope = scope.name(), "Refused a key without the scope");
-            let detail = format!("the key {} lacks the scope {}", caller.name(), scope.name());
-            return Err(Problem::new(Kind::Forbidden, detail));
-        }
-        self.key_rate.as_ref().map_or(Ok(()), |rate| rate.check(caller))
-    }
-
     fn nobody(&self) -> Problem {
         let key = "send a valid key in X-API-Key or in Authorization: apikey KEY";
         let app = "; an app sends its device's credential in X-Device-Credential or its user token in \
                    Authorization: Bearer";
         Problem::new(Kind::Unauthorized, format!("{key}{}", if self.gate.is_some() { app } else { "" }))
     }
+}
+
+fn place(places: &Places, caller: &Caller) -> Result<OwnedSemaphorePermit, Problem> {
+    places.take(caller).ok_or_else(|| {
+        let (max, of_key) = (places.count_max(), places.key_count_max());
+        let detail =
+            format!("at most {max} requests may be in work (http.request_count_max), at most {of_key} of one API key");
+        Problem::new(Kind::Overloaded, detail).limit(of_key as u64)
+    })
 }
 
 /// A body as JSON, converted from either format.

@@ -45,6 +45,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::audited::Note;
 use crate::auth::Caller;
 use crate::devices;
 use crate::format::LINES;
@@ -139,12 +140,14 @@ async fn progress_of(shared: &Arc<Shared>, name: &ImportName) -> Result<Option<I
 pub(crate) async fn import(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    note: Note,
     uri: Uri,
     request: Request,
 ) -> Result<Response, Problem> {
     check_media(request.headers())?;
     let place = shared.waiting_place(&caller)?;
     let import = Import::begin(shared, &uri, place).await?;
+    import.name.iter().for_each(|name| note.touch(name.as_str()));
     let mut body = request.into_body();
     // Before the answer begins: a caller that waits for `100 Continue` gets it only when its body is read.
     let first = next_frame(&mut body).await?;

@@ -23,6 +23,7 @@
 //! POST   /v1/imports?name=&from=&on_error=  devices, one a line → progress, a line at a time            devices
 //! GET    /v1/imports/{name}              how far an import is                                           devices
 //! GET    /v1/export                      devices with all that belongs to them, one a line              backup
+//! GET    /v1/audit?before=&limit=        who changed what → {"entries": […], "next", "damaged"}        audit
 //! GET    /v1/devices?after=&limit=       in order of ids → {"devices": […], "next"}                     devices
 //! PUT    /v1/devices/{id}                {platform, token | web_push, app, …} → 201 with credential, 200  devices *
 //! GET    /v1/devices/{id}                → 200                                                          devices *
@@ -88,6 +89,8 @@
 
 mod apps;
 mod audience;
+mod audit;
+mod audited;
 mod auth;
 mod backup;
 mod brakes;
@@ -121,12 +124,12 @@ mod problem;
 mod publisher;
 mod query;
 mod rate;
-mod rfc3339;
 mod routes;
 mod selectors;
 mod shared;
 mod target;
 mod texts;
+mod traces;
 mod turns;
 mod users;
 mod warnings;
@@ -136,14 +139,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
+use tidings_audit::Audit;
 use tidings_hub::Hub;
 use tidings_store::{NewImport, Store};
-use tidings_telemetry::Registry;
+use tidings_telemetry::trace::Tracer;
+use tidings_telemetry::{Registry, rfc3339};
 use tidings_types::Event;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 pub use apps::{Apps, SubjectPattern, network};
+pub use audited::OnBehalf;
 pub use auth::{ApiKey, ApiKeys, Scope};
 pub use config::ApiConfig;
 pub use event_view::EventState;
@@ -158,8 +164,8 @@ pub use operation::{
 pub use ports::{CheckError, ClientCounts, Connections, EventCheck, ListFuture, Node, OrderFuture, Texts, TextsView};
 pub use publisher::{Publisher, Unpublished};
 pub use rate::Rate;
-pub use rfc3339::{Rfc3339, Rfc3339Error};
 pub use tidings_jobs::DeviceTrail;
+pub use tidings_telemetry::rfc3339::{Rfc3339, Rfc3339Error};
 pub use warnings::Configured;
 pub use why::Standing;
 
@@ -198,6 +204,10 @@ pub struct Api {
     pub texts: Arc<dyn Texts>,
     /// The registry of metrics.
     pub registry: Registry,
+    /// Where spans of traces go; `None`: nowhere.
+    pub tracer: Option<Tracer>,
+    /// Where attempts to change something are recorded; `None`: nowhere.
+    pub audit: Option<Audit>,
     /// The answer of `/api/info`.
     pub node: Node,
 }
@@ -233,8 +243,23 @@ pub fn router(api: Api) -> Router {
 
 /// The routes.
 pub fn routers(api: Api) -> Routers {
-    let Api { config, hub, store, keys, apps, check, configured, jobs, connections, feeds, texts, registry, node } =
-        api;
+    let Api {
+        config,
+        hub,
+        store,
+        keys,
+        apps,
+        check,
+        configured,
+        jobs,
+        connections,
+        feeds,
+        texts,
+        registry,
+        audit,
+        tracer,
+        node,
+    } = api;
     let request_count_max = config.request_count_max;
     let key_rate = config.key_rate.map(|rate| Arc::new(KeyRate::new(rate, &keys, &registry)));
     let app_count_max = (request_count_max / 4).max(1);
@@ -242,7 +267,7 @@ pub fn routers(api: Api) -> Routers {
     let places = Arc::new(Places::new(request_count_max, &keys));
     let waits = Places::new((request_count_max / 4).max(1), &keys);
     let large_answers = Places::new(centrifugo::LARGE_ANSWER_COUNT_MAX, &keys);
-    let guards = Guards { places, keys, key_rate, gate: gate.clone(), registry };
+    let guards = Guards { places, keys, key_rate, gate: gate.clone(), registry, audit: audit.clone() };
     let centrifugo = CentrifugoMetrics::new(&guards.registry);
     let (started, turns, idempotency) = (Instant::now(), Turns::default(), Idempotency::default());
     let previews = Arc::new(Semaphore::new(1));
@@ -256,6 +281,8 @@ pub fn routers(api: Api) -> Routers {
         connections,
         feeds,
         texts,
+        audit,
+        tracer,
         node,
         started,
         turns,

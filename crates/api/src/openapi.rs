@@ -234,4 +234,4 @@ fn responses(config: &ApiConfig) -> Map<String, Value> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

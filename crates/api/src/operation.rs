@@ -14,6 +14,7 @@ use tidings_store::Store;
 use tidings_telemetry::{Exposition, Registry};
 use tidings_types::Provider;
 
+use crate::audited::Audited;
 use crate::auth::{ApiKeys, Scope};
 use crate::format::prefers_open_metrics;
 use crate::guard::{Dialect, Guard, guard};
@@ -144,8 +145,9 @@ fn ready(is_store_open: bool, readiness: &Readiness, tells_parts: bool) -> Respo
 /// overloaded.
 pub fn metrics_router(registry: Registry, keys: ApiKeys) -> Router {
     let metrics = Arc::new(RouteMetrics::new(&registry, "GET /metrics"));
-    let (scope, dialect) = (Some(Scope::Metrics), Dialect::Tidings);
-    let guarded = Guard { keys, key_rate: None, gate: None, scope, dialect, places: None, metrics };
+    let (scope, dialect, audited) = (Some(Scope::Metrics), Dialect::Tidings, Audited::Not("reads only"));
+    let guarded =
+        Guard { keys, key_rate: None, gate: None, scope, dialect, places: None, metrics, audit: None, audited };
     let scrape = async move |headers: HeaderMap| -> Response {
         let format = if prefers_open_metrics(&headers) { Exposition::OpenMetrics } else { Exposition::Text };
         let about = [(CONTENT_TYPE, format.content_type()), (VARY, "accept")];

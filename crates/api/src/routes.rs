@@ -1,7 +1,8 @@
 //! All routes, with the checks before them.
 //!
 //! Every route is registered here once, with its method, path and scope. The router is made from these entries, and so
-//! is the list that `/openapi.json` describes.
+//! is the list that `/openapi.json` describes. A route that changes something says as which action it is recorded, and any
+//! other route that is no GET says why it is not.
 
 use std::sync::Arc;
 
@@ -10,9 +11,11 @@ use axum::handler::Handler;
 use axum::http::{Method as HttpMethod, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
+use tidings_audit::Audit;
 use tidings_telemetry::{Registry, metrics};
 
 use crate::apps::Gate;
+use crate::audited::Audited;
 use crate::auth::{ApiKeys, Scope};
 use crate::centrifugo::Method;
 use crate::format::negotiate;
@@ -21,8 +24,8 @@ use crate::metrics::RouteMetrics;
 use crate::places::Places;
 use crate::problem::{Kind, Problem};
 use crate::{
-    Shared, audience, backup, brakes, centrifugo, cors, devices, event_report, events, exports, feeds, imports, input,
-    jobs, mutes, selectors, texts, users, why,
+    Shared, audience, audit, backup, brakes, centrifugo, cors, devices, event_report, events, exports, feeds, imports,
+    input, jobs, mutes, selectors, texts, users, why,
 };
 
 /// A registered route, as it is described.
@@ -35,6 +38,7 @@ pub(crate) struct Route {
     pub(crate) dialect: Dialect,
     /// Apps may call it too, for their own device.
     pub(crate) is_for_apps: bool,
+    pub(crate) audited: Audited,
 }
 
 /// The routes that need a key or an app's proof, and [`Shared`].
@@ -93,65 +97,88 @@ async fn not_found(uri: Uri) -> Problem {
 }
 
 fn own_routes(entries: Entries<'_>) -> Entries<'_> {
-    use Scope::{Backup, Devices, Operate, Publish, Read};
+    use Audited::{As, Not};
+    use Scope::{Audit, Backup, Devices, Operate, Publish, Read};
     entries
-        .add("POST /v1/events", Publish, events::post_events)
+        .change("POST /v1/events", Publish, As("event.publish"), events::post_events)
         .add("GET /v1/events", Publish, events::scheduled_events)
         .add("GET /v1/events/{id}", Publish, event_report::event)
-        .add("DELETE /v1/events/{id}", Publish, events::cancel_event)
+        .change("DELETE /v1/events/{id}", Publish, As("event.cancel"), events::cancel_event)
         .add("GET /v1/events/{id}/receipts", Publish, event_report::event_receipts)
         .add("GET /v1/events/{id}/devices/{device}", Devices, why::of_device)
         .add("GET /v1/events/{id}/users/{user}", Devices, why::of_user)
         .add("GET /v1/devices/{id}/events", Devices, why::events_of_device)
         .add("GET /v1/jobs", Publish, jobs::jobs)
         .add("GET /v1/jobs/{position}", Publish, jobs::job)
-        .add("POST /v1/audience/preview", Publish, audience::preview)
-        .add("POST /v1/audience/explain", Publish, selectors::explain)
+        .change("POST /v1/audience/preview", Publish, Not("counts only"), audience::preview)
+        .change("POST /v1/audience/explain", Publish, Not("counts only"), selectors::explain)
         .add("GET /v1/feeds", Read, feeds::list)
-        .add("POST /v1/feeds/{name}", Publish, feeds::receive)
-        .add("POST /v1/feeds/{name}/poll", Operate, feeds::poll)
+        .change("POST /v1/feeds/{name}", Publish, As("feed.receive"), feeds::receive)
+        .change("POST /v1/feeds/{name}/poll", Operate, As("feed.poll"), feeds::poll)
         .add("GET /v1/texts", Read, texts::view)
-        .add("POST /v1/texts/reload", Operate, texts::reload)
-        .add("POST /v1/texts/rollback", Operate, texts::roll_back)
+        .change("POST /v1/texts/reload", Operate, As("texts.reload"), texts::reload)
+        .change("POST /v1/texts/rollback", Operate, As("texts.rollback"), texts::roll_back)
         .add("GET /v1/brakes", Read, brakes::brakes)
-        .add("PUT /v1/brakes/{scope}", Operate, brakes::pause)
-        .add("DELETE /v1/brakes/{scope}", Operate, brakes::resume)
-        .add("GET /v1/store/backup", Backup, backup::backup)
+        .change("PUT /v1/brakes/{scope}", Operate, As("brake.set"), brakes::pause)
+        .change("DELETE /v1/brakes/{scope}", Operate, As("brake.release"), brakes::resume)
+        .change("GET /v1/store/backup", Backup, As("store.backup"), backup::backup)
+        .add("GET /v1/audit", Audit, audit::audit)
         .add("GET /v1/devices", Devices, devices::devices)
-        .add("GET /v1/export", Backup, exports::export)
-        .add("POST /v1/imports", Devices, imports::import)
+        .change("GET /v1/export", Backup, As("devices.export"), exports::export)
+        .change("POST /v1/imports", Devices, As("devices.import"), imports::import)
         .add("GET /v1/imports/{name}", Devices, imports::progress)
-        .add("POST /v1/tokens/lookup", Devices, devices::look_up)
+        .change("POST /v1/tokens/lookup", Devices, Not("looks up only"), devices::look_up)
         .add("GET /v1/users/{user}/devices", Devices, users::devices)
-        .add("GET /v1/users/{user}/export", Devices, users::export)
-        .add("DELETE /v1/users/{user}", Devices, users::erase)
+        .change("GET /v1/users/{user}/export", Devices, As("user.export"), users::export)
+        .change("DELETE /v1/users/{user}", Devices, As("user.erase"), users::erase)
 }
 
 /// The routes that apps may call too, each for its own device.
 fn app_routes(mut entries: Entries<'_>) -> Entries<'_> {
+    use Audited::As;
     use Scope::Devices;
     entries.are_for_apps = true;
     entries
         .add("GET /v1/devices/{id}", Devices, devices::device)
-        .add("PUT /v1/devices/{id}", Devices, devices::put_device)
-        .add("DELETE /v1/devices/{id}", Devices, devices::delete_device)
-        .add("POST /v1/devices/{id}/credential", Devices, devices::post_credential)
-        .add("POST /v1/devices/{id}/logout", Devices, devices::post_logout)
+        .change("PUT /v1/devices/{id}", Devices, As("device.put"), devices::put_device)
+        .change("DELETE /v1/devices/{id}", Devices, As("device.delete"), devices::delete_device)
+        .change("POST /v1/devices/{id}/credential", Devices, As("device.credential"), devices::post_credential)
+        .change("POST /v1/devices/{id}/logout", Devices, As("device.logout"), devices::post_logout)
         .add("GET /v1/devices/{id}/subscriptions", Devices, devices::subscriptions)
-        .add("PUT /v1/devices/{id}/subscriptions", Devices, devices::put_subscriptions)
-        .add("POST /v1/devices/{id}/subscriptions", Devices, devices::post_subscriptions)
-        .add("DELETE /v1/devices/{id}/subscriptions", Devices, devices::delete_subscriptions)
+        .change(
+            "PUT /v1/devices/{id}/subscriptions",
+            Devices,
+            As("device.subscriptions.replace"),
+            devices::put_subscriptions,
+        )
+        .change(
+            "POST /v1/devices/{id}/subscriptions",
+            Devices,
+            As("device.subscriptions.add"),
+            devices::post_subscriptions,
+        )
+        .change(
+            "DELETE /v1/devices/{id}/subscriptions",
+            Devices,
+            As("device.subscriptions.remove"),
+            devices::delete_subscriptions,
+        )
         .add("GET /v1/devices/{id}/mutes", Devices, mutes::mutes)
-        .add("PUT /v1/devices/{id}/mutes/{scope}", Devices, mutes::mute)
-        .add("DELETE /v1/devices/{id}/mutes/{scope}", Devices, mutes::unmute)
+        .change("PUT /v1/devices/{id}/mutes/{scope}", Devices, As("device.mute"), mutes::mute)
+        .change("DELETE /v1/devices/{id}/mutes/{scope}", Devices, As("device.unmute"), mutes::unmute)
 }
 
 fn centrifugo_routes(entries: Entries<'_>) -> Entries<'_> {
-    let entries = entries.add("POST /api", None, centrifugo::legacy).also_at("/api/", "POST /api", centrifugo::legacy);
+    let entries = entries.change("POST /api", None, Audited::Commands, centrifugo::legacy).also_at(
+        "/api/",
+        "POST /api",
+        centrifugo::legacy,
+    );
     Method::ALL.into_iter().fold(entries, |entries, method| {
-        let call =
-            async move |shared, caller, headers, body| centrifugo::call(method, shared, caller, headers, body).await;
-        entries.add(method.route(), method.scope(), call)
+        let call = async move |shared, caller, note, headers, body| {
+            centrifugo::call(method, shared, caller, note, headers, body).await
+        };
+        entries.change(method.route(), method.scope(), method.audited(), call)
     })
 }
 
@@ -170,14 +197,27 @@ impl<'g> Entries<'g> {
         Self { guards, dialect, are_for_apps: false, router: Router::new(), known: Vec::new() }
     }
 
+    /// A route that only reads.
     fn add<T: 'static>(
-        mut self,
+        self,
         name: &'static str,
         scope: impl Into<Option<Scope>>,
         handler: impl Handler<T, Arc<Shared>>,
     ) -> Self {
+        assert!(name.starts_with("GET "), "{name} may change something");
+        self.change(name, scope, Audited::Not("reads only"), handler)
+    }
+
+    /// A route that may change something.
+    fn change<T: 'static>(
+        mut self,
+        name: &'static str,
+        scope: impl Into<Option<Scope>>,
+        audited: Audited,
+        handler: impl Handler<T, Arc<Shared>>,
+    ) -> Self {
         let is_for_apps = self.are_for_apps && self.guards.gate.is_some();
-        let route = Route { name, scope: scope.into(), dialect: self.dialect, is_for_apps };
+        let route = Route { name, scope: scope.into(), dialect: self.dialect, is_for_apps, audited };
         let (method, path) = parts(name);
         self.router = self.router.route(path, self.guards.before(route, on(method, handler)));
         self.known.push(route);
@@ -206,6 +246,8 @@ pub(crate) struct Guards {
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) places: Arc<Places>,
     pub(crate) registry: Registry,
+    /// `None`: nothing is recorded.
+    pub(crate) audit: Option<Audit>,
 }
 
 impl Guards {
@@ -214,11 +256,12 @@ impl Guards {
             "POST /v1/events" => RouteMetrics::of_events(&self.registry, route.name),
             _ => RouteMetrics::new(&self.registry, route.name),
         };
-        let Route { scope, dialect, is_for_apps, .. } = route;
+        let Route { scope, dialect, is_for_apps, audited, .. } = route;
         let places = Some(self.places.clone());
         let (keys, key_rate, metrics) = (self.keys.clone(), self.key_rate.clone(), Arc::new(metrics));
         let gate = self.gate.clone().filter(|_| is_for_apps);
-        let state = Guard { keys, key_rate, gate, scope, dialect, places, metrics };
+        let audit = self.audit.clone();
+        let state = Guard { keys, key_rate, gate, scope, dialect, places, metrics, audit, audited };
         handlers.route_layer(from_fn_with_state(state, guard))
     }
 }

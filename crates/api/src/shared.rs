@@ -7,9 +7,11 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidings_audit::Audit;
 use tidings_hub::Hub;
 use tidings_store::Store;
 use tidings_telemetry::panics::{self, Work};
+use tidings_telemetry::trace::Tracer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
@@ -41,6 +43,10 @@ pub(crate) struct Shared {
     /// `None`: there are none.
     pub(crate) feeds: Option<Arc<dyn Feeds>>,
     pub(crate) texts: Arc<dyn Texts>,
+    /// `None`: nothing is recorded.
+    pub(crate) audit: Option<Audit>,
+    /// `None`: spans go nowhere.
+    pub(crate) tracer: Option<Tracer>,
     pub(crate) node: Node,
     pub(crate) started: Instant,
     pub(crate) turns: Turns,

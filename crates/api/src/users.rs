@@ -23,6 +23,7 @@ use tidings_store::{ExportPage, Exported, ReadError, Store};
 use tidings_telemetry::unix_now;
 use tidings_types::{DeviceId, DeviceNumber, UserId};
 
+use crate::audited::Note;
 use crate::auth::Caller;
 use crate::devices::{self, Item, View, Whole};
 use crate::exports::{Unreadable, grouped};
@@ -115,6 +116,7 @@ fn write_page(
 /// closed.
 pub(crate) async fn erase(
     State(shared): State<Arc<Shared>>,
+    note: Note,
     IdPath(user): IdPath<UserId>,
 ) -> Result<Response, Problem> {
     #[derive(Serialize)]
@@ -125,6 +127,7 @@ pub(crate) async fn erase(
     let wanted = user.clone();
     revocations.devices = shared.read(move |shared| numbers(&shared.store, &wanted)).await?;
     let devices = shared.store.erase_user(&user).await?;
+    note.devices(devices);
     Ok(json(StatusCode::OK, &Erased { devices }))
 }
 

@@ -28,7 +28,7 @@ use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
     Api, ApiKey, Apns, Apps, Channel, Client, Config, Fcm, Feed, Hook, Http, Influx, JetStream, Names, Namespace,
-    Outbox, Shadow, Tls, Token, Topic, TopicPresent, TranslationService, Translations, WebPush, Webhook,
+    Outbox, Shadow, Tls, Token, Topic, TopicPresent, Traces, TranslationService, Translations, WebPush, Webhook,
 };
 use super::tree::{Origin, Problem};
 use super::value::{Leaf as _, Missing, Moment, Secret, Sha256, StaticHeader};
@@ -89,6 +89,7 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     check.webhook(&mut config.webhook);
     check.presence(config);
     check.influx(&config.influx);
+    check.traces(&mut config.traces);
     if let Err(error) = EnvFilter::try_new(&config.log.filter) {
         check.problem("log.filter", &format!("{error}, got {:?}", config.log.filter));
     }
@@ -747,6 +748,18 @@ impl Check<'_> {
             if status.disconnect.is_some_and(|code| !(3000..=4999).contains(&code)) {
                 self.problem(&format!("{path}.disconnect"), "must be 3000 to 4999: SDKs understand no others");
             }
+        }
+    }
+
+    fn traces(&mut self, traces: &mut Traces) {
+        if let Some(file) = traces.headers_file.clone() {
+            self.header_lines("traces.headers_file", &file, &mut traces.headers);
+        }
+        if let Some(file) = &traces.ca_file {
+            self.pem("traces.ca_file", file, "CERTIFICATE");
+        }
+        if traces.endpoint.is_none() && !traces.headers.is_empty() {
+            self.warn("traces.headers", "have no effect without `traces.endpoint`");
         }
     }
 

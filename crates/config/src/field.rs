@@ -23,8 +23,8 @@ use super::tree::{
     Node, Origin, Problem, Table, VARIABLE_PREFIX, VARIABLE_SEPARATOR, Value, parse_value, variable_name,
 };
 use super::value::{
-    AppleId, ByteSize, HostPort, Leaf, LogFormat, Missing, Moment, Ramp, Secret, Sha256, Spelling, StaticHeader, Tag,
-    WebUrl,
+    AppleId, ByteSize, HostPort, Leaf, LogFormat, Missing, Moment, Percentage, Ramp, Secret, Sha256, Spelling,
+    StaticHeader, Tag, WebUrl,
 };
 
 /// The declaration of one setting.
@@ -337,6 +337,7 @@ leaf!(
     Interruption,
     LogFormat,
     Missing,
+    Percentage,
     Ramp,
     Scope
 );

@@ -43,7 +43,9 @@ pub use self::show::{effective, example, reference};
 pub use self::tree::{Origin, Problem};
 use self::tree::{VARIABLE_PREFIX, VARIABLE_SEPARATOR};
 use self::value::Leaf as _;
-pub use self::value::{AppleId, ByteSize, HostPort, LogFormat, Missing, Moment, Ramp, Secret, Sha256, Tag, WebUrl};
+pub use self::value::{
+    AppleId, ByteSize, HostPort, LogFormat, Missing, Moment, Percentage, Ramp, Secret, Sha256, Tag, WebUrl,
+};
 pub use self::webhook_key::{Key as WebhookKey, KeyError as WebhookKeyError, Keys as WebhookKeys};
 
 /// The file that is read if no other is named, and if it exists.

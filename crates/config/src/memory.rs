@@ -12,6 +12,7 @@ use tidings_hub::{ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, RECEIPT_USER_COUNT_MAX};
 use tidings_intake::POLL_COUNT_MAX;
 use tidings_protocol::{EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, FRAME_COMMAND_COUNT_MAX, HOOK_HEADER_BYTES_MAX};
 use tidings_sender::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
+use tidings_telemetry::trace::SPAN_COUNT_MAX;
 use tidings_types::EventPriority;
 
 use super::value::ByteSize;
@@ -70,6 +71,8 @@ const HOOK_CALL_BYTES: u64 = 64 << 10;
 const FEED_ENTRY_BYTES: u64 = 64;
 /// A document that is read: pieces, buffers, what a mapping holds by default (16 MiB), and 256 events of at most 64 KiB.
 const DOCUMENT_BYTES: u64 = 33 << 20;
+/// A span that waits for the collector: its ids and times, and at most 8 attributes with short texts.
+const SPAN_BYTES: u64 = 1 << 10;
 /// The counts of a finished job.
 const REPORT_BYTES: u64 = 1 << 10;
 
@@ -174,6 +177,12 @@ pub fn memory_sum(config: &Config, cores: usize) -> MemorySum {
     terms.extend(delivery_terms(config));
     if config.influx.address.is_some() {
         terms.push(batched("metrics to send", INFLUX_BUFFER_BYTES, "influx.address"));
+    }
+    if config.traces.endpoint.is_some() {
+        terms.push(peak("spans to send", SPAN_COUNT_MAX, SPAN_BYTES, "traces.endpoint"));
+    }
+    if config.audit.enabled {
+        terms.push(batched("audit lines to write", tidings_audit::BUFFER_BYTES, "audit.enabled"));
     }
     terms.push(batched("log lines to write", LOG_BYTES_MAX, "fixed"));
     MemorySum { terms }

@@ -18,7 +18,8 @@ use tidings_types::{
 
 use super::field::section;
 use super::value::{
-    AppleId, ByteSize, HostPort, LogFormat, Missing, Moment, Ramp, Secret, Sha256, StaticHeader, Tag, WebUrl,
+    AppleId, ByteSize, HostPort, LogFormat, Missing, Moment, Percentage, Ramp, Secret, Sha256, StaticHeader, Tag,
+    WebUrl,
 };
 
 section! {
@@ -77,6 +78,10 @@ section! {
         webhook: Webhook;
         /// Metrics that are sent to an agent; they can also be read at /metrics.
         influx: Influx;
+        /// Traces of events that are sent to an OpenTelemetry collector.
+        traces: Traces;
+        /// The audit log: who changed what (docs/audit.md).
+        audit: Audit;
         /// Log lines, written to standard error.
         log: Log;
     }
@@ -128,7 +133,7 @@ section! {
         key_file: Option<PathBuf>, like "/run/secrets/tidings-api-key";
         /// The SHA-256 of the key in hexadecimal digits; then the key itself need not be on this machine.
         sha256: Option<Sha256>, like "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-        /// What the key allows. operate allows to pause and resume pushes, and to change live connections. backup allows to back up the store and to
+        /// What the key allows. operate allows to pause and resume pushes, and to change live connections. audit allows to read the audit log. backup allows to back up the store and to
         /// export devices, with all tokens; a key has it only if you name it.
         scopes: Vec<Scope> = "[\"publish\", \"read\", \"devices\", \"metrics\", \"operate\"]";
         /// The most devices that one event of this key may be for; an event with more is refused. If not set, any
@@ -925,6 +930,32 @@ section! {
         packet_bytes: ByteSize = "1432B", from "512B" to "65507B";
         /// Tags of every point, KEY=VALUE; `host` is this machine's name unless you set it.
         tags: Vec<Tag>, like "[\"host=web-1\", \"region=eu\"]";
+    }
+
+    /// Traces of events that are sent to an OpenTelemetry collector. See docs/traces.md.
+    Traces {
+        /// The collector's address for traces (OTLP over HTTP, in Protobuf). If not set, nothing is sent.
+        endpoint: Option<WebUrl>, like "http://127.0.0.1:4318/v1/traces";
+        /// How many of the traces that begin here are recorded. Where the caller sends a `traceparent`, its flag decides.
+        ratio: Percentage = "1%";
+        /// Headers for the collector. A file is safer for a secret.
+        headers: Vec<StaticHeader>, like "[\"X-Tenant: football\"]";
+        /// A file with further headers, one on each line, such as `Authorization: Bearer SECRET`.
+        headers_file: Option<PathBuf>, like "/run/secrets/tidings-traces";
+        /// The certificates to trust (PEM), instead of those of the system.
+        ca_file: Option<PathBuf>, like "/etc/tidings/collector-ca.pem";
+    }
+
+    /// The audit log: who changed what by the API or the console, in the folder DATA_DIR/audit. See docs/audit.md.
+    Audit {
+        /// Whether it is written.
+        enabled: bool = "true";
+        /// Largest file; then a new one begins.
+        file_bytes_max: ByteSize = "16MiB", from "64KiB" to "1GiB";
+        /// Most files; then the oldest one is removed.
+        file_count_max: usize = "8", from "2" to "1000";
+        /// Whether each line is also a log line, with the target `audit`.
+        log: bool = "false";
     }
 
     /// Log lines, written to standard error.

@@ -1006,6 +1006,7 @@ fn the_memory_sum_adds_up_its_terms() {
         ("in flight", (2 + 2) * 100 * 6144), // Connections, and those of the quarantine.
         ("repeats", 16 * (2 + 2) * 100 * 512),
         ("browser services", 0),
+        ("audit lines to write", 3 << 20),
         ("log lines to write", 3 * (4 << 20)),
     ];
     assert_eq!(terms, expected);

@@ -223,6 +223,33 @@ impl Leaf for HostPort {
     }
 }
 
+/// A part of a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Percentage {
+    /// In millionths.
+    pub millionths: u32,
+}
+
+impl Leaf for Percentage {
+    const EXPECTED: &'static str = "a percentage from \"0%\" to \"100%\", such as \"0.5%\"";
+
+    fn parse(text: &str) -> Option<Self> {
+        let (whole, fraction) = text.strip_suffix('%')?.split_once('.').unwrap_or((text.strip_suffix('%')?, "0"));
+        let are_digits = [whole, fraction].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+        if !are_digits || whole.is_empty() || !(1..=4).contains(&fraction.len()) {
+            return None;
+        }
+        let millionths =
+            whole.parse::<u32>().ok()?.checked_mul(10_000)? + format!("{fraction:0<4}").parse::<u32>().ok()?;
+        (millionths <= 1_000_000).then_some(Self { millionths })
+    }
+
+    fn show(&self) -> String {
+        let text = format!("{}.{:04}", self.millionths / 10_000, self.millionths % 10_000);
+        format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
 /// A Web address. Its query is not shown, because it may be a secret. A wrong address is not shown either, because it
 /// may contain a password.
 #[derive(Clone, PartialEq, Eq)]
@@ -507,7 +534,7 @@ words!(EventChannels: "\"first_subject\", \"all_subjects\" or \"none\"", "first_
 
 words!(DataFormat: "\"json\" or \"json_object\"", "json" => DataFormat::Json, "json_object" => DataFormat::JsonObject);
 
-words!(Scope: "\"publish\", \"read\", \"devices\", \"metrics\", \"operate\" or \"backup\"", "publish" => Scope::Publish, "read" => Scope::Read, "devices" => Scope::Devices, "metrics" => Scope::Metrics, "operate" => Scope::Operate, "backup" => Scope::Backup);
+words!(Scope: "\"publish\", \"read\", \"devices\", \"metrics\", \"operate\", \"backup\" or \"audit\"", "publish" => Scope::Publish, "read" => Scope::Read, "devices" => Scope::Devices, "metrics" => Scope::Metrics, "operate" => Scope::Operate, "backup" => Scope::Backup, "audit" => Scope::Audit);
 
 impl From<LogFormat> for tidings_telemetry::log::Format {
     fn from(format: LogFormat) -> Self {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidings_push::web_push::guard::EndpointRules;
 use tidings_push::{Lakes, PoolGauge};
+use tidings_telemetry::trace::Tracer;
 use tidings_types::{AppId, DeviceId, Environment, Provider};
 use uuid::Uuid;
 
@@ -38,6 +39,8 @@ pub struct SenderConfig {
     pub why_bytes_max: usize,
     /// In shadow mode, the devices that are really pushed. All others are counted as suppressed.
     pub shadow: Option<Shadow>,
+    /// Where spans of jobs go; `None`: nowhere.
+    pub tracer: Option<Tracer>,
 }
 
 /// The devices that shadow mode really pushes: named devices, and a percentage of all.
@@ -73,6 +76,7 @@ impl Default for SenderConfig {
             why_ttl: Duration::from_secs(24 * 3600),
             why_bytes_max: 64 << 20,
             shadow: None,
+            tracer: None,
         }
     }
 }

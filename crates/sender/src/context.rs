@@ -12,6 +12,7 @@ use tidings_jobs::{Finding, LaneLimits, Suppression, Window};
 use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
 use tidings_store::{Recipient, Store};
 use tidings_telemetry::panics::{self, Work, lock};
+use tidings_telemetry::trace::Tracer;
 use tidings_telemetry::{chain, unix_now};
 use tidings_types::{DeviceNumber, DeviceToken, Event, NotificationId, ParamValue, Provider, PushPermission, TokenRef};
 
@@ -35,6 +36,7 @@ pub(crate) struct Context {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) brakes: Braking,
     pub(crate) shadow: Option<Shadow>,
+    pub(crate) tracer: Option<Tracer>,
     /// Walks wait here for their turn on the sender's thread. Walks of urgent jobs go first.
     pub(crate) walks: Arc<Permits>,
     pub(crate) trails: Arc<Trails>,

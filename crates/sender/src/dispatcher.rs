@@ -33,6 +33,7 @@ use crate::hold;
 use crate::job::Job;
 use crate::phase::Phase;
 use crate::registry::JobRegistry;
+use crate::spans;
 use crate::supersede;
 use crate::topic::Topics;
 use crate::waiting::{EVENT_LOST, WaitingJob, superseding_key};
@@ -421,7 +422,9 @@ impl Dispatcher {
             return Some(frozen);
         }
         self.note(position, Note::Ended(NOT_EXPECTED), all(&frozen));
-        let report = told_nobody(position, accepted, frozen.len());
+        let mut report = told_nobody(position, accepted, frozen.len());
+        report.done_at = Some(unix_now());
+        spans::finished(self.context.tracer.as_ref(), accepted.event.trace.as_deref(), &report, &[]);
         self.registry.metrics.count(NOT_EXPECTED, frozen.len());
         let mut table = self.registry.table();
         table.next = table.next.max(JournalPosition(position.0 + 1));
@@ -556,7 +559,10 @@ impl Dispatcher {
         if let Some(job) = table.running.remove(&position) {
             self.slots.on_stopped(job.accepted.event.priority, position);
             let now = unix_now();
-            self.registry.finish(&mut table, job.report(&self.brakes, now), self.config.tell_finished, now);
+            let report = job.report(&self.brakes, now);
+            let trace = job.accepted.event.trace.as_deref();
+            spans::finished(self.context.tracer.as_ref(), trace, &report, &job.answered());
+            self.registry.finish(&mut table, report, self.config.tell_finished, now);
             self.registry.metrics.jobs_running.sub(1);
             tracing::debug!(job = position.0, event = %job.accepted.event.id, "job finished");
         }

@@ -52,6 +52,7 @@ use crate::flow::Flow;
 use crate::metrics::Metrics;
 use crate::parts::PartIndex;
 use crate::places::{PlaceIndex, Places};
+use crate::spans::Answered;
 use crate::topic::{CurrentTopics, TextIndex, Topics};
 use crate::trails::JobTrail;
 use crate::wave::{Answers, is_doubtful};
@@ -98,6 +99,8 @@ struct Ledger {
     books: Books<Weak<Job>>,
     /// By cell, where the parts of the tally are counted over all jobs; those of the newest may be missing.
     indexes: Vec<PartIndex>,
+    /// Only if the event's trace is recorded.
+    answered: Vec<Answered>,
 }
 
 /// What came of outcomes, beside the counts.
@@ -149,7 +152,7 @@ impl Job {
             trail: Arc::new(Mutex::new(JobTrail::new(true, accepted.accepted_at))),
             accepted,
             done_at: OnceLock::new(),
-            ledger: Mutex::new(Ledger { books, indexes: Vec::new() }),
+            ledger: Mutex::new(Ledger { books, indexes: Vec::new(), answered: Vec::new() }),
             wakes: (0..lane_count).map(|_| Notify::new()).collect(),
             lanes_wanted: Notify::new(),
             receipts: None,
@@ -241,6 +244,7 @@ impl Job {
     pub(crate) fn settle(&self, settled: &[Settled], metrics: &Metrics, now: Timestamp) -> Landed {
         let latency = now.saturating_since(self.accepted.accepted_at);
         let (mut landed, mut answers) = (Landed::default(), 0);
+        let is_traced = self.accepted.event.trace.as_ref().is_some_and(|trace| trace.is_sampled);
         let mut ledger = self.lock();
         for (index, settled) in settled.iter().enumerate() {
             let Settled { ticket, outcome, repeats, .. } = settled;
@@ -252,12 +256,20 @@ impl Job {
             };
             landed.take(index, settled, landing);
             ledger.count_part(settled, landing, metrics);
+            if let Some(provider) = landing.provider.filter(|_| is_traced) {
+                Answered::note(&mut ledger.answered, provider, now);
+            }
             answers += u64::from(outcome.is_answer());
         }
         ledger.books.end_settling();
         self.perform(ledger, metrics);
         metrics.latency.record_n(latency, answers);
         landed
+    }
+
+    /// When its providers answered, if its trace is recorded.
+    pub(crate) fn answered(&self) -> Vec<Answered> {
+        self.lock().answered.clone()
     }
 
     /// Where the outcomes of one provider, app and language are counted; a ticket's `cell`.
@@ -586,7 +598,7 @@ impl Ledger {
         metrics.attempts_repeated.add(u64::from(*repeats));
         let Some(provider) = landing.provider else { return };
         metrics.count_provider(provider, DeviceOutcome::from(*outcome));
-        let Self { books, indexes } = self;
+        let Self { books, indexes, .. } = self;
         let missing = books.tally().parts.iter().skip(indexes.len());
         indexes.extend(missing.map(|part| metrics.parts.index(part)));
         if let Some(index) = indexes.get(usize::from(ticket.cell)) {

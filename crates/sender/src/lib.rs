@@ -103,6 +103,7 @@ mod report;
 mod round_robin;
 mod routes;
 mod service;
+mod spans;
 mod supersede;
 mod topic;
 mod trails;

@@ -90,8 +90,9 @@ impl Sender {
         let journal_end = store.watch_journal_end();
         let limits =
             LaneLimits { window_device_count: config.window_device_count, in_flight_max: config.in_flight_max() };
-        let (shadow, walks) = (config.shadow.clone(), Permits::new());
-        let context = Context { store, topics, routes, receipts, limits, metrics, brakes, shadow, walks, trails };
+        let (shadow, tracer, walks) = (config.shadow.clone(), config.tracer.clone(), Permits::new());
+        let context =
+            Context { store, topics, routes, receipts, limits, metrics, brakes, shadow, tracer, walks, trails };
         let context = Arc::new(context);
         let (orders, orders_rx) = watch::channel(Order::Run);
         let (done_tx, done) = watch::channel(None);

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use tidings_telemetry::unix_nanos;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -13,14 +14,24 @@ use crate::context::Context;
 use crate::job::Job;
 use crate::lane;
 use crate::phase::{Expiry, Phase};
+use crate::spans;
 
 /// Works until the job is over, or until the sender drains and nothing of the job is in flight.
 pub(crate) async fn run(job: Arc<Job>, context: Arc<Context>, mut phase: watch::Receiver<Phase>) {
     let expiry = Expiry::of(&job);
     let mut lanes = JoinSet::new();
-    let mut is_walking = true;
+    let (mut is_walking, mut is_told, mut walked, began) = (true, false, 0, unix_nanos());
     while *phase.borrow_and_update() == Phase::Running && !job.is_over() {
-        is_walking = is_walking && walk(&job, &context, expiry, &mut phase).await;
+        if is_walking {
+            match walk(&job, &context, expiry, &mut phase).await {
+                Some(count) => walked += count,
+                None => is_walking = false,
+            }
+        }
+        if !is_told && (!is_walking || job.is_over()) {
+            is_told = true;
+            spans::walked(context.tracer.as_ref(), job.accepted.event.trace.as_deref(), began, walked);
+        }
         for lane in job.take_wanted_lanes() {
             lanes.spawn(lane::run(job.clone(), lane, context.clone(), expiry, phase.clone()));
         }
@@ -41,15 +52,16 @@ pub(crate) async fn run(job: Arc<Job>, context: Arc<Context>, mut phase: watch::
     }
 }
 
-/// One window of the walk; false at its end.
-async fn walk(job: &Job, context: &Context, expiry: Expiry, phase: &mut watch::Receiver<Phase>) -> bool {
+/// One window of the walk, and how many devices it has; `None` at the end.
+async fn walk(job: &Job, context: &Context, expiry: Expiry, phase: &mut watch::Receiver<Phase>) -> Option<u64> {
     let _permit = tokio::select! {
         permit = context.walks.acquire(job.accepted.event.priority, 0) => permit,
-        _ = phase.changed() => return true,
+        _ = phase.changed() => return Some(0),
     };
     let window = job.open_walk(context.limits.window_device_count, &context.metrics, expiry.now());
-    let Some(window) = window else { return false };
+    let window = window?;
+    let device_count = window.devices().len() as u64;
     let findings = context.find(job, window.devices());
     job.assign(window, &findings, &context.metrics);
-    true
+    Some(device_count)
 }

@@ -59,6 +59,9 @@ pub enum ServeError {
     /// The webhook cannot be set up.
     #[error("cannot start the webhook")]
     Webhook(#[source] OutgoingError),
+    /// Traces cannot be sent.
+    #[error("cannot start sending traces")]
+    Traces(#[source] OutgoingError),
     /// A hook cannot be set up.
     #[error("cannot start the hook {name}")]
     Hook {

@@ -38,7 +38,9 @@ use tidings_pool::Reconnect;
 use tidings_protocol::{AppError, ErrorCode, HookAnswer, HookCall};
 use tidings_push::pacing::Breaker;
 use tidings_telemetry::panics::lock;
-use tidings_telemetry::{Registry, chain, unix_now};
+use tidings_telemetry::trace::{Kind, Span, Tracer};
+use tidings_telemetry::{Registry, chain, unix_nanos, unix_now};
+use tidings_types::TraceContext;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tracing::{error, info, warn};
@@ -46,6 +48,7 @@ use tracing::{error, info, warn};
 use self::metrics::{Metrics, Outcome};
 use super::error::ServeError;
 use super::outgoing::{self, OutgoingError, Said};
+use super::traces::traced;
 
 /// The largest head of an answer.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -62,9 +65,9 @@ impl Hooks {
     ///
     /// # Errors
     /// If certificates to trust cannot be read, or a client refuses its settings.
-    pub(super) fn start(config: &Config, registry: &Registry) -> Result<Self, ServeError> {
+    pub(super) fn start(config: &Config, tracer: Option<&Tracer>, registry: &Registry) -> Result<Self, ServeError> {
         let start = |(name, hook): (&String, &config::Hook)| {
-            let started = Hook::start(name, hook, registry);
+            let started = Hook::start(name, hook, tracer.cloned(), registry);
             started.map(Arc::new).map_err(|source| ServeError::Hook { name: name.clone(), source })
         };
         config.hooks.iter().map(start).collect::<Result<_, _>>().map(Self)
@@ -109,6 +112,8 @@ struct Hook {
     permits: Semaphore,
     health: Mutex<Health>,
     metrics: Metrics,
+    /// `None`: calls are in no trace.
+    tracer: Option<Tracer>,
 }
 
 /// What shows the back end who asks.
@@ -138,7 +143,12 @@ struct Health {
 }
 
 impl Hook {
-    fn start(name: &str, config: &config::Hook, registry: &Registry) -> Result<Self, OutgoingError> {
+    fn start(
+        name: &str,
+        config: &config::Hook,
+        tracer: Option<Tracer>,
+        registry: &Registry,
+    ) -> Result<Self, OutgoingError> {
         let client = Client::start(&config.url.origin, client_config(name, config)?)?;
         info!(hook = name, backend = %config.url.origin, "Asking a hook");
         let breaker = Breaker::capped(BREAKER_PAUSE_MAX);
@@ -155,6 +165,7 @@ impl Hook {
             permits: Semaphore::new(config.in_flight_max),
             health: Mutex::new(Health { breaker, is_failing: false, failed: Said::default() }),
             metrics: Metrics::new(name, registry),
+            tracer,
         })
     }
 
@@ -172,15 +183,22 @@ impl Hook {
             return refuse(Outcome::Open, ErrorCode::Internal);
         }
         let attempt = Attempt::begin(self);
+        let (trace, began) = (self.tracer.as_ref().and_then(|tracer| tracer.begin(None)), unix_nanos());
         let left = deadline.saturating_duration_since(Instant::now());
-        let sent = self.client.send(self.request(call), left).await;
+        let sent = self.client.send(self.request(call, trace.as_ref()), left).await;
         let (outcome, answer) = self.judge(&sent);
+        if let (Some(tracer), Some(trace)) = (&self.tracer, &trace) {
+            let span = Span::within(trace, trace.span, "hook", began).with("hook", self.name.as_str());
+            let span = span.with("outcome", outcome.name());
+            tracer.record(Span { kind: Kind::Client, parent: None, has_failed: outcome.is_failure(), ..span });
+        }
         self.log(outcome, sent.as_ref().map(Response::status));
         attempt.end(outcome);
         answer
     }
 
-    fn request(&self, call: &HookCall) -> Request {
+    /// A traceparent that the client may send goes before ours.
+    fn request(&self, call: &HookCall, trace: Option<&TraceContext>) -> Request {
         let body = call.body(self.include_meta);
         let credentials = lock(&self.credentials).clone();
         let sent = call.headers.iter().flat_map(|headers| headers.iter());
@@ -191,6 +209,9 @@ impl Hook {
         let add = |request: Request, (name, value): &(Box<str>, Box<str>)| request.header(name, value.as_bytes());
         let request = wanted.into_iter().try_fold(credentials.request.clone(), add);
         let mut request = request.expect("names and values were checked");
+        if let Some(trace) = trace.filter(|_| !self.client_headers.iter().any(|name| name == "traceparent")) {
+            request = traced(request, trace);
+        }
         if let Some(keys) = &credentials.keys {
             let id = format!("hook_{:032x}", rand::random::<u128>());
             request = outgoing::signed(request, &id, &body, keys, unix_now());

@@ -11,7 +11,8 @@ use tidings_hub::Hub;
 use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
 use tidings_telemetry::panics::{self, Work};
-use tidings_telemetry::{chain, unix_now};
+use tidings_telemetry::trace::{Span, Tracer, part, span_id};
+use tidings_telemetry::{chain, unix_nanos, unix_now};
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
@@ -32,6 +33,7 @@ pub(super) struct Sink {
     /// Channels forgotten before there was a hub. Bound: the number of durable channels.
     forgotten: Mutex<Vec<(ChannelName, Offset)>>,
     edge: OnceLock<Weak<Edge>>,
+    tracer: OnceLock<Tracer>,
 }
 
 impl Sink {
@@ -42,6 +44,11 @@ impl Sink {
             hub.on_channel_forgotten(&channel, floor);
         }
         assert!(self.hub.set(hub).is_ok(), "the sink follows one hub");
+    }
+
+    /// From now on, publications of events in recorded traces are spans. Called at most once.
+    pub(super) fn trace_with(&self, tracer: Tracer) {
+        assert!(self.tracer.set(tracer).is_ok(), "the sink knows one tracer");
     }
 
     /// From now on, connections of deleted devices lose their proof. Called once, before the listeners open.
@@ -60,10 +67,14 @@ impl CommitSink for Sink {
     ) {
         // Before there is a hub, nothing is written, because the listeners are not open.
         let Some(hub) = self.hub.get() else { return };
-        let publication = publication(position.offset, stored.clone());
+        let (publication, began) = (publication(position.offset, stored.clone()), unix_nanos());
         if let Err(error) = hub.publish_durable(channel, position.offset, publication, stored.time) {
             // The publication is durable: clients that subscribe when there is room get it from the history.
             warn!(%channel, error = chain(&error), "A durable publication reaches no live reader");
+        }
+        if let Some((tracer, trace)) = self.tracer.get().zip(stored.trace.as_ref().filter(|trace| trace.is_sampled)) {
+            let commit = trace.within(trace.part(part::COMMIT));
+            tracer.record(Span::within(&commit, span_id(), "publish", began).with("channel", channel.as_str()));
         }
     }
 

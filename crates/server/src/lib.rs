@@ -10,6 +10,7 @@
 //! its progress. The store is closed. Metrics are sent a last time. Work that a deadline cuts off is in the journal and
 //! continues at the next start.
 
+mod auditing;
 pub mod command_error;
 mod connections;
 pub mod data_folder;
@@ -35,6 +36,7 @@ mod text_watch;
 mod texts;
 mod tls;
 mod tokens;
+mod traces;
 mod webhook;
 
 use std::collections::BTreeSet;
@@ -44,6 +46,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tidings_api::{Api, ApiConfig, Apps, ClientCounts, Node, Publisher, Rate, Readiness, ReadyListener};
+use tidings_audit::Audit;
 use tidings_edge::{Edge, EdgeConfig};
 use tidings_hub::{Changes, ChangesConfig, Hub, HubConfig};
 use tidings_intake::Intake;
@@ -53,6 +56,7 @@ use tidings_protocol::{PersonalChannels, SessionConfig};
 use tidings_sender::{Sender, SenderConfig, Shadow, Topics};
 use tidings_store::{QueueLimit, Store, StoreConfig};
 use tidings_stream::TailBounds;
+use tidings_telemetry::trace::Tracer;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{AppId, Locale, TopicName};
 use tokio::net::TcpListener;
@@ -73,7 +77,8 @@ use self::text_watch::TextWatch;
 use self::texts::{TextDesk, Texts};
 use self::tls::Tls;
 use self::tokens::Tokens;
-use self::webhook::{Presence, Webhook};
+use self::traces::Tracing;
+use self::webhook::{Presence, Traces, Webhook};
 use tidings_config::{Config, Problem, PushSection};
 
 pub use self::error::ServeError;
@@ -172,6 +177,8 @@ pub struct Server {
     intake: Arc<Intake>,
     edge: Arc<Edge>,
     influx: Option<Influxing>,
+    audit: Option<Audit>,
+    tracing: Option<Tracing>,
     stop_http: watch::Sender<bool>,
     /// The listeners; they end when they are told to.
     listening: JoinSet<()>,
@@ -213,6 +220,10 @@ impl Server {
                 "Other users of this machine could read files of the data folder, device tokens among them; they no longer can"
             );
         }
+        let audit = auditing::start(&config, &registry).map_err(ServeError::Thread)?;
+        let node_uid = uuid::Uuid::new_v4().to_string();
+        let tracing = Tracing::start(&config, &node_uid, &registry)?;
+        let tracer = tracing.as_ref().map(Tracing::tracer);
         let text_watch = TextWatch::new(&config);
         let (texts, right) = Texts::start(&config, faults, &registry);
         let texts = Arc::new(texts);
@@ -233,6 +244,7 @@ impl Server {
         journal::restore(&store, &hub, &namespaces)?;
         say_what_is_paused(&store);
         sink.follow(hub.clone());
+        tracer.iter().for_each(|tracer| sink.trace_with(tracer.clone()));
         if let Some(path) = seed {
             let devices = seed::plant(path, &store).await?;
             info!(devices, "Registered the devices of the seed");
@@ -244,17 +256,20 @@ impl Server {
         let (data_dir, memory) = (config.data_dir.as_path(), &memory);
         let sources = metrics::Sources { data_dir, memory, store: &store, hub: &hub, sections: &sections };
         metrics::register(&registry, &sources);
-        let (jobs, receipts) = (sender_config(&config), hub.receipts().clone());
+        let (jobs, receipts) = (sender_config(&config, tracer.clone()), hub.receipts().clone());
         let sender = Arc::new(Sender::start(jobs, store.clone(), texts.current(), pools, receipts, &registry)?);
+        let backlog = sender.backlog();
+        auditing::restored(audit.as_ref(), backlog.events_waiting + backlog.jobs_running);
         let mut providers = Providers::default();
         for section in sections {
             let (provider, name) = (section.provider, section.name.clone());
             let started = providers.add(&config, section, sender.sink(), &registry);
             started.map_err(|source| ServeError::Provider { provider, name, source: Box::new(source) })?;
         }
-        let reports = config.sender.report_count_max;
+        let (reports, traces) =
+            (config.sender.report_count_max, Traces { store: store.clone(), tracer: tracer.clone() });
         let webhook =
-            Webhook::start(&config.webhook, reports, sender.clone(), &registry).map_err(ServeError::Webhook)?;
+            Webhook::start(&config.webhook, reports, sender.clone(), traces, &registry).map_err(ServeError::Webhook)?;
         let presence = Presence::start(&config.webhook, hub.changes(), &registry).map_err(ServeError::Webhook)?;
 
         let publisher = Arc::new(Journal::new(store.clone(), namespaces.clone()));
@@ -262,8 +277,7 @@ impl Server {
         let verifier = tokens.as_ref().map(Tokens::verifier);
         let session = Arc::new(session_config(&config, verifier.clone()));
         let devices = Arc::new(Devices::new(store.clone()));
-        let hooks = Arc::new(Hooks::start(&config, &registry)?);
-        let node_uid = uuid::Uuid::new_v4().to_string();
+        let hooks = Arc::new(Hooks::start(&config, tracer.as_ref(), &registry)?);
         let edge_config = edge_config(&config, &node_uid);
         let edge = Edge::start(edge_config, session, hub.clone(), publisher, devices, hooks.clone(), &registry);
         let edge = Arc::new(edge.map_err(ServeError::Thread)?);
@@ -285,6 +299,8 @@ impl Server {
             feeds: Some(Arc::new(feeds::Feeds(intake.clone()))),
             texts: Arc::new(TextDesk { texts: texts.clone(), load: load.clone() }),
             registry: registry.clone(),
+            audit: audit.clone(),
+            tracer,
             node: node(node_uid, &edge),
         };
         let (stop_http, stopped) = watch::channel(false);
@@ -302,7 +318,10 @@ impl Server {
         background.spawn(sweep(hub));
         background.spawn(journal::release_later(store.clone()));
         if let Some(watch) = text_watch {
-            background.spawn(watch.run(texts.clone(), load.clone()));
+            background.spawn(watch.run(texts.clone(), load.clone(), audit.clone()));
+        }
+        if let Some(audit) = audit.clone() {
+            background.spawn(auditing::sum_up(audit));
         }
         let influx = Influxing::start(&config.influx, &registry);
 
@@ -338,6 +357,7 @@ impl Server {
         let tls_addr = own_addr.or(tls.as_ref().map(|_| addr));
         let [tls_shown, internal_shown] = [tls_addr, internal_addr].map(|addr| addr.map(tracing::field::display));
         info!(%addr, tls_addr = tls_shown, internal_addr = internal_shown, "Listening");
+        auditing::of_system(audit.as_ref(), "server.start", true);
         let shutdown_timeout = config.client.shutdown_timeout;
         Ok(Self {
             addr,
@@ -358,6 +378,8 @@ impl Server {
             intake,
             edge,
             influx,
+            audit,
+            tracing,
             stop_http,
             listening,
             background,
@@ -397,7 +419,9 @@ impl Server {
     /// Reads the configuration again, and takes over its texts, the listener's certificate, the keys of tokens, the push
     /// credentials, and the secrets of the webhook and of hooks. The log has the result.
     pub fn reload(&self) {
-        let Some(config) = &self.texts.reload(&self.load) else { return };
+        let config = self.texts.reload(&self.load);
+        auditing::of_system(self.audit.as_ref(), "config.reload", config.is_some());
+        let Some(config) = &config else { return };
         if let Some(tls) = &self.tls {
             tls.reload(&config.http.tls);
         }
@@ -448,8 +472,15 @@ impl Server {
             let patience = CLOSE_TIMEOUT.as_secs();
             warn!(patience, "Store is not closed in time because the disk is slow, the next start takes longer");
         }
+        if let Some(tracing) = self.tracing {
+            tracing.stop(Instant::now() + TELL_TIMEOUT).await;
+        }
         if let Some(influx) = self.influx {
             influx.stop().await; // Last, so that it sends the final values of all parts.
+        }
+        auditing::of_system(self.audit.as_ref(), "server.stop", true);
+        if let Some(audit) = self.audit {
+            audit.close(CLOSE_TIMEOUT).await;
         }
         info!("Stopped");
     }
@@ -629,7 +660,7 @@ fn node(uid: String, edge: &Arc<Edge>) -> Node {
     }
 }
 
-fn sender_config(config: &Config) -> SenderConfig {
+fn sender_config(config: &Config, tracer: Option<Tracer>) -> SenderConfig {
     let sender = &config.sender;
     SenderConfig {
         job_count_max: sender.job_count_max,
@@ -642,6 +673,7 @@ fn sender_config(config: &Config) -> SenderConfig {
         why_ttl: sender.why_ttl,
         why_bytes_max: usize::try_from(sender.why_bytes_max.0).unwrap_or(usize::MAX),
         tell_finished: config.webhook.url.is_some(),
+        tracer,
         shadow: config.shadow.enabled.then(|| Shadow {
             devices: config.shadow.devices.iter().cloned().collect(),
             percent: u8::try_from(config.shadow.percent).unwrap_or(100),

@@ -13,10 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
+use tidings_audit::Audit;
 use tidings_config::Config;
 use tokio::time::sleep;
 use tracing::info;
 
+use crate::auditing;
 use crate::texts::{Loader, Texts};
 
 /// The files of the texts as they were when somebody looked.
@@ -43,11 +45,11 @@ impl TextWatch {
     }
 
     /// Goes on until it is dropped.
-    pub(crate) async fn run(mut self, texts: Arc<Texts>, load: Loader) {
+    pub(crate) async fn run(mut self, texts: Arc<Texts>, load: Loader, audit: Option<Audit>) {
         let mut before = self.read;
         loop {
             sleep(self.interval).await;
-            let (texts, load) = (texts.clone(), load.clone());
+            let (texts, load, audit) = (texts.clone(), load.clone(), audit.clone());
             let turn = move || {
                 let now = self.look();
                 if now == before && now != self.read {
@@ -56,6 +58,7 @@ impl TextWatch {
                     if let Some(config) = texts.reload(&load) {
                         self.follow(&config);
                     }
+                    auditing::of_system(audit.as_ref(), "texts.reload", !texts.is_faulty());
                 }
                 (self, now)
             };

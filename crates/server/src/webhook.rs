@@ -30,6 +30,7 @@ mod presence;
 mod receiver_log;
 mod report;
 mod schedule;
+mod trace;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,14 +38,15 @@ use std::time::Duration;
 use tidings_config::{self as config, WebhookKeys};
 use tidings_http1::{Client, ClientConfig, Limits, Request, SendError};
 use tidings_sender::Sender;
-use tidings_telemetry::{Registry, chain, unix_now};
-use tidings_types::{JournalPosition, Timestamp};
+use tidings_telemetry::{Registry, chain, unix_nanos, unix_now};
+use tidings_types::{JournalPosition, Timestamp, TraceContext};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, info, warn};
 
 pub(super) use self::presence::Presence;
+pub(super) use self::trace::Traces;
 
 use self::answer::Answer;
 use self::metrics::Metrics;
@@ -52,6 +54,7 @@ use self::receiver_log::ReceiverLog;
 use self::report::Report;
 use self::schedule::{Fate, Schedule, Terms};
 use super::outgoing::{self, OutgoingError, Said};
+use super::traces::traced;
 
 /// Only the status of an answer counts. The body is read up to this size, so that the connection can be reused.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -84,6 +87,7 @@ impl Webhook {
         config: &config::Webhook,
         report_count_max: usize,
         sender: Arc<Sender>,
+        traces: Traces,
         registry: &Registry,
     ) -> Result<Option<Self>, OutgoingError> {
         let Some((url, keys)) = config.url.clone().zip(keys(config)) else { return Ok(None) };
@@ -101,6 +105,7 @@ impl Webhook {
             timeout: config.timeout,
             give_up_after: config.give_up_after,
             sender,
+            traces,
             schedule: Schedule::new(terms),
             attempts: JoinSet::new(),
             orders: orders_rx,
@@ -166,6 +171,7 @@ struct Worker {
     timeout: Duration,
     give_up_after: Duration,
     sender: Arc<Sender>,
+    traces: Traces,
     schedule: Schedule,
     /// At most `in_flight_max`, see the schedule.
     attempts: JoinSet<Attempt>,
@@ -236,9 +242,13 @@ impl Worker {
         let report = Report::new(super::report::view(job));
         let (client, url, timeout) = (self.client.clone(), self.url.clone(), self.timeout);
         let keys = self.orders.borrow().keys.clone();
+        let traces = self.traces.clone();
         self.attempts.spawn(async move {
-            let began = Instant::now();
-            let result = attempt(&client, &url, report, &keys, timeout).await;
+            let place = traces.place(position).await;
+            let (began, began_at) = (Instant::now(), unix_nanos());
+            let trace = place.as_ref().map(|place| &place.context);
+            let result = attempt(&client, &url, report, &keys, timeout, trace).await;
+            traces.tried(place.as_ref(), began_at, result.as_ref().ok().map(|&(status, _)| status));
             Attempt { position, done_at, took: began.elapsed(), result }
         });
     }
@@ -302,8 +312,14 @@ async fn attempt(
     report: Report,
     keys: &WebhookKeys,
     timeout: Duration,
+    trace: Option<&TraceContext>,
 ) -> Attempted {
-    let response = client.send(request(url, report, keys, unix_now()), timeout).await?;
+    let request = request(url, report, keys, unix_now());
+    let request = match trace {
+        Some(trace) => traced(request, trace),
+        None => request,
+    };
+    let response = client.send(request, timeout).await?;
     let status = response.status();
     Ok((status.as_u16(), Answer::new(status, response.headers(), unix_now())))
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidings_types::{ChannelName, Event, Json, Offset, ReceiptRequest, Timestamp};
+use tidings_types::{ChannelName, Event, Json, Offset, ReceiptRequest, Timestamp, TraceContext};
 
 mod keys;
 mod read;
@@ -49,6 +49,9 @@ pub struct StoredPublication {
     /// In a channel with texts: the event, as far as its texts are made of it ([`Event::texts_only`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub texts: Option<Box<Event>>,
+    /// The event's trace; known only while it is published, and not in the row.
+    #[serde(skip)]
+    pub trace: Option<Box<TraceContext>>,
 }
 
 /// What makes a publication be swallowed instead of published a second time.

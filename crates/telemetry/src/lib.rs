@@ -1,5 +1,6 @@
 //! Measuring and reporting: the table of all metrics, instruments, the registry of them, Prometheus text, InfluxDB
-//! lines, the set-up of logs, the wall clock, and what a panic ends.
+//! lines, the set-up of logs, the wall clock and how a moment is written, what a panic
+//! ends, and spans of traces.
 //!
 //! A component asks the [`Registry`] for its instruments once, when it is built, and holds them. Then counting costs
 //! one relaxed atomic addition, and timing costs one short lock. The route `/metrics` calls [`Registry::exposed`].
@@ -21,9 +22,11 @@ pub mod panics;
 pub mod process;
 mod prometheus;
 mod registry;
+pub mod rfc3339;
+pub mod trace;
 
 pub use chain::chain;
-pub use clock::unix_now;
+pub use clock::{unix_nanos, unix_now};
 pub use histogram::{HISTOGRAM_MAX, Histogram, HistogramSnapshot, LocalHistogram};
 pub use instrument::{Counter, Gauge, ValueFn};
 pub use metric::{Bounds, Group, Kind, Metric, Panel};

@@ -7,6 +7,7 @@
 //! This is the only part of the crate that knows what the server consists of.
 
 pub mod api;
+pub mod audit;
 pub mod edge;
 pub mod gateway;
 pub mod hooks;
@@ -18,12 +19,13 @@ pub mod process;
 pub mod sender;
 pub mod server;
 pub mod store;
+pub mod traces;
 pub mod webhook;
 
 use crate::metric::{Group, Metric};
 
 /// All groups, in the order of the page.
-pub static GROUPS: [&Group; 13] = [
+pub static GROUPS: [&Group; 15] = [
     &sender::GROUP,
     &gateway::GROUP,
     &edge::GROUP,
@@ -35,6 +37,8 @@ pub static GROUPS: [&Group; 13] = [
     &webhook::GROUP,
     &hooks::GROUP,
     &influx::GROUP,
+    &audit::GROUP,
+    &traces::GROUP,
     &server::GROUP,
     &process::GROUP,
 ];

@@ -97,6 +97,8 @@ pub(crate) enum Command {
 The answer says what happened and when, why the device was in the audience or not, and what is not known.
 It is kept in memory for sender.why_ttl after the event's job is done, and not over a restart.")]
     Why(WhyArgs),
+    /// See who changed what by the API or the console.
+    Audit(AuditArgs),
     /// Show the text of a notification, in one language or in all.
     Preview(PreviewArgs),
     /// Bring texts to translators and back.

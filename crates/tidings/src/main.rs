@@ -64,6 +64,7 @@ fn run(command: Command) -> Result<(), CommandError> {
             Command::Feeds(command) => command::client::feeds(command).await,
             Command::Jobs(command) => command::client::jobs(command).await,
             Command::Why(args) => command::client::why(args).await,
+            Command::Audit(args) => command::client::audit(args).await,
             Command::Preview(args) => command::preview::run(args).await,
             Command::Translations(command) => command::translations::run(command).await,
             Command::WebPush(command) => command::web_push::run(command).await,

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::{
     AppId, ChannelName, CollapseKey, Country, DeviceId, EventId, JournalPosition, Json, Locale, Platform, Selector,
-    Subject, Timestamp, TopicName, TypedValue, UserId,
+    Subject, Timestamp, TopicName, TraceContext, TypedValue, UserId,
 };
 
 /// The limits of an event; an error names the field, the limit and the value.
@@ -143,6 +143,9 @@ pub struct Event {
     /// Do everything but the delivery. Providers that offer it validate the message; the others are not called.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+    /// The trace in which it was handed in. Not part of its content: the same event in another trace is the same event.
+    #[serde(skip)]
+    pub trace: Option<Box<TraceContext>>,
 }
 
 /// The channels of an event that names none.
@@ -201,6 +204,7 @@ impl Event {
             at: None,
             expect_audience: None,
             dry_run: false,
+            trace: None,
         }
     }
 

@@ -19,6 +19,7 @@ mod selector;
 mod tags;
 mod time;
 mod token;
+mod trace;
 mod value;
 mod words;
 
@@ -43,4 +44,5 @@ pub use selector::{Selector, SelectorError, SelectorNode, SelectorProblem, selec
 pub use tags::Tags;
 pub use time::Timestamp;
 pub use token::{DeviceToken, TokenRef, WebPushToken};
+pub use trace::{SpanId, TRACE_STATE_BYTES_MAX, TraceContext, TraceId, TraceParentError};
 pub use value::{Currency, DateTime, Day, Number, Style, TimeOfDay, TypedValue, ValueError, Zone};

@@ -17,7 +17,7 @@ const ROWS: [&[&str]; 8] = [
     &["server"],
     &["config"],
     &["edge", "api", "sender", "gateway", "intake", "client", "simulator"],
-    &["hub", "store", "jobs", "http1"],
+    &["hub", "store", "jobs", "http1", "audit"],
     &[
         "protocol",
         "stream",

@@ -17,6 +17,7 @@ use tracing::debug;
 
 use super::answer::Done;
 use super::error::ApiError;
+use crate::audited::Note;
 use crate::shared::Shared;
 
 /// The codes with which a connection may be closed; SDKs give no meaning to others.
@@ -50,6 +51,21 @@ struct Reason {
 }
 
 impl LiveRequest {
+    /// Whom it is about, and in which channel.
+    fn tell(&self, note: &Note) {
+        let named = [
+            ("user:", &self.user),
+            ("client:", &self.client),
+            ("session:", &self.session),
+            ("channel:", &self.channel),
+        ];
+        for (kind, name) in named {
+            if let Some(name) = name.as_ref().filter(|name| !name.is_empty()) {
+                note.touch(&format!("{kind}{name}"));
+            }
+        }
+    }
+
     fn target(&mut self) -> Result<Target, ApiError> {
         if self.all_users == Some(true) {
             return Err(ApiError::NotAvailable); // The user "" would be taken for them.
@@ -72,7 +88,9 @@ pub(super) async fn subscribe(
     shared: &Shared,
     mut request: LiveRequest,
     terms: SubscriptionTerms,
+    note: &Note,
 ) -> Result<Done, ApiError> {
+    request.tell(note);
     if terms.expires_at.is_some_and(|at| at <= unix_now()) {
         return Err(ApiError::BadRequest);
     }
@@ -88,13 +106,15 @@ pub(super) async fn subscribe(
     give(shared, request.target()?, Order::Subscribe { channel, terms, since }).await
 }
 
-pub(super) async fn unsubscribe(shared: &Shared, mut request: LiveRequest) -> Result<Done, ApiError> {
+pub(super) async fn unsubscribe(shared: &Shared, mut request: LiveRequest, note: &Note) -> Result<Done, ApiError> {
+    request.tell(note);
     let is_one = request.channel.as_ref().is_some_and(|channel| !channel.is_empty());
     let channel = is_one.then(|| request.channel(shared)).transpose()?;
     give(shared, request.target()?, Order::Unsubscribe { channel, why: Unsubscribe::SERVER }).await
 }
 
-pub(super) async fn disconnect(shared: &Shared, mut request: LiveRequest) -> Result<Done, ApiError> {
+pub(super) async fn disconnect(shared: &Shared, mut request: LiveRequest, note: &Note) -> Result<Done, ApiError> {
+    request.tell(note);
     let Reason { code, reason } = request.disconnect.take().unwrap_or_default();
     let disconnect = match code.filter(|code| *code != 0) {
         None => Disconnect {
@@ -111,7 +131,8 @@ pub(super) async fn disconnect(shared: &Shared, mut request: LiveRequest) -> Res
     give(shared, request.target()?, Order::Disconnect { disconnect, spared }).await
 }
 
-pub(super) async fn refresh(shared: &Shared, mut request: LiveRequest) -> Result<Done, ApiError> {
+pub(super) async fn refresh(shared: &Shared, mut request: LiveRequest, note: &Note) -> Result<Done, ApiError> {
+    request.tell(note);
     let expires_at = match request.expire_at.unwrap_or_default() {
         0 => None,
         at => Some(Timestamp(u64::try_from(at).map_err(|_| ApiError::BadRequest)?.saturating_mul(1000))),

@@ -23,6 +23,7 @@ use tidings_types::{ChannelName, Json, Offset, StreamPosition};
 use tracing::debug;
 
 use super::error::ApiError;
+use crate::audited::Note;
 use crate::events::durable_channel;
 use crate::shared::Shared;
 
@@ -112,12 +113,22 @@ pub(super) struct Broadcasted {
     responses: Vec<Part>,
 }
 
-pub(super) async fn publish(shared: &Arc<Shared>, request: PublishRequest<'_>) -> Result<Published, ApiError> {
+pub(super) async fn publish(
+    shared: &Arc<Shared>,
+    request: PublishRequest<'_>,
+    note: &Note,
+) -> Result<Published, ApiError> {
+    request.channel.iter().for_each(|channel| note.touch(channel));
     let content = Arc::new(request.content()?);
     publish_into(shared, request.channel.as_deref().unwrap_or_default(), content).await
 }
 
-pub(super) async fn broadcast(shared: &Arc<Shared>, request: PublishRequest<'_>) -> Result<Broadcasted, ApiError> {
+pub(super) async fn broadcast(
+    shared: &Arc<Shared>,
+    request: PublishRequest<'_>,
+    note: &Note,
+) -> Result<Broadcasted, ApiError> {
+    request.channels.iter().flatten().for_each(|channel| note.touch(channel));
     let content = Arc::new(request.content()?);
     let channels = request.channels.unwrap_or_default();
     if channels.is_empty() {

@@ -15,6 +15,7 @@ use tracing::debug;
 use super::answer::{ANSWER_BYTES_MAX, Done};
 use super::error::ApiError;
 use super::glob::glob;
+use crate::audited::Note;
 use crate::shared::Shared;
 
 /// The most publications that are read: more than fit into an answer, where each takes at least
@@ -87,7 +88,8 @@ pub(super) fn history(shared: &Shared, request: &HistoryRequest) -> Result<Histo
     Ok(HistoryResult { publications, epoch: top.epoch, offset: top.offset })
 }
 
-pub(super) async fn history_remove(shared: &Shared, request: &ChannelRequest) -> Result<Done, ApiError> {
+pub(super) async fn history_remove(shared: &Shared, request: &ChannelRequest, note: &Note) -> Result<Done, ApiError> {
+    request.channel.iter().for_each(|channel| note.touch(channel));
     let (channel, options) = channel(shared, request.channel.as_deref())?;
     if !options.has_history() {
         return Err(ApiError::NotAvailable);

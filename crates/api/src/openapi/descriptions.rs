@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 /// The component (`*`: any), the property, what it means.
 const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ("AudienceCounts", "total", "Devices in the event's audience."),
+    ("AuditLog", "entries", "The entries of this page."),
     ("CentrifugoAnswer", "error", "Why the method failed."),
     ("CentrifugoAnswer", "replies", "The answers of `batch`, in the order of its commands."),
     ("CentrifugoAnswer", "result", "The result of the method."),
@@ -187,6 +188,7 @@ const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ("*", "token", "The device's address at its provider."),
     ("*", "topic", "The kind of event."),
     ("*", "topics", "The kinds of events."),
+    ("*", "trace_id", "Its trace, if it is in one."),
     ("*", "tree", "The number of devices for each part."),
     ("*", "unknown", "Devices whose notification was sent, but whose provider did not answer."),
     ("*", "unmuted", "Those of them that have not muted everything."),

@@ -237,6 +237,7 @@ pub(super) fn operation(route: Route) -> Option<Operation> {
         .or_else(|| texts(name))
         .or_else(|| brakes(name))
         .or_else(|| store(name))
+        .or_else(|| audit(name))
         .or_else(|| devices(name))
         .or_else(|| subscriptions(name))
         .or_else(|| mutes(name))
@@ -249,6 +250,7 @@ fn events(name: &str) -> Option<Operation> {
         "POST /v1/events" => Operation::new("postEvents", EVENTS, "Publish an event, or a list of events")
             .takes("Events", event_examples())
             .strict()
+            .parameter(json!({"name": "traceparent", "in": "header", "schema": {"type": "string"}, "description": "The trace of all events that name none (W3C Trace Context)."}))
             .answers(202, "Durable: the events survive a crash of the server.", "AcceptedEvents")
             .leads_to(&["getEvent", "getReceipts", "cancelEvent"])
             .refuses(409),
@@ -367,6 +369,21 @@ fn feeds(name: &str) -> Option<Operation> {
     })
 }
 
+fn audit(name: &str) -> Option<Operation> {
+    (name == "GET /v1/audit").then(|| {
+        let text = |name: &str, description: &str| {
+            json!({"name": name, "in": "query", "schema": {"type": "string"}, "description": description})
+        };
+        let summary = "Who changed what, newest first";
+        Operation::new("getAudit", OPERATION, summary)
+            .page("before", &json!({"type": "string", "pattern": "^[0-9]{1,18}-[0-9]{1,18}$"}))
+            .parameter(text("action", "Only this action, such as `event.publish`."))
+            .parameter(text("who", "Only by the holder of this key, by this user of the console, or by `system`."))
+            .answers(200, "A page of the audit log; with a filter it may be empty and have a `next`.", "AuditLog")
+            .refuses(404)
+    })
+}
+
 fn store(name: &str) -> Option<Operation> {
     (name == "GET /v1/store/backup").then(|| {
         let summary = "All data of the store at one moment; `tidings store restore` makes a store of it";
@@ -456,6 +473,7 @@ fn event_examples() -> Value {
         "urgency": "normal",
         "expect_audience": {"max": 10},
         "dry_run": true,
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     });
     // Every server shows a moment that it takes.
     let at = Rfc3339(unix_now().saturating_add(Duration::from_secs(30 * 86_400))).to_string();

@@ -125,12 +125,39 @@ pub(super) fn schemas(config: &ApiConfig) -> Map<String, Value> {
         .chain(entries(of_devices(config)))
         .chain(entries(of_audiences()))
         .chain(entries(of_feeds_and_texts()))
+        .chain(entries(of_audit()))
         .chain(entries(answers()))
         .chain(entries(whys()))
         .chain(entries(remarks()))
         .collect();
     describe(&mut schemas);
     schemas
+}
+
+/// What is told of who changed what.
+fn of_audit() -> Value {
+    json!({
+        "AuditLog": given(&["next", "damaged"], json!({
+            "entries": items(reference("AuditEntry")),
+            "next": {"type": "string"},
+            "damaged": {"type": "integer", "minimum": 0, "description": "Lines of the log that were skipped because they cannot be read."},
+        })),
+        "AuditEntry": given(&["address", "ids", "more_ids", "to", "devices", "count", "trace"], json!({
+            "id": {"type": "string", "description": "Its place in the log."},
+            "at": {"type": "string", "format": "date-time", "description": "When the attempt ended."},
+            "by": {"enum": ["key", "console", "system"], "description": "What kind of name `who` is."},
+            "who": {"type": "string", "description": "The name of an API key, a user of the console, or `system`."},
+            "address": {"type": "string", "description": "From where."},
+            "action": {"type": "string", "description": "What was tried; docs/audit.md explains each."},
+            "ids": {"type": "array", "items": {"type": "string"}, "description": "What was touched: at most 16 ids of events, devices, users; scopes; channels."},
+            "more_ids": {"type": "integer", "minimum": 0, "description": "How many further ids there are."},
+            "to": {"type": "string", "description": "Whom an event is for, in words; of a list, its first event."},
+            "devices": {"type": "integer", "minimum": 0, "description": "How many devices it is about, where that was counted."},
+            "result": {"type": "integer", "minimum": 0, "description": "The HTTP status of the answer; 499: the caller left before the answer."},
+            "count": {"type": "integer", "minimum": 0, "description": "How many attempts this entry stands for; absent: one."},
+            "trace": {"type": "string", "description": "The trace of the request."},
+        })),
+    })
 }
 
 /// What is told of feeds and of texts.
@@ -543,6 +570,11 @@ fn event() -> Value {
             "default": false,
             "description": "Do everything but the delivery. Providers that offer it validate the message.",
         },
+        "traceparent": {
+            "type": "string",
+            "pattern": "^00-[0-9a-f]{31}[1-9a-f]-[0-9a-f]{15}[1-9a-f]-[0-9a-f]{2}$",
+            "description": "Its trace (W3C Trace Context), instead of that of the request's header.",
+        },
     });
     if let (Some(properties), Value::Object(others)) = (properties.as_object_mut(), others) {
         properties.extend(others);
@@ -876,6 +908,7 @@ fn answers() -> Value {
     let provider = || states_of(Provider::ALL.iter().map(|provider| provider.as_str()));
     let states = |words: &[&str]| json!({"type": "string", "enum": words});
     let optional_report = [
+        "trace_id",
         "position",
         "priority",
         "channels",
@@ -915,10 +948,11 @@ fn answers() -> Value {
             "events": items(reference("ScheduledEvent")),
             "next": {"type": "string"},
         })),
-        "ScheduledEvent": given(&[], json!({
+        "ScheduledEvent": given(&["trace_id"], json!({
             "id": reference("EventId"),
             "topic": reference("TopicName"),
             "accepted_at": moment(),
+            "trace_id": {"type": "string"},
             "state": {"const": "scheduled"},
             "at": moment(),
         })),
@@ -928,6 +962,7 @@ fn answers() -> Value {
             "topic": reference("TopicName"),
             "priority": words(&PRIORITIES),
             "accepted_at": moment(),
+            "trace_id": {"type": "string"},
             "state": states_of(EventState::ALL.iter().map(|state| state.as_str())),
             "at": {"type": "string", "format": "date-time", "description": "When it is due, while it is scheduled."},
             "done_at": moment(),

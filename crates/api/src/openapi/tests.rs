@@ -17,7 +17,7 @@ use crate::event_input::SCHEMA;
 use crate::places::Places;
 use crate::routes::{Guards, Routes};
 
-fn known() -> Vec<Route> {
+pub(crate) fn known() -> Vec<Route> {
     let (keys, registry) = (ApiKeys::new(Vec::new()), Registry::new());
     let apps = Apps {
         verifier: None,
@@ -30,7 +30,7 @@ fn known() -> Vec<Route> {
     };
     let gate = Some(Gate::new(apps, 1, &registry).into());
     let places = Places::new(1, &keys).into();
-    Routes::new(&Guards { keys, key_rate: None, gate, places, registry }).known
+    Routes::new(&Guards { keys, key_rate: None, gate, places, registry, audit: None }).known
 }
 
 pub(super) fn made() -> Value {

@@ -2,6 +2,7 @@
 
 mod apps;
 mod audience;
+mod audit;
 mod backup;
 mod brakes;
 mod centrifugo;
@@ -20,6 +21,7 @@ mod panics;
 mod reports;
 mod selectors;
 mod support;
+mod traces;
 mod users;
 mod warnings;
 mod why;

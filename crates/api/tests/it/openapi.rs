@@ -309,7 +309,7 @@ async fn judge_why(server: &Server, judge: &mut Judge) {
 /// that is never answered.
 #[tokio::test]
 async fn answers_are_as_described() {
-    const GOAL: &str = r#"{"id":"g-1","topic":"goal","subjects":["team:42"],"params":{"team":"A"},"receipt":true}"#;
+    const GOAL: &str = r#"{"id":"g-1","topic":"goal","subjects":["team:42"],"params":{"team":"A"},"receipt":true,"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}"#;
     const OTHER: &str = r#"{"id":"g-1","topic":"goal","subjects":["team:42"],"params":{"team":"B"}}"#;
     const DEVICE: &str = r#"{"platform":"ios","token":"0f8e0f8e0f8e0f8e","app":"a","locale":"sv","country":"SE","user":"u-1","time_zone":"UTC"}"#;
     const UNSERVED: &str = r#"{"platform":"ios","token":"0f8f","app":"other","locale":"sv"}"#;
@@ -320,8 +320,10 @@ async fn answers_are_as_described() {
     let mut judge = Judge::of(&server).await;
     let at = Rfc3339(unix_now().saturating_add(Duration::from_secs(3600)));
     let later = |id: &str| -> &str {
-        format!(r#"{{"id":"{id}","topic":"goal","subjects":["team:42"],"params":{{"team":"A"}},"at":"{at}"}}"#).leak()
+        format!(r#"{{"id":"{id}","topic":"goal","subjects":["team:42"],"params":{{"team":"A"}},"at":"{at}","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}"#).leak()
     };
+    server.fill_audit().await;
+    server.fill_audit().await;
     for (name, path, body) in [
         ("POST /v1/events", "/v1/events", GOAL),
         ("POST /v1/events", "/v1/events", GOAL),
@@ -341,6 +343,8 @@ async fn answers_are_as_described() {
         ("PUT /v1/brakes/{scope}", "/v1/brakes/topic%3Agoal", ""),
         ("GET /v1/brakes", "/v1/brakes", ""),
         ("GET /v1/texts", "/v1/texts", ""),
+        ("GET /v1/audit", "/v1/audit", ""),
+        ("GET /v1/audit", "/v1/audit?limit=1", ""),
         ("POST /v1/texts/rollback", "/v1/texts/rollback", ""),
         ("POST /v1/texts/reload", "/v1/texts/reload", ""),
         ("POST /v1/texts/rollback", "/v1/texts/rollback", ""),

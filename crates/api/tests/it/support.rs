@@ -22,6 +22,7 @@ use tidings_api::{
     Feeds, JobView, Jobs, ListFuture, Node, OrderFuture, ProviderStatus, Readiness, ReadyListener, ReadyProvider,
     Rfc3339, Routers, Scope, Texts, TextsView,
 };
+use tidings_audit::{Audit, AuditConfig};
 use tidings_hub::{Hub, HubConfig};
 use tidings_jobs::DeviceTrail;
 use tidings_protocol::{
@@ -42,7 +43,7 @@ const KEYS: [(&str, &str, &[Scope]); 7] = [
     (
         "root",
         "4813494d137e1631bba301d5acab6e7bb7aa74ce1185d456565ef51d737677b2",
-        &[Scope::Publish, Scope::Read, Scope::Devices, Scope::Metrics, Scope::Operate, Scope::Backup],
+        &[Scope::Publish, Scope::Read, Scope::Devices, Scope::Metrics, Scope::Operate, Scope::Backup, Scope::Audit],
     ),
     ("publish", "a5d47a4311d759db69e576d9eedd6a02fcfd9cd214129fa8492ee1e9c7343def", &[Scope::Publish]),
     ("read", "3316348dbadfb7b11c7c2ea235949419e23f9fa898ad2c198f999617912a9925", &[Scope::Read]),
@@ -68,8 +69,9 @@ pub(crate) struct Server {
     pub(crate) jobs: Arc<JobList>,
     pub(crate) revoked: Arc<Revoked>,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) audit: Audit,
     first: JournalPosition,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// An answer, read to its end.
@@ -524,6 +526,13 @@ impl Server {
             clients: Arc::new(|| ClientCounts { connections: 5, users: 4 }),
         };
         let (jobs, revoked) = (Arc::new(JobList::default()), Arc::new(Revoked::default()));
+        let audit = AuditConfig {
+            folder: folder.path().join("audit"),
+            file_bytes_max: 1 << 20,
+            file_count_max: 2,
+            is_logged: false,
+        };
+        let audit = Audit::start(audit, &registry).unwrap();
         let api = Api {
             config,
             hub: hub.clone(),
@@ -537,6 +546,8 @@ impl Server {
             feeds: Some(Arc::new(OneFeed)),
             texts: Arc::new(OneText::default()),
             registry: registry.clone(),
+            audit: Some(audit.clone()),
+            tracer: None,
             node,
         };
         let Routers { servers, apps } = tidings_api::routers(api);
@@ -545,7 +556,12 @@ impl Server {
             .merge(tidings_api::ready_router(store.clone(), true, readiness))
             .merge(tidings_api::metrics_router(registry, keys()));
         let first = store.journal_end();
-        Self { router, apps, store, hub, jobs, revoked, gate: sink.gate.clone(), first, _folder: folder }
+        Self { router, apps, store, hub, jobs, revoked, gate: sink.gate.clone(), audit, first, folder }
+    }
+
+    /// Where its files are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Sends as the holder of the key `root`.

@@ -117,7 +117,7 @@ fn hook(settings: &str) -> (Arc<Hook>, Registry) {
     let registry = Registry::new();
     let text = format!("[hooks.main]\n{settings}");
     let config = tidings_config::parse("t.toml", &text, []).unwrap_or_else(|error| panic!("{error}")).config;
-    let hooks = Hooks::start(&config, &registry).unwrap();
+    let hooks = Hooks::start(&config, None, &registry).unwrap();
     (hooks.0[0].clone(), registry)
 }
 
@@ -205,7 +205,7 @@ async fn questions_are_signed_and_credentials_are_replaced_at_a_reload() {
     };
     let before =
         format!("signing_secret = \"{OLD}\"\nclient_headers = [\"Cookie\"]\nstatic_headers = [\"X-Key: old\"]");
-    let hooks = Hooks::start(&config(&before), &Registry::new()).unwrap();
+    let hooks = Hooks::start(&config(&before), None, &Registry::new()).unwrap();
     asked(&hooks.0[0]).await;
     asked(&hooks.0[0]).await;
     let after = format!(

@@ -160,7 +160,7 @@ impl Teller {
         let (mut failures, mut is_closed) = (0, false);
         loop {
             let keys = self.orders.borrow().keys.clone();
-            let result = attempt(&self.client, &self.url, report.clone(), &keys, self.timeout).await;
+            let result = attempt(&self.client, &self.url, report.clone(), &keys, self.timeout, None).await;
             let answer = Answer::of(&result);
             self.metrics.attempts.count(answer);
             self.receiver_log.log(answer, result.as_ref().map(|&(status, _)| status), is_closed);

@@ -37,7 +37,7 @@ impl Store {
         info: Option<Json>,
         now: Timestamp,
     ) -> Result<StreamPosition, WriteError> {
-        let publication = StoredPublication { data, tags, info, time: now, receipt: None, texts: None };
+        let publication = StoredPublication { data, tags, info, time: now, receipt: None, texts: None, trace: None };
         self.publish(channel, publication, None, None).await
     }
 
@@ -62,7 +62,8 @@ impl Store {
     ) -> Result<StreamPosition, WriteError> {
         let key = once.key.map(|key| publish_key(&channel.name, key));
         let version = once.version.map(|version| VersionRow(version.number, hash16(version.epoch.as_bytes())));
-        let publication = StoredPublication { data, tags, info: None, time: now, receipt: None, texts: None };
+        let publication =
+            StoredPublication { data, tags, info: None, time: now, receipt: None, texts: None, trace: None };
         self.publish(channel, publication, key, version).await
     }
 

@@ -213,13 +213,14 @@ impl Draft<'_> {
 
 /// The event as if it were new. The wait for its receipts begins when it was due, like its time to live.
 fn prepared(LaterRow { id_hash, json, channels, later }: LaterRow<'_>) -> PreparedEvent {
-    let LaterEvent { key, event, audience_max, .. } = later;
+    let LaterEvent { key, mut event, audience_max, .. } = later;
     PreparedEvent {
         id_hash,
         content: hash32(json.as_bytes()),
         data: publication_data(&event),
         texts: texts(&event, &channels),
         receipt: event.receipt_terms(key.at),
+        trace: event.trace.take(),
         id: event.id,
         json: json.as_bytes().to_vec(),
         channels,

@@ -1,6 +1,6 @@
 //! An event on its way to the committer, with everything that the caller's task can compute.
 
-use tidings_types::{Event, EventId, Json, ReceiptTerms, Timestamp};
+use tidings_types::{Event, EventId, Json, ReceiptTerms, Timestamp, TraceContext};
 
 use crate::channels::DurableChannel;
 use crate::events::{NewEvent, publication_data, texts};
@@ -22,6 +22,7 @@ pub(crate) struct PreparedEvent {
     /// The receipts that its publications ask for.
     pub(crate) receipt: Option<ReceiptTerms>,
     pub(crate) audience_max: Option<u64>,
+    pub(crate) trace: Option<Box<TraceContext>>,
     /// When it is due, if that is later than now.
     pub(crate) later_at: Option<Timestamp>,
 }
@@ -32,7 +33,7 @@ impl PreparedEvent {
     }
 }
 
-pub(crate) fn prepare(NewEvent { event, channels, audience_max }: NewEvent, now: Timestamp) -> PreparedEvent {
+pub(crate) fn prepare(NewEvent { mut event, channels, audience_max }: NewEvent, now: Timestamp) -> PreparedEvent {
     let json = encode(&event);
     PreparedEvent {
         id_hash: hash16(event.id.as_str().as_bytes()),
@@ -41,6 +42,7 @@ pub(crate) fn prepare(NewEvent { event, channels, audience_max }: NewEvent, now:
         texts: texts(&event, &channels),
         receipt: event.receipt_terms(now),
         later_at: event.at.filter(|at| *at > now),
+        trace: event.trace.take(),
         id: event.id,
         json,
         channels,

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tidings_types::{ChannelName, Event, JournalPosition, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, Event, JournalPosition, StreamPosition, Timestamp, TraceContext};
 
 use crate::channels::DurableChannel;
 use crate::engine::{EngineError, Table};
@@ -24,6 +24,7 @@ pub(crate) fn event_row(
     head: &EventHead,
     published: &[(ChannelName, StreamPosition)],
     audience_max: Option<u64>,
+    trace: Option<&TraceContext>,
     event_json: &[u8],
 ) -> Vec<u8> {
     let mut row = Vec::with_capacity(EVENT_HEAD_BYTES + event_json.len() + 96 + 320 * published.len());
@@ -31,14 +32,18 @@ pub(crate) fn event_row(
     row.extend_from_slice(&head.id_hash);
     row.extend_from_slice(b"{\"published\":");
     serde_json::to_writer(&mut row, published).expect("names and positions are JSON");
-    push_rest(&mut row, audience_max, event_json);
+    push_rest(&mut row, audience_max, trace, event_json);
     row
 }
 
 /// The last fields of the JSON in an event's row.
-fn push_rest(row: &mut Vec<u8>, audience_max: Option<u64>, event_json: &[u8]) {
+fn push_rest(row: &mut Vec<u8>, audience_max: Option<u64>, trace: Option<&TraceContext>, event_json: &[u8]) {
     if let Some(max) = audience_max {
         row.extend_from_slice(format!(",\"audience_max\":{max}").as_bytes());
+    }
+    if let Some(trace) = trace {
+        row.extend_from_slice(b",\"trace\":");
+        serde_json::to_writer(&mut *row, trace).expect("texts are JSON");
     }
     row.extend_from_slice(b",\"event\":");
     row.extend_from_slice(event_json);
@@ -60,11 +65,13 @@ pub(crate) fn decode_event(key: &[u8], row: &[u8]) -> Result<AcceptedEvent, Engi
         published: Vec<(ChannelName, StreamPosition)>,
         #[serde(default)]
         audience_max: Option<u64>,
+        #[serde(default)]
+        trace: Option<Box<TraceContext>>,
         event: Event,
     }
     let accepted_at = decode_event_head(key, row)?.accepted_at;
-    let Body { published, audience_max, event } = decode(Table::Event, key, &row[EVENT_HEAD_BYTES..])?;
-    Ok(AcceptedEvent { accepted_at, published, audience_max, event })
+    let Body { published, audience_max, trace, event } = decode(Table::Event, key, &row[EVENT_HEAD_BYTES..])?;
+    Ok(AcceptedEvent { accepted_at, published, audience_max, event: Event { trace, ..event } })
 }
 
 pub(crate) fn later_key(key: LaterKey) -> [u8; 16] {
@@ -83,7 +90,7 @@ pub(crate) fn later_row(event: &PreparedEvent, accepted_at: Timestamp) -> Vec<u8
     row.extend_from_slice(&event.id_hash);
     row.extend_from_slice(format!("{{\"accepted_at\":{},\"channels\":", accepted_at.0).as_bytes());
     serde_json::to_writer(&mut row, &event.channels).expect("names and numbers are JSON");
-    push_rest(&mut row, event.audience_max, &event.json);
+    push_rest(&mut row, event.audience_max, event.trace.as_deref(), &event.json);
     row
 }
 
@@ -108,15 +115,18 @@ pub(crate) fn decode_later(key: LaterKey, row: &[u8]) -> Result<LaterRow<'_>, En
         channels: Vec<DurableChannel>,
         #[serde(default)]
         audience_max: Option<u64>,
+        #[serde(default)]
+        trace: Option<Box<TraceContext>>,
         #[serde(borrow)]
         event: &'a RawValue,
     }
     let damaged = || EngineError::damaged(Table::Later, &later_key(key));
     let id_hash = later_id_hash(row).ok_or_else(damaged)?;
     let body: Body<'_> = serde_json::from_slice(&row[LATER_HEAD_BYTES..]).map_err(|_| damaged())?;
-    let Body { accepted_at, channels, audience_max, event } = body;
+    let Body { accepted_at, channels, audience_max, trace, event } = body;
     let json = event.get();
     let event: Event = serde_json::from_str(json).map_err(|_| damaged())?;
+    let event = Event { trace, ..event };
     if id_hash != hash16(event.id.as_str().as_bytes()) {
         return Err(damaged()); // One of both was changed. Under a wrong id, a repeat would count as a new event.
     }

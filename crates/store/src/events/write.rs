@@ -169,6 +169,7 @@ impl Draft<'_> {
             time: now,
             receipt: event.receipt.map(|terms| ReceiptRequest { event: position, terms }),
             texts: None,
+            trace: event.trace.clone(),
         };
         let mut published = Vec::with_capacity(event.channels.len());
         for channel in event.channels {
@@ -178,7 +179,7 @@ impl Draft<'_> {
             published.push((name, self.add_publication(channel, publication)?));
         }
         let head = EventHead { accepted_at, id_hash: event.id_hash };
-        let row = rows::event_row(&head, &published, event.audience_max, &event.json);
+        let row = rows::event_row(&head, &published, event.audience_max, event.trace.as_deref(), &event.json);
         self.state.journal_bytes += row.len() as u64;
         self.rows.put(Table::Event, rows::position_key(position), row);
         self.rows.put(Table::EventId, event.id_hash, rows::event_id_row(position, &event.content));

@@ -410,6 +410,35 @@ pub(crate) struct PreviewAudienceArgs {
     pub(crate) api: ApiServer,
 }
 
+/// Arguments of `audit`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidings audit
+  tidings audit --action brake.set --who ops
+  tidings audit --follow                  what is new, until Ctrl-C
+  tidings audit --limit 1000 --json | jq '.entries[] | select(.result >= 400)'
+
+docs/audit.md lists the actions. The API key needs the scope audit.")]
+pub(crate) struct AuditArgs {
+    /// Only this action.
+    #[arg(long)]
+    pub(crate) action: Option<String>,
+    /// Only by the holder of this API key, by this user of the console, or by `system`.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) who: Option<String>,
+    /// At most so many.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) limit: u32,
+    /// Only older entries than this page's `next`.
+    #[arg(long, value_name = "ID", conflicts_with = "follow")]
+    pub(crate) before: Option<String>,
+    /// Go on with new entries, one a line, the oldest first.
+    #[arg(long)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) api: ApiServer,
+}
+
 /// Commands about jobs: the delivery of events.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {

@@ -1,7 +1,8 @@
-//! The commands that call a server's API: `devices`, `users`, `audience`, `feeds`, `jobs`, `why`.
+//! The commands that call a server's API: `devices`, `users`, `audience`, `feeds`, `jobs`, `why`, `audit`.
 
 pub(super) mod api;
 mod audience;
+mod audit;
 mod brakes;
 mod bulk;
 mod devices;
@@ -15,6 +16,7 @@ mod why;
 
 pub(super) use api::{ApiClient, table};
 pub(crate) use audience::run as audience;
+pub(crate) use audit::run as audit;
 pub(crate) use devices::run as devices;
 pub(crate) use feeds::run as feeds;
 pub(crate) use jobs::run as jobs;

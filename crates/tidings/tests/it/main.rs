@@ -1,6 +1,7 @@
 //! The program from outside: its commands, and servers that are started, asked and stopped.
 
 mod apps;
+mod audit;
 mod cli;
 mod devices;
 mod log;
