@@ -16,6 +16,8 @@
 //! GET    /v1/texts                       the texts in force → {topics, languages, faults, …}            read
 //! POST   /v1/texts/reload                reads the texts again → as above                               operate
 //! POST   /v1/texts/rollback              puts those before in force → as above                          operate
+//! GET    /v1/system                      the server: clients, store, memory, disk → {version, store, …}   read
+//! GET    /v1/providers                   the push providers with their connections → {"providers": […]} read
 //! GET    /v1/brakes                      the pauses → {"brakes": [{"scope", "paused_at"}]}              read
 //! PUT    /v1/brakes/{scope}              pauses pushes → 201, 200 if they were paused already           operate
 //! DELETE /v1/brakes/{scope}              resumes them → 204                                             operate
@@ -125,6 +127,7 @@ mod rfc3339;
 mod routes;
 mod selectors;
 mod shared;
+mod system;
 mod target;
 mod texts;
 mod turns;
@@ -144,7 +147,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 pub use apps::{Apps, SubjectPattern, network};
-pub use auth::{ApiKey, ApiKeys, Scope};
+pub use auth::{ApiKey, ApiKeys, Caller, Scope};
 pub use config::ApiConfig;
 pub use event_view::EventState;
 pub use feed::{
@@ -155,10 +158,13 @@ pub use job::{DeviceEvents, Estimate, JobEntry, JobPart, JobView, Jobs, Outcomes
 pub use operation::{
     ProviderStatus, Readiness, ReadyListener, ReadyProvider, health_router, metrics_router, ready_router,
 };
-pub use ports::{CheckError, ClientCounts, Connections, EventCheck, ListFuture, Node, OrderFuture, Texts, TextsView};
+pub use ports::{
+    CheckError, ClientCounts, Connections, Coverage, EventCheck, ListFuture, Node, OrderFuture, Texts, TextsView,
+};
 pub use publisher::{Publisher, Unpublished};
 pub use rate::Rate;
 pub use rfc3339::{Rfc3339, Rfc3339Error};
+pub use system::{MemoryTerm, System};
 pub use tidings_jobs::DeviceTrail;
 pub use warnings::Configured;
 pub use why::Standing;
@@ -196,6 +202,8 @@ pub struct Api {
     pub feeds: Option<Arc<dyn Feeds>>,
     /// The topics and translations.
     pub texts: Arc<dyn Texts>,
+    /// What the server knows of itself.
+    pub system: Arc<dyn System>,
     /// The registry of metrics.
     pub registry: Registry,
     /// The answer of `/api/info`.
@@ -233,8 +241,22 @@ pub fn router(api: Api) -> Router {
 
 /// The routes.
 pub fn routers(api: Api) -> Routers {
-    let Api { config, hub, store, keys, apps, check, configured, jobs, connections, feeds, texts, registry, node } =
-        api;
+    let Api {
+        config,
+        hub,
+        store,
+        keys,
+        apps,
+        check,
+        configured,
+        jobs,
+        connections,
+        feeds,
+        texts,
+        system,
+        registry,
+        node,
+    } = api;
     let request_count_max = config.request_count_max;
     let key_rate = config.key_rate.map(|rate| Arc::new(KeyRate::new(rate, &keys, &registry)));
     let app_count_max = (request_count_max / 4).max(1);
@@ -256,6 +278,8 @@ pub fn routers(api: Api) -> Routers {
         connections,
         feeds,
         texts,
+        system,
+        registry: guards.registry.clone(),
         node,
         started,
         turns,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidings_protocol::{LiveConnection, Order, OrderError, Target};
-use tidings_types::{DeviceNumber, Event, Locale};
+use tidings_types::{DeviceNumber, Event, Locale, TopicName};
 
 use crate::problem::Invalid;
 use crate::rfc3339::Rfc3339;
@@ -106,6 +106,17 @@ pub trait Texts: Send + Sync {
     fn roll_back(&self) -> Pin<Box<dyn Future<Output = Option<TextsView>> + Send>>;
 }
 
+/// How far the translations of a language are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Coverage {
+    /// The language.
+    pub locale: Locale,
+    /// Topics that are whole in it.
+    pub translated: usize,
+    /// The first topics that are not; their source texts are told, or nobody is.
+    pub missing: Vec<TopicName>,
+}
+
 /// The texts in force.
 #[derive(Debug, Clone, Serialize)]
 pub struct TextsView {
@@ -113,6 +124,8 @@ pub struct TextsView {
     pub topics: usize,
     /// The languages that have translations.
     pub languages: Vec<Locale>,
+    /// How far each of them is.
+    pub coverage: Vec<Coverage>,
     /// Since when they are in force.
     pub since: Rfc3339,
     /// Whether there are texts to roll back to.

@@ -22,7 +22,7 @@ use crate::places::Places;
 use crate::problem::{Kind, Problem};
 use crate::{
     Shared, audience, backup, brakes, centrifugo, cors, devices, event_report, events, exports, feeds, imports, input,
-    jobs, mutes, selectors, texts, users, why,
+    jobs, mutes, selectors, system, texts, users, why,
 };
 
 /// A registered route, as it is described.
@@ -113,6 +113,8 @@ fn own_routes(entries: Entries<'_>) -> Entries<'_> {
         .add("GET /v1/texts", Read, texts::view)
         .add("POST /v1/texts/reload", Operate, texts::reload)
         .add("POST /v1/texts/rollback", Operate, texts::roll_back)
+        .add("GET /v1/system", Read, system::system)
+        .add("GET /v1/providers", Read, system::providers)
         .add("GET /v1/brakes", Read, brakes::brakes)
         .add("PUT /v1/brakes/{scope}", Operate, brakes::pause)
         .add("DELETE /v1/brakes/{scope}", Operate, brakes::resume)

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tidings_hub::Hub;
 use tidings_store::Store;
+use tidings_telemetry::Registry;
 use tidings_telemetry::panics::{self, Work};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
@@ -23,6 +24,7 @@ use crate::job::Jobs;
 use crate::places::Places;
 use crate::ports::{Connections, EventCheck, Node, Texts};
 use crate::problem::{Kind, Problem};
+use crate::system::System;
 use crate::turns::Turns;
 use crate::warnings::Configured;
 
@@ -41,6 +43,8 @@ pub(crate) struct Shared {
     /// `None`: there are none.
     pub(crate) feeds: Option<Arc<dyn Feeds>>,
     pub(crate) texts: Arc<dyn Texts>,
+    pub(crate) system: Arc<dyn System>,
+    pub(crate) registry: Registry,
     pub(crate) node: Node,
     pub(crate) started: Instant,
     pub(crate) turns: Turns,

@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod panics;
 pub mod process;
 mod prometheus;
+mod read;
 mod registry;
 
 pub use chain::chain;
