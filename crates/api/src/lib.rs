@@ -123,6 +123,7 @@ mod problem;
 mod publisher;
 mod query;
 mod rate;
+mod readiness;
 mod rfc3339;
 mod routes;
 mod selectors;
@@ -155,16 +156,15 @@ pub use feed::{
 };
 pub use format::messagepack;
 pub use job::{DeviceEvents, Estimate, JobEntry, JobPart, JobView, Jobs, Outcomes};
-pub use operation::{
-    ProviderStatus, Readiness, ReadyListener, ReadyProvider, health_router, metrics_router, ready_router,
-};
+pub use operation::{health_router, metrics_router, ready_router};
 pub use ports::{
-    CheckError, ClientCounts, Connections, Coverage, EventCheck, ListFuture, Node, OrderFuture, Texts, TextsView,
+    CheckError, ClientCounts, Connections, Coverage, EventCheck, ListFuture, MemoryTerm, Node, OrderFuture, System,
+    Texts, TextsView,
 };
 pub use publisher::{Publisher, Unpublished};
 pub use rate::Rate;
+pub use readiness::{ProviderStatus, Readiness, ReadyListener, ReadyProvider};
 pub use rfc3339::{Rfc3339, Rfc3339Error};
-pub use system::{MemoryTerm, System};
 pub use tidings_jobs::DeviceTrail;
 pub use warnings::Configured;
 pub use why::Standing;

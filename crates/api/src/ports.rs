@@ -11,6 +11,7 @@ use tidings_protocol::{LiveConnection, Order, OrderError, Target};
 use tidings_types::{DeviceNumber, Event, Locale, TopicName};
 
 use crate::problem::Invalid;
+use crate::readiness::Readiness;
 use crate::rfc3339::Rfc3339;
 
 /// This server among others.
@@ -132,4 +133,26 @@ pub struct TextsView {
     pub can_roll_back: bool,
     /// What is wrong with the texts that were read last; empty if they are in force.
     pub faults: Vec<String>,
+}
+
+/// What the server knows of itself.
+pub trait System: Send + Sync {
+    /// Its listeners and providers.
+    fn readiness(&self) -> Readiness;
+
+    /// The memory that its limits allow.
+    fn memory(&self) -> Vec<MemoryTerm>;
+}
+
+/// Memory for one thing, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct MemoryTerm {
+    /// What it is for.
+    pub name: &'static str,
+    /// The bytes when every count is reached.
+    pub bytes: u64,
+    /// They are needed only while a buffer is full.
+    pub is_peak: bool,
+    /// The settings that decide it.
+    pub settings: &'static str,
 }

@@ -22,9 +22,8 @@ use crate::config::ApiConfig;
 use crate::feed::Feeds;
 use crate::job::Jobs;
 use crate::places::Places;
-use crate::ports::{Connections, EventCheck, Node, Texts};
+use crate::ports::{Connections, EventCheck, Node, System, Texts};
 use crate::problem::{Kind, Problem};
-use crate::system::System;
 use crate::turns::Turns;
 use crate::warnings::Configured;
 

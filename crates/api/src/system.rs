@@ -15,35 +15,14 @@ use tidings_telemetry::metrics::{edge, gateway, process, server};
 use tidings_telemetry::{Histogram, Registry};
 use tidings_types::Provider;
 
-use crate::operation::{ProviderStatus, Readiness, ReadyListener, ReadyProvider};
+use crate::ports::MemoryTerm;
 use crate::problem::json;
+use crate::readiness::{ProviderStatus, ReadyListener, ReadyProvider};
 use crate::rfc3339::Rfc3339;
 use crate::shared::Shared;
 
 /// Why connections are closed that are too slow.
 const SLOW: [&str; 3] = ["slow", "stalled", "reply_budget"];
-
-/// What the server knows of itself.
-pub trait System: Send + Sync {
-    /// Its listeners and providers.
-    fn readiness(&self) -> Readiness;
-
-    /// The memory that its limits allow.
-    fn memory(&self) -> Vec<MemoryTerm>;
-}
-
-/// Memory for one thing, at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct MemoryTerm {
-    /// What it is for.
-    pub name: &'static str,
-    /// The bytes when every count is reached.
-    pub bytes: u64,
-    /// They are needed only while a buffer is full.
-    pub is_peak: bool,
-    /// The settings that decide it.
-    pub settings: &'static str,
-}
 
 /// The disk with the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -21,7 +21,7 @@ impl Registry {
     pub fn sum_by(&self, metric: &Metric, labels: &[(&str, &str)], by: &str) -> BTreeMap<String, f64> {
         let mut sums = BTreeMap::new();
         for (own, instrument) in self.series(metric).iter().filter(|(own, _)| has(own, labels)) {
-            if let Some((_, label)) = own.pairs.iter().find(|(label, _)| label == by) {
+            if let Some((_, label)) = own.pairs.iter().find(|(label, _)| *label == by) {
                 *sums.entry(label.clone()).or_default() += value(instrument);
             }
         }
