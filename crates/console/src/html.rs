@@ -328,3 +328,13 @@ pub(crate) fn field(label: &str, name: &str, value: &str, more: &str) -> Markup 
         }
     }
 }
+
+/// A sentence of the API, in which names stand between backticks.
+pub(crate) fn sentence(text: &Value) -> Markup {
+    let parts = text.as_str().unwrap_or_default().split('`').enumerate();
+    html! {
+        @for (index, part) in parts {
+            @if index % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}

@@ -46,6 +46,9 @@ fn audit_log(visit: &Visit, page: &Value) -> Markup {
         Column::Text("Of what"),
         Column::Number("Answer"),
     ];
+    if page["status"] == 404 {
+        return html! {}; // There is no audit log.
+    }
     html! {
         section {
             @if is_problem(page) {

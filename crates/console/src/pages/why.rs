@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use super::show::View;
-use crate::html::{Column, Screen, action, empty, facts, field, is_problem, or_problem, problem, table};
+use crate::html::{Column, Screen, action, empty, facts, field, is_problem, or_problem, problem, sentence, table};
 use crate::ports::Answer;
 use crate::sessions::random;
 use crate::visit::Visit;
@@ -171,13 +171,13 @@ fn why(visit: &Visit, why: &Value) -> Markup {
         section .why {
             h2 { "Event " a href={ "/console/events/" (encoded(event)) } { (event) } }
             p .verdict { strong { (verdict(why)) } @if !way.is_empty() { " " span .muted { (way) } } }
-            p { (why["summary"].as_str().unwrap_or_default()) }
+            p { (sentence(&why["summary"])) }
             ol .steps {
                 @for step in list("steps") {
                     li {
                         time { (moment(&step["at"], visit.now)) @if step["until"].is_string() { " to " (moment(&step["until"], visit.now)) } }
                         " " strong { (capital(&plain(step["step"].as_str().unwrap_or_default()))) }
-                        p { (step["text"].as_str().unwrap_or_default()) }
+                        p { (sentence(&step["text"])) }
                     }
                 }
             }
@@ -200,7 +200,7 @@ fn reasons(title: &str, all: &[Value]) -> Markup {
     html! {
         @if !all.is_empty() {
             h3 { (title) }
-            ul .bullets { @for one in all { li { (one.as_str().unwrap_or_default()) } } }
+            ul .bullets { @for one in all { li { (sentence(one)) } } }
         }
     }
 }
@@ -215,7 +215,7 @@ fn latest(visit: &Visit, events: &Value) -> Markup {
             html! { a href={ "/console/why?device=" (device) "&event=" (encoded(id)) } { (id) } },
             html! { (event["topic"].as_str().unwrap_or(NOTHING)) },
             html! { (verdict(event)) },
-            html! { (event["summary"].as_str().unwrap_or_default()) },
+            html! { (sentence(&event["summary"])) },
             html! { (moment(&event["accepted_at"], visit.now)) },
         ]
     };
