@@ -110,8 +110,8 @@ fn test_event(words: &Words) -> Value {
 
 async fn act(Path(name): Path<String>, visit: Visit, headers: HeaderMap, body: Bytes) -> Response {
     let words = Words::read(&body);
-    if let Err(answer) = check_origin(&headers).and_then(|()| check_token(&visit, &words)) {
-        return answer;
+    if let Err(why) = check_origin(&headers).and_then(|()| check_token(&visit, &words)) {
+        return refused(StatusCode::FORBIDDEN, why);
     }
     let Some(action) = Action::of(&name) else {
         return refused(StatusCode::NOT_FOUND, "There is no such action.");

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use maud::html;
 use tokio::time::Instant;
 
-use crate::answers::{document, own_page, see};
+use crate::answers::{document, own_page, refused, see};
 use crate::html::{Frame, page as framed};
 use crate::visit::{COOKIE_NAME, Shared, Visit, Words, check_origin, check_token, is_secure};
 
@@ -47,8 +47,8 @@ fn form(status: StatusCode, next: &str, wrong: &str) -> Response {
 }
 
 pub(crate) async fn log_in(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
-    if let Err(refused) = check_origin(&headers) {
-        return refused;
+    if let Err(why) = check_origin(&headers) {
+        return refused(StatusCode::FORBIDDEN, why);
     }
     let words = Words::read(&body);
     let next = words.get("next");
@@ -65,8 +65,8 @@ pub(crate) async fn log_in(State(shared): State<Arc<Shared>>, headers: HeaderMap
 
 pub(crate) async fn log_out(visit: Visit, headers: HeaderMap, body: Bytes) -> Response {
     let checked = check_origin(&headers).and_then(|()| check_token(&visit, &Words::read(&body)));
-    if let Err(refused) = checked {
-        return refused;
+    if let Err(why) = checked {
+        return refused(StatusCode::FORBIDDEN, why);
     }
     if let Some(id) = &visit.session {
         visit.shared.sessions.end(id);

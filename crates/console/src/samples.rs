@@ -27,8 +27,11 @@ const MINUTE_COUNT_MAX: usize = 60;
 /// Reasons of refusals that are told apart.
 const REASON_COUNT_MAX: usize = 100;
 
+/// Labels that series must have to be counted.
+type Labels = &'static [(&'static str, &'static str)];
+
 /// Numbers that only grow; shown as a rate per second.
-const COUNTERS: [(&str, &Metric, &[(&str, &str)]); 7] = [
+const COUNTERS: [(&str, &Metric, Labels); 7] = [
     ("events", &sender::EVENTS_DISPATCHED_TOTAL, &[]),
     ("deliveries", &edge::DELIVERIES_TOTAL, &[]),
     ("apns", &sender::PROVIDER_OUTCOMES_TOTAL, &[("provider", "apns"), ACCEPTED]),

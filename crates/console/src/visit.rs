@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::header::{ACCEPT, COOKIE, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
@@ -195,16 +196,12 @@ impl Shared {
 /// Whether the form was sent by a page of our own address, and not by another site.
 ///
 /// # Errors
-/// The answer for who is refused.
-#[expect(clippy::result_large_err, reason = "the error is the answer, made once and passed on")]
-pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Response> {
+/// Why nothing is done.
+pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), &'static str> {
     let (host, origin) = (text(headers, &HOST), text(headers, &ORIGIN));
     let authority = origin.and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
-    if host.is_some() && authority == host {
-        return Ok(());
-    }
-    Err(answers::refused(StatusCode::FORBIDDEN, "This form came from another site, so nothing was done.")
-        .into_response())
+    let is_own = host.is_some() && authority == host;
+    if is_own { Ok(()) } else { Err("This form came from another site, so nothing was done.") }
 }
 
 /// Whether the browser speaks to us over https, perhaps through a proxy.
@@ -212,15 +209,14 @@ pub(crate) fn is_secure(headers: &HeaderMap) -> bool {
     text(headers, &ORIGIN).is_some_and(|origin| origin.starts_with("https://"))
 }
 
-/// Checks the token of a form.
-#[expect(clippy::result_large_err, reason = "the error is the answer, made once and passed on")]
-pub(crate) fn check_token(visit: &Visit, form: &Words) -> Result<(), Response> {
-    use aws_lc_rs::constant_time::verify_slices_are_equal;
-    if verify_slices_are_equal(form.get("token").as_bytes(), visit.token.as_bytes()).is_ok() {
-        return Ok(());
-    }
+/// Whether the form belongs to this login.
+///
+/// # Errors
+/// Why nothing is done.
+pub(crate) fn check_token(visit: &Visit, form: &Words) -> Result<(), &'static str> {
+    let is_own = verify_slices_are_equal(form.get("token").as_bytes(), visit.token.as_bytes()).is_ok();
     let told = "This form is older than your login, so nothing was done. Go back, load the page again and repeat it.";
-    Err(answers::refused(StatusCode::FORBIDDEN, told).into_response())
+    if is_own { Ok(()) } else { Err(told) }
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {

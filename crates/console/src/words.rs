@@ -91,7 +91,7 @@ pub(crate) fn percent(part: f64, whole: f64) -> String {
     let percent = 100.0 * part / whole;
     // What is not all is not shown as all.
     let shown = if part < whole { percent.min(99.9) } else { percent };
-    if shown >= 10.0 && shown < 99.5 {
+    if (10.0..99.5).contains(&shown) {
         format!("{shown:.0}\u{202f}%")
     } else {
         format!("{shown:.1}\u{202f}%").replace(".0", "")

@@ -44,7 +44,7 @@ pub(crate) async fn show(visit: Visit) -> Response {
 fn body(visit: &Visit, data: &Value) -> Markup {
     html! {
         (search(visit))
-        @if data["devices"].is_object() { (or_problem(&data["devices"], |page| devices(page))) }
+        @if data["devices"].is_object() { (or_problem(&data["devices"], devices)) }
         @if data["device"].is_object() {
             @if is_problem(&data["device"]) {
                 (problem(&data["device"]))
