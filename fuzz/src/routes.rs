@@ -24,8 +24,8 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tidings_api::{
     Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, DeviceEvents,
-    DeviceTrail, Estimate, EventCheck, JobView, Jobs, ListFuture, MemoryTerm, Node, OrderFuture, Readiness, Rfc3339, Scope, System, Texts,
-    TextsView,
+    DeviceTrail, Estimate, EventCheck, JobView, Jobs, ListFuture, MemoryTerm, Node, OrderFuture, Readiness, Rfc3339,
+    Scope, System, Texts, TextsView,
 };
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::{NamespaceOptions, Namespaces, Order, Target};
