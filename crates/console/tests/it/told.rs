@@ -166,7 +166,9 @@ impl Browser {
     /// As a page of this origin sends the form.
     pub(crate) async fn post_from(&self, origin: &str, path: &str, form: &[(&str, &str)]) -> Page {
         let mut body = form_urlencoded::Serializer::new(String::new());
-        form.iter().for_each(|(name, value)| drop(body.append_pair(name, value)));
+        for (name, value) in form {
+            body.append_pair(name, value);
+        }
         let headers = [("origin", origin), ("content-type", "application/x-www-form-urlencoded")];
         self.send("POST", path, &headers, body.finish(), [192, 0, 2, 7]).await
     }
