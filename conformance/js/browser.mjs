@@ -41,7 +41,7 @@ export async function site(t) {
 export class Browser {
   /** Starts it; ended when the test ends. */
   static async start(t) {
-    const browser = Object.assign(new Browser(), { seq: 0, waiting: new Map(), log: "" });
+    const browser = Object.assign(new Browser(), { seq: 0, waiting: new Map(), pages: new Map(), log: "" });
     const place = temporaryFolder();
     const words = [...WORDS, ...SANDBOX, "--remote-debugging-port=0", `--user-data-dir=${place.folder}`, "about:blank"];
     const child = spawn("chromium", words, { stdio: ["ignore", "ignore", "pipe"], detached: true });
@@ -66,7 +66,11 @@ export class Browser {
     return browser;
   }
 
-  #take({ id, result, error }) {
+  #take({ id, result, error, method, params, sessionId }) {
+    if (method !== undefined) {
+      this.pages.get(sessionId)?.hear(method, params);
+      return;
+    }
     const waiting = this.waiting.get(id);
     this.waiting.delete(id);
     error ? waiting?.reject(new Error(error.message)) : waiting?.resolve(result);
@@ -80,19 +84,29 @@ export class Browser {
     });
   }
 
-  /** A page, loaded; closed when the test ends. */
+  /** A page with the SDK, loaded; closed when the test ends. */
   async page(t, url) {
-    const { targetId } = await this.ask("Target.createTarget", { url });
+    const page = await this.tab(t, url);
+    await until(`${url} is loaded`, () => page.run(() => typeof Centrifuge === "function"));
+    return page;
+  }
+
+  /** A page of a kind, perhaps not loaded yet; closed when the test ends. With cookies of its own, if `isApart`. */
+  async tab(t, url, Kind = Page, isApart = false) {
+    const { browserContextId } = isApart ? await this.ask("Target.createBrowserContext") : {};
+    const { targetId } = await this.ask("Target.createTarget", { url, browserContextId });
     t.after(() => this.ask("Target.closeTarget", { targetId }));
     const { sessionId } = await this.ask("Target.attachToTarget", { targetId, flatten: true });
-    const page = new Page();
-    Object.assign(page, { browser: this, sessionId });
-    await until(`${url} is loaded`, () => page.run(() => typeof Centrifuge === "function"));
+    const page = Object.assign(new Kind(), { browser: this, sessionId });
+    this.pages.set(sessionId, page);
     return page;
   }
 }
 
 export class Page {
+  /** An event of the protocol; only kinds of pages that ask for events get them. */
+  hear() {}
+
   /** Calls `work` in the page, with values as arguments; what it returns or resolves to. */
   async run(work, ...words) {
     const expression = `(${work})(${words.map((word) => JSON.stringify(word)).join(",")})`;

@@ -24,8 +24,8 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tidings_api::{
     Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, DeviceEvents,
-    DeviceTrail, Estimate, EventCheck, JobView, Jobs, ListFuture, Node, OrderFuture, Readiness, Rfc3339, Scope, Texts,
-    TextsView,
+    DeviceTrail, Estimate, EventCheck, JobView, Jobs, ListFuture, MemoryTerm, Node, OrderFuture, Readiness, Rfc3339,
+    Scope, System, Texts, TextsView,
 };
 use tidings_hub::{Hub, HubConfig};
 use tidings_protocol::{NamespaceOptions, Namespaces, Order, Target};
@@ -181,7 +181,14 @@ impl Connections for Nothing {
 impl Texts for Nothing {
     fn view(&self) -> TextsView {
         let since = Rfc3339(unix_now());
-        TextsView { topics: 0, languages: Vec::new(), since, can_roll_back: false, faults: Vec::new() }
+        TextsView {
+            topics: 0,
+            languages: Vec::new(),
+            coverage: Vec::new(),
+            since,
+            can_roll_back: false,
+            faults: Vec::new(),
+        }
     }
 
     fn reload(&self) -> Pin<Box<dyn Future<Output = TextsView> + Send>> {
@@ -191,6 +198,16 @@ impl Texts for Nothing {
 
     fn roll_back(&self) -> Pin<Box<dyn Future<Output = Option<TextsView>> + Send>> {
         Box::pin(async { None })
+    }
+}
+
+impl System for Nothing {
+    fn readiness(&self) -> Readiness {
+        Readiness { is_stopping: false, listeners: Vec::new(), providers: Vec::new() }
+    }
+
+    fn memory(&self) -> Vec<MemoryTerm> {
+        Vec::new()
     }
 }
 
@@ -439,6 +456,7 @@ impl Server {
             connections: Arc::new(Nothing),
             feeds: None,
             texts: Arc::new(Nothing),
+            system: Arc::new(Nothing),
             registry: registry.clone(),
             audit: None,
             tracer: None,

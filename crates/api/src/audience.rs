@@ -14,11 +14,12 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use serde::{Serialize, Serializer};
 use tidings_store::{Recipient, Store};
@@ -27,8 +28,10 @@ use tidings_types::{AppId, Country, DeviceNumber, Event, ExpectAudience, Locale,
 use crate::auth::Caller;
 use crate::event_input::audience;
 use crate::guard::JsonBody;
+use crate::input::shown;
 use crate::job::Estimate;
-use crate::problem::{Kind, Problem, json};
+use crate::problem::{Invalid, Kind, Problem, json};
+use crate::query::Params;
 use crate::shared::{Shared, blocking};
 
 /// Devices that are read at once.
@@ -38,6 +41,9 @@ const SHOWN_COUNT: usize = 200;
 /// The most names of a group while counting.
 const NAME_COUNT_MAX: usize = 10_000;
 
+/// The devices that a preview may name.
+pub(crate) const SAMPLE_RANGE: RangeInclusive<usize> = 1..=100;
+
 /// Counts devices whose name is not in the answer.
 const OTHER: &str = "other";
 /// Counts devices without a known country.
@@ -46,16 +52,23 @@ const UNKNOWN: &str = "unknown";
 pub(crate) async fn preview(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    uri: Uri,
     body: JsonBody,
 ) -> Result<Response, Problem> {
+    let sample_count = sample_count(&uri)?;
     let event = audience(&body.0)?;
     let place = shared.waiting_place(&caller)?;
     let turn = shared.counting_turn().await?;
     let counting = blocking(move || {
         let _turn = (place, turn); // Held also if the caller hangs up.
-        let mut counts = Counts::default();
-        visit(&shared.store, &event, |recipient| counts.add(recipient));
-        Preview { counts, estimate: shared.jobs.estimate(&event) }
+        let (mut counts, mut sample) = (Counts::default(), sample_count.map(|_| Vec::new()));
+        visit(&shared.store, &event, |recipient| {
+            counts.add(recipient);
+            if let Some(sample) = sample.as_mut().filter(|sample| Some(sample.len()) < sample_count) {
+                sample.push(recipient.id.to_owned());
+            }
+        });
+        Preview { counts, sample, estimate: shared.jobs.estimate(&event) }
     });
     Ok(json(StatusCode::OK, &counting.await?))
 }
@@ -64,8 +77,24 @@ pub(crate) async fn preview(
 struct Preview {
     #[serde(flatten)]
     counts: Counts,
+    /// The first devices; present only if they are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sample: Option<Vec<String>>,
     /// How long pushing would take.
     estimate: Vec<Estimate>,
+}
+
+/// How many devices are to be named; `None`: that is not asked for.
+fn sample_count(uri: &Uri) -> Result<Option<usize>, Invalid> {
+    let mut params = Params::read(uri, &["sample"])?;
+    let count = |text: String| {
+        text.parse().ok().filter(|count| SAMPLE_RANGE.contains(count)).ok_or_else(|| {
+            let (min, max, got) = (SAMPLE_RANGE.start(), *SAMPLE_RANGE.end(), shown(&text));
+            let rule = format_args!("must be a whole number from {min} to {max}, got {got:?}");
+            Invalid::new("sample", rule).limit(max).value(got)
+        })
+    };
+    params.take("sample").map(count).transpose()
 }
 
 /// Whether the event's devices are counted before it is accepted.

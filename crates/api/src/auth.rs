@@ -113,6 +113,20 @@ impl ApiKeys {
         header().or_else(authorization).or_else(query)
     }
 
+    /// The holder of this key, for a part of the server that asks for it by itself.
+    #[must_use]
+    pub fn holder(&self, key: &str) -> Option<Caller> {
+        self.find(key.as_bytes())
+    }
+
+    /// The holder with this name. Put into a request's extensions, it calls without showing a key; a request from the
+    /// network has no such extension.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<Caller> {
+        let index = self.0.iter().position(|key| key.name == name)?;
+        Some(Caller { keys: self.clone(), index })
+    }
+
     fn find(&self, presented: &[u8]) -> Option<Caller> {
         let hash = digest(&SHA256, presented);
         let mut found = None;
@@ -148,13 +162,15 @@ fn query_key(uri: &Uri) -> Option<String> {
 
 /// The holder of a valid key.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
+pub struct Caller {
     keys: ApiKeys,
     index: usize,
 }
 
 impl Caller {
-    pub(crate) fn name(&self) -> &str {
+    /// The name of the key's holder.
+    #[must_use]
+    pub fn name(&self) -> &str {
         &self.key().name
     }
 
@@ -163,7 +179,9 @@ impl Caller {
         self.index
     }
 
-    pub(crate) fn may(&self, scope: Scope) -> bool {
+    /// Whether the key has the scope.
+    #[must_use]
+    pub fn may(&self, scope: Scope) -> bool {
         self.key().scopes.contains(&scope)
     }
 

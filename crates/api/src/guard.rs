@@ -163,7 +163,8 @@ impl Guard {
     fn caller(&self, request: &Request) -> Result<Admitted, Response> {
         let uri = (self.dialect == Dialect::Centrifugo).then(|| request.uri());
         let is_app = self.gate.is_some() && Gate::shows_credential(request.headers());
-        let caller = if is_app { None } else { self.keys.caller(request.headers(), uri) };
+        let inside = || request.extensions().get::<Caller>().cloned(); // Of this process: the network has no extensions.
+        let caller = if is_app { None } else { inside().or_else(|| self.keys.caller(request.headers(), uri)) };
         match (caller, &self.gate, self.dialect) {
             (Some(caller), ..) => Ok(Admitted::Server(caller)),
             (None, Some(gate), _) => match gate.app(request) {

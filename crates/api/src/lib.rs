@@ -16,6 +16,8 @@
 //! GET    /v1/texts                       the texts in force → {topics, languages, faults, …}            read
 //! POST   /v1/texts/reload                reads the texts again → as above                               operate
 //! POST   /v1/texts/rollback              puts those before in force → as above                          operate
+//! GET    /v1/system                      the server: clients, store, memory, disk → {version, store, …}   read
+//! GET    /v1/providers                   the push providers with their connections → {"providers": […]} read
 //! GET    /v1/brakes                      the pauses → {"brakes": [{"scope", "paused_at"}]}              read
 //! PUT    /v1/brakes/{scope}              pauses pushes → 201, 200 if they were paused already           operate
 //! DELETE /v1/brakes/{scope}              resumes them → 204                                             operate
@@ -124,9 +126,11 @@ mod problem;
 mod publisher;
 mod query;
 mod rate;
+mod readiness;
 mod routes;
 mod selectors;
 mod shared;
+mod system;
 mod target;
 mod texts;
 mod traces;
@@ -150,7 +154,7 @@ use tokio::time::Instant;
 
 pub use apps::{Apps, SubjectPattern, network};
 pub use audited::OnBehalf;
-pub use auth::{ApiKey, ApiKeys, Scope};
+pub use auth::{ApiKey, ApiKeys, Caller, Scope};
 pub use config::ApiConfig;
 pub use event_view::EventState;
 pub use feed::{
@@ -158,12 +162,14 @@ pub use feed::{
 };
 pub use format::messagepack;
 pub use job::{DeviceEvents, Estimate, JobEntry, JobPart, JobView, Jobs, Outcomes};
-pub use operation::{
-    ProviderStatus, Readiness, ReadyListener, ReadyProvider, health_router, metrics_router, ready_router,
+pub use operation::{health_router, metrics_router, ready_router};
+pub use ports::{
+    CheckError, ClientCounts, Connections, Coverage, EventCheck, ListFuture, MemoryTerm, Node, OrderFuture, System,
+    Texts, TextsView,
 };
-pub use ports::{CheckError, ClientCounts, Connections, EventCheck, ListFuture, Node, OrderFuture, Texts, TextsView};
 pub use publisher::{Publisher, Unpublished};
 pub use rate::Rate;
+pub use readiness::{ProviderStatus, Readiness, ReadyListener, ReadyProvider};
 pub use tidings_jobs::DeviceTrail;
 pub use tidings_telemetry::rfc3339::{Rfc3339, Rfc3339Error};
 pub use warnings::Configured;
@@ -202,6 +208,8 @@ pub struct Api {
     pub feeds: Option<Arc<dyn Feeds>>,
     /// The topics and translations.
     pub texts: Arc<dyn Texts>,
+    /// What the server knows of itself.
+    pub system: Arc<dyn System>,
     /// The registry of metrics.
     pub registry: Registry,
     /// Where spans of traces go; `None`: nowhere.
@@ -255,6 +263,7 @@ pub fn routers(api: Api) -> Routers {
         connections,
         feeds,
         texts,
+        system,
         registry,
         audit,
         tracer,
@@ -281,6 +290,8 @@ pub fn routers(api: Api) -> Routers {
         connections,
         feeds,
         texts,
+        system,
+        registry: guards.registry.clone(),
         audit,
         tracer,
         node,

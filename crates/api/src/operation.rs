@@ -1,6 +1,5 @@
 //! Routes for operators: whether the process works, whether it is ready for requests, and its metrics.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -12,7 +11,6 @@ use axum::routing::get;
 use serde::Serialize;
 use tidings_store::Store;
 use tidings_telemetry::{Exposition, Registry};
-use tidings_types::Provider;
 
 use crate::audited::Audited;
 use crate::auth::{ApiKeys, Scope};
@@ -20,7 +18,7 @@ use crate::format::prefers_open_metrics;
 use crate::guard::{Dialect, Guard, guard};
 use crate::metrics::RouteMetrics;
 use crate::problem::json;
-use crate::rfc3339::Rfc3339;
+use crate::readiness::{Readiness, ReadyListener, ReadyProvider};
 
 /// `GET /health`, for supervisors: the process answers. It needs no key and checks nothing else, so that no supervisor
 /// restarts a server because of a problem with its disk or a provider.
@@ -35,65 +33,6 @@ pub fn health_router(faults: impl Fn() -> Vec<&'static str> + Clone + Send + Syn
     }
     let health = async move || json(StatusCode::OK, &Health { status: "ok", faults: faults() });
     Router::new().route("/health", get(health))
-}
-
-/// What `/ready` shows besides the store.
-#[derive(Debug, Clone)]
-pub struct Readiness {
-    /// The server is stopping and accepts nothing more.
-    pub is_stopping: bool,
-    /// Open listeners.
-    pub listeners: Vec<ReadyListener>,
-    /// One entry for each section of a provider.
-    pub providers: Vec<ReadyProvider>,
-}
-
-/// An open listener.
-#[derive(Debug, Clone, Serialize)]
-pub struct ReadyListener {
-    /// The kind of listener: `public`, `tls` (if it has an address of its own) or `internal`.
-    pub name: &'static str,
-    /// The address on which it listens.
-    pub address: SocketAddr,
-}
-
-/// The state of a provider.
-#[derive(Debug, Clone, Serialize)]
-pub struct ReadyProvider {
-    /// The provider.
-    pub provider: Provider,
-    /// The section's name in the configuration.
-    pub name: String,
-    /// The state.
-    pub status: ProviderStatus,
-    /// Since when it has this state.
-    pub since: Rfc3339,
-}
-
-/// The state of a provider's connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProviderStatus {
-    /// There is a connection.
-    Connected,
-    /// There is no connection; the server is connecting.
-    Connecting,
-    /// There is no connection, and the last attempts failed. Attempts are now rare.
-    BreakerOpen,
-    /// The provider refuses the credential.
-    CredentialRefused,
-    /// Connections are made when there is something to send.
-    OnDemand,
-}
-
-impl ProviderStatus {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Connected, Self::Connecting, Self::BreakerOpen, Self::CredentialRefused, Self::OnDemand];
-
-    /// Whether pushes are sent at once.
-    fn is_well(self) -> bool {
-        matches!(self, Self::Connected | Self::OnDemand)
-    }
 }
 
 /// `GET /ready`, for load balancers: whether requests should be sent to this server. It is 503 while the store refuses

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidings_protocol::{LiveConnection, Order, OrderError, Target};
-use tidings_types::{DeviceNumber, Event, Locale};
+use tidings_types::{DeviceNumber, Event, Locale, TopicName};
 
 use crate::problem::Invalid;
+use crate::readiness::Readiness;
 use crate::rfc3339::Rfc3339;
 
 /// This server among others.
@@ -106,6 +107,17 @@ pub trait Texts: Send + Sync {
     fn roll_back(&self) -> Pin<Box<dyn Future<Output = Option<TextsView>> + Send>>;
 }
 
+/// How far the translations of a language are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Coverage {
+    /// The language.
+    pub locale: Locale,
+    /// Topics that are whole in it.
+    pub translated: usize,
+    /// The first topics that are not; their source texts are told, or nobody is.
+    pub missing: Vec<TopicName>,
+}
+
 /// The texts in force.
 #[derive(Debug, Clone, Serialize)]
 pub struct TextsView {
@@ -113,10 +125,34 @@ pub struct TextsView {
     pub topics: usize,
     /// The languages that have translations.
     pub languages: Vec<Locale>,
+    /// How far each of them is.
+    pub coverage: Vec<Coverage>,
     /// Since when they are in force.
     pub since: Rfc3339,
     /// Whether there are texts to roll back to.
     pub can_roll_back: bool,
     /// What is wrong with the texts that were read last; empty if they are in force.
     pub faults: Vec<String>,
+}
+
+/// What the server knows of itself.
+pub trait System: Send + Sync {
+    /// Its listeners and providers.
+    fn readiness(&self) -> Readiness;
+
+    /// The memory that its limits allow.
+    fn memory(&self) -> Vec<MemoryTerm>;
+}
+
+/// Memory for one thing, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct MemoryTerm {
+    /// What it is for.
+    pub name: &'static str,
+    /// The bytes when every count is reached.
+    pub bytes: u64,
+    /// They are needed only while a buffer is full.
+    pub is_peak: bool,
+    /// The settings that decide it.
+    pub settings: &'static str,
 }

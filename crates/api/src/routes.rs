@@ -25,7 +25,7 @@ use crate::places::Places;
 use crate::problem::{Kind, Problem};
 use crate::{
     Shared, audience, audit, backup, brakes, centrifugo, cors, devices, event_report, events, exports, feeds, imports,
-    input, jobs, mutes, selectors, texts, users, why,
+    input, jobs, mutes, selectors, system, texts, users, why,
 };
 
 /// A registered route, as it is described.
@@ -118,6 +118,8 @@ fn own_routes(entries: Entries<'_>) -> Entries<'_> {
         .add("GET /v1/texts", Read, texts::view)
         .change("POST /v1/texts/reload", Operate, As("texts.reload"), texts::reload)
         .change("POST /v1/texts/rollback", Operate, As("texts.rollback"), texts::roll_back)
+        .add("GET /v1/system", Read, system::system)
+        .add("GET /v1/providers", Read, system::providers)
         .add("GET /v1/brakes", Read, brakes::brakes)
         .change("PUT /v1/brakes/{scope}", Operate, As("brake.set"), brakes::pause)
         .change("DELETE /v1/brakes/{scope}", Operate, As("brake.release"), brakes::resume)

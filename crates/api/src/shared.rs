@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidings_audit::Audit;
 use tidings_hub::Hub;
 use tidings_store::Store;
+use tidings_telemetry::Registry;
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::trace::Tracer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -23,7 +24,7 @@ use crate::config::ApiConfig;
 use crate::feed::Feeds;
 use crate::job::Jobs;
 use crate::places::Places;
-use crate::ports::{Connections, EventCheck, Node, Texts};
+use crate::ports::{Connections, EventCheck, Node, System, Texts};
 use crate::problem::{Kind, Problem};
 use crate::turns::Turns;
 use crate::warnings::Configured;
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) audit: Option<Audit>,
     /// `None`: spans go nowhere.
     pub(crate) tracer: Option<Tracer>,
+    pub(crate) system: Arc<dyn System>,
+    pub(crate) registry: Registry,
     pub(crate) node: Node,
     pub(crate) started: Instant,
     pub(crate) turns: Turns,

@@ -27,8 +27,9 @@ use tracing_subscriber::EnvFilter;
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
-    Api, ApiKey, Apns, Apps, Channel, Client, Config, Fcm, Feed, Hook, Http, Influx, JetStream, Names, Namespace,
-    Outbox, Shadow, Tls, Token, Topic, TopicPresent, Traces, TranslationService, Translations, WebPush, Webhook,
+    Api, ApiKey, Apns, Apps, Channel, Client, Config, Console, Fcm, Feed, Hook, Http, Influx, JetStream, Names,
+    Namespace, Outbox, Shadow, Tls, Token, Topic, TopicPresent, Traces, TranslationService, Translations, WebPush,
+    Webhook,
 };
 use super::tree::{Origin, Problem};
 use super::value::{Leaf as _, Missing, Moment, Secret, Sha256, StaticHeader};
@@ -61,6 +62,7 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     check.tls(&config.http);
     check.proxy(&config.http, &config.apps);
     check.keys(&mut config.api);
+    check.console(&config.console, &config.http);
     check.client(&mut config.client, &config.http);
     check.personal_channel(&config.client, &config.channel);
     check.namespace("channel.without_namespace", &config.channel.without_namespace);
@@ -215,6 +217,19 @@ impl Check<'_> {
                 http.address_connection_count_max
             );
             self.warn("http.address_connection_count_max", &message);
+        }
+    }
+
+    /// A header that is believed from nobody lets nobody in.
+    fn console(&mut self, console: &Console, http: &Http) {
+        let is_private = http.internal_listen.is_some_and(|address| address.ip().is_loopback());
+        if console.user_header.is_some() && console.trusted_proxies.is_empty() && !is_private {
+            let message = "is believed from nobody: name the proxy's address in `console.trusted_proxies`, or set \
+                           `http.internal_listen` to an address on loopback";
+            self.problem("console.user_header", message);
+        }
+        if console.role_header.is_some() && console.user_header.is_none() {
+            self.problem("console.role_header", "needs `console.user_header`, the header that names the user");
         }
     }
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use axum::http::HeaderName;
 use tidings_api::Scope;
 use tidings_api::SubjectPattern;
+use tidings_console::Role;
 use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, Interruption, Locale, OriginPattern};
 
@@ -324,7 +325,7 @@ macro_rules! leaf {
     )+};
 }
 
-leaf!(bool, u16, u32, u64, usize, String, PathBuf, SocketAddr, Duration);
+leaf!(bool, u16, u32, u64, usize, String, PathBuf, IpAddr, SocketAddr, Duration);
 leaf!(
     AppId,
     AppleId,
@@ -339,6 +340,7 @@ leaf!(
     Missing,
     Percentage,
     Ramp,
+    Role,
     Scope
 );
 leaf!(

@@ -8,6 +8,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use tidings_console::{SAMPLE_BYTES, SESSION_BYTES};
 use tidings_hub::{ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, RECEIPT_USER_COUNT_MAX};
 use tidings_intake::POLL_COUNT_MAX;
 use tidings_protocol::{EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, FRAME_COMMAND_COUNT_MAX, HOOK_HEADER_BYTES_MAX};
@@ -175,6 +176,11 @@ pub fn memory_sum(config: &Config, cores: usize) -> MemorySum {
     terms.extend(feed_terms(config));
     terms.extend(channel_terms(config));
     terms.extend(delivery_terms(config));
+    if config.console.enabled {
+        let sessions = config.console.session_count_max;
+        terms.push(standing("console", 1, SAMPLE_BYTES as u64, "console.enabled"));
+        terms.push(standing("logins", sessions, SESSION_BYTES as u64, "console.session_count_max"));
+    }
     if config.influx.address.is_some() {
         terms.push(batched("metrics to send", INFLUX_BUFFER_BYTES, "influx.address"));
     }

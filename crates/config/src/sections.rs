@@ -4,13 +4,14 @@
 //! Relations between settings are checked in `check`, after all settings were read.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::HeaderName;
 use tidings_api::Scope;
 use tidings_api::SubjectPattern;
+use tidings_console::Role;
 use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
 use tidings_types::{
     AppId, DeviceId, Environment, EventChannels, FeedName, Interruption, Locale, OriginPattern, TopicName,
@@ -84,6 +85,30 @@ section! {
         audit: Audit;
         /// Log lines, written to standard error.
         log: Log;
+        /// The console: web pages for operators (docs/console.md).
+        console: Console;
+    }
+
+    /// The console: web pages for operators, at /console (docs/console.md). Who opens it logs in with an API key.
+    Console {
+        /// Whether it is served: at `http.internal_listen` if that is set, else at `http.listen`.
+        enabled: bool = "false";
+        /// A login ends after this time.
+        session_ttl: Duration = "12h", from "1m" to "30d";
+        /// A login ends when nobody has used it for this long.
+        session_idle: Duration = "1h", from "1m" to "30d";
+        /// Logins at a time; with one more, the one that was quiet for longest ends.
+        session_count_max: usize = "64", from "1" to "4096";
+        /// Behind a proxy that logs people in: the header in which it names the user. The proxy must set it in every
+        /// request, or remove it.
+        user_header: Option<HeaderName>, like "X-Forwarded-User";
+        /// The header in which the proxy names the role: `viewer` or `operator`.
+        role_header: Option<HeaderName>, like "X-Forwarded-Role";
+        /// The role of the proxy's users if the proxy names none. A viewer looks, an operator also acts.
+        role: Role = "viewer";
+        /// The addresses of the proxies that are believed. If `http.internal_listen` is on loopback, this machine is
+        /// believed, too.
+        trusted_proxies: Vec<IpAddr>, like "[\"10.0.0.2\"]";
     }
 
     /// Listeners and requests.

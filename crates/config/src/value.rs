@@ -4,7 +4,7 @@
 //! answered with what is expected ([`Leaf::EXPECTED`]). The caller repeats the value itself, unless it is a secret.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use axum::http::HeaderName;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use tidings_api::Scope;
 use tidings_api::{Rfc3339, SubjectPattern};
+use tidings_console::Role;
 use tidings_http1::{Origin, Request};
 use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, Interruption, Locale, OriginPattern, Timestamp};
@@ -148,6 +149,7 @@ macro_rules! from_text {
 
 from_text! {
     bool, Boolean: "true or false";
+    IpAddr, Text: "an IP address, such as \"10.0.0.2\"";
     SocketAddr, Text: "an IP address and a port, such as \"127.0.0.1:8000\" or \"[::]:8000\"";
     AppId, Text: "a bundle id of 1 to 128 visible ASCII characters";
     SubjectPattern, Text: "a subject such as \"team:42\", \"team:*\" for a kind, or \"*\"; not of users";
@@ -525,6 +527,8 @@ pub enum Ramp {
 }
 
 words!(Ramp: "\"none\" or \"minute\"", "none" => Ramp::None, "minute" => Ramp::Minute);
+
+words!(Role: "\"viewer\" or \"operator\"", "viewer" => Role::Viewer, "operator" => Role::Operator);
 
 words!(DeltaType: "\"fossil\"", "fossil" => DeltaType::Fossil);
 

@@ -240,6 +240,9 @@ impl Stage {
         }
         drop(bar);
         self.view.say(format!("{} clients connected in {}", grouped(count), format_duration(began.elapsed())))?;
+        if !self.args.once {
+            self.view.say(format!("Watch it in a browser: {}", self.console()))?;
+        }
         Ok(())
     }
 
@@ -334,6 +337,12 @@ impl Stage {
         Ok(Scene { moments: &self.moments, pushes: &self.pushes, crowd, handed_in, told, sender })
     }
 
+    /// The console's address. The key is behind the `#`, which a browser does not send.
+    fn console(&self) -> String {
+        let key = self.server.api_key().map(|key| format!("#{key}")).unwrap_or_default();
+        format!("http://{}/console/login{key}", self.server.addr())
+    }
+
     /// Suggests commands to try while the demo serves.
     fn invitation(&self) -> String {
         let (url, program) = (format!("http://{}", self.server.addr()), setup::program());
@@ -343,6 +352,7 @@ impl Stage {
         format!(
             "\nStill serving {clients} clients and {phones} phones on {url}.\n\
              Ctrl-C ends it and removes all its data.\n\n\
+             The console, in a browser:\n  {console}\n\n\
              Follow the match (in another terminal):\n  {program} subscribe match:2022-final --url {url}\n\n\
              Score once more:\n  {program} publish --url {url} \\\n    \
              --api-key-file {key} \\\n    \
@@ -354,6 +364,7 @@ impl Stage {
              The notifications of one Android phone:\n  curl --cacert {ca} https://localhost:{port}/simulator/shown/{token}\n",
             clients = grouped(self.args.clients),
             phones = grouped(self.population.count()),
+            console = self.console(),
             key = key.display(),
             ca = ca.display(),
             port = self.providers.fcm.addr().port(),

@@ -193,6 +193,7 @@ fn config_text(folder: &Folder, listen: SocketAddr, client_count: u32) -> String
     format!(
         "data_dir = {data}\n\
          [http]\nlisten = \"{listen}\"\n\
+         [console]\nenabled = true\n\
          [client]\nallow_anonymous = true\nconnection_count_max = {connections}\nshutdown_timeout = \"2s\"\n\
          [channel.namespaces.match]\n{namespace}\
          [channel.namespaces.team]\n{namespace}\

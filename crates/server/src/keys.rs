@@ -34,6 +34,7 @@ pub enum KeyError {
 
 /// All valid keys, and the key that was made if none is configured.
 pub(super) fn keys(config: &Config) -> Result<(ApiKeys, Option<String>), KeyError> {
+    let proxied = crate::console::proxied_keys(config);
     if !config.api.keys.is_empty() {
         let keys = config.api.keys.iter().map(|key| ApiKey {
             name: key.name.clone(),
@@ -41,7 +42,7 @@ pub(super) fn keys(config: &Config) -> Result<(ApiKeys, Option<String>), KeyErro
             scopes: key.scopes.clone(),
             audience_max: key.audience_max,
         });
-        return Ok((ApiKeys::new(keys.collect()), None));
+        return Ok((ApiKeys::new(keys.chain(proxied).collect()), None));
     }
     let path = config.data_dir.join(ADMIN_KEY_FILE);
     let key = read_or_make(&path).map_err(|source| KeyError::Unusable { path: path.clone(), source })?;
@@ -50,7 +51,8 @@ pub(super) fn keys(config: &Config) -> Result<(ApiKeys, Option<String>), KeyErro
     }
     let sha256 = digest::digest(&digest::SHA256, key.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes");
     let scopes = Scope::ALL.to_vec();
-    Ok((ApiKeys::new(vec![ApiKey { name: "admin".to_owned(), sha256, scopes, audience_max: None }]), Some(key)))
+    let admin = ApiKey { name: "admin".to_owned(), sha256, scopes, audience_max: None };
+    Ok((ApiKeys::new([admin].into_iter().chain(proxied).collect()), Some(key)))
 }
 
 /// The key in the file, or a new key. A new key is written completely or not at all.

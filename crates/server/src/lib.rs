@@ -13,6 +13,7 @@
 mod auditing;
 pub mod command_error;
 mod connections;
+mod console;
 pub mod data_folder;
 mod error;
 mod feeds;
@@ -31,6 +32,7 @@ mod providers;
 mod report;
 pub mod screen;
 mod seed;
+mod system;
 mod text;
 mod text_watch;
 mod texts;
@@ -73,6 +75,7 @@ use self::listener::Admission;
 use self::metrics::influx::Influxing;
 use self::providers::{Providers, Section};
 use self::report::{Connections, Jobs};
+use self::system::Oneself;
 use self::text_watch::TextWatch;
 use self::texts::{TextDesk, Texts};
 use self::tls::Tls;
@@ -286,6 +289,17 @@ impl Server {
         let door = Arc::new(text::Door::new(texts.current(), &config));
         let publisher = Publisher::new(hub.clone(), store.clone(), door.clone(), config.events.channels);
         let intake = feeds::start(&config, &store, publisher, &registry)?;
+        let (stop_http, stopped) = watch::channel(false);
+        let (listener, addr) = bind(config.http.listen)?;
+        let tls = Tls::start(&config.http.tls)?;
+        tls.iter().for_each(|tls| tls.register(&registry));
+        let secure = config.http.tls.listen.map(bind).transpose()?;
+        let own_addr = secure.as_ref().map(|(_, addr)| *addr);
+        let inside = config.http.internal_listen.map(bind).transpose()?;
+        let internal_addr = inside.as_ref().map(|(_, addr)| *addr);
+        let listeners = listeners(addr, own_addr, internal_addr);
+        let (pushes, ends) = (providers.watch(), stopped.clone());
+        let readiness = move || Readiness { is_stopping: *ends.borrow(), listeners: listeners(), providers: pushes() };
         let api = Api {
             config: api_config(&config),
             hub: hub.clone(),
@@ -298,22 +312,12 @@ impl Server {
             connections: Arc::new(Connections(Arc::downgrade(&edge))),
             feeds: Some(Arc::new(feeds::Feeds(intake.clone()))),
             texts: Arc::new(TextDesk { texts: texts.clone(), load: load.clone() }),
+            system: Arc::new(Oneself::new(memory, readiness.clone())),
             registry: registry.clone(),
             audit: audit.clone(),
             tracer,
             node: node(node_uid, &edge),
         };
-        let (stop_http, stopped) = watch::channel(false);
-        let (listener, addr) = bind(config.http.listen)?;
-        let tls = Tls::start(&config.http.tls)?;
-        tls.iter().for_each(|tls| tls.register(&registry));
-        let secure = config.http.tls.listen.map(bind).transpose()?;
-        let own_addr = secure.as_ref().map(|(_, addr)| *addr);
-        let inside = config.http.internal_listen.map(bind).transpose()?;
-        let internal_addr = inside.as_ref().map(|(_, addr)| *addr);
-        let listeners = listeners(addr, own_addr, internal_addr);
-        let (pushes, ends) = (providers.watch(), stopped.clone());
-        let readiness = move || Readiness { is_stopping: *ends.borrow(), listeners: listeners(), providers: pushes() };
         let mut background = JoinSet::new();
         background.spawn(sweep(hub));
         background.spawn(journal::release_later(store.clone()));
@@ -330,7 +334,15 @@ impl Server {
         let public =
             connections::router(edge.clone(), &config.client).merge(tidings_api::health_router(health.clone()));
         let routers = tidings_api::routers(api);
+        let console = console::start(&config, &keys, routers.servers.clone(), &registry);
         let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(routers.servers);
+        let internal = match &console {
+            Some(console) => {
+                background.spawn(console.sampling());
+                internal.merge(console.router())
+            }
+            None => internal,
+        };
         let (told, status) = (readiness.clone(), tidings_api::ready_router(store.clone(), false, readiness));
         let internal = internal.merge(tidings_api::ready_router(store.clone(), true, told));
         let mut listening = JoinSet::new();

@@ -22,12 +22,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
-use tidings_api::{Rfc3339, TextsView};
+use tidings_api::{Coverage, Rfc3339, TextsView};
 use tidings_config::{Config, ConfigError, Problem, topics_toml};
 use tidings_sender::{CurrentTopics, Topics};
 use tidings_telemetry::panics::lock;
 use tidings_telemetry::{Gauge, Registry, chain, metrics, unix_now};
-use tidings_types::{Locale, Timestamp};
+use tidings_types::{Locale, Timestamp, TopicName};
 use tracing::{error, info, warn};
 
 use crate::live_texts::LiveTexts;
@@ -41,6 +41,9 @@ const KEPT_FILE: &str = "last-good-texts.json";
 const BEFORE_ENDING: &str = "before";
 /// Faults that are logged and kept.
 const FAULT_COUNT_MAX: usize = 20;
+
+/// Topics without a translation that are named, of each language.
+const MISSING_COUNT_MAX: usize = 50;
 
 /// Reads the configuration again: also what is wrong with the topics that it lacks.
 pub type Loader = Arc<dyn Fn() -> Result<(Config, Vec<Problem>), ConfigError> + Send + Sync>;
@@ -157,8 +160,20 @@ impl Texts {
     fn view(&self) -> TextsView {
         let (topics, state) = (self.current.get(), lock(&self.state));
         let languages: BTreeSet<Locale> = topics.languages().cloned().collect();
+        let names: Vec<&TopicName> = topics.names().collect();
+        let coverage = |locale: &Locale| {
+            let lacks = |topic: &&&TopicName| topics.untranslated(topic).contains(locale);
+            let missing: Vec<TopicName> = names.iter().filter(lacks).map(|topic| (*topic).clone()).collect();
+            let translated = names.len() - missing.len();
+            Coverage {
+                locale: locale.clone(),
+                translated,
+                missing: missing.into_iter().take(MISSING_COUNT_MAX).collect(),
+            }
+        };
         TextsView {
-            topics: topics.names().count(),
+            topics: names.len(),
+            coverage: languages.iter().map(coverage).collect(),
             languages: languages.into_iter().collect(),
             since: Rfc3339(state.since),
             can_roll_back: state.before.is_some(),

@@ -133,7 +133,7 @@ impl Histogram {
     /// then nothing is copied. The maximum is exact if it is the longest value ever recorded, else exact to 0.1 %.
     ///
     /// `last` must be an earlier snapshot of this histogram, or the empty one.
-    pub(crate) fn since(&self, last: &mut HistogramSnapshot) -> Option<HistogramSnapshot> {
+    pub fn since(&self, last: &mut HistogramSnapshot) -> Option<HistogramSnapshot> {
         let now = {
             let shared = self.lock();
             if shared.values.len() == last.count() {

@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod panics;
 pub mod process;
 mod prometheus;
+mod read;
 mod registry;
 pub mod rfc3339;
 pub mod trace;

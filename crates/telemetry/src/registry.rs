@@ -144,6 +144,13 @@ impl Registry {
         families
     }
 
+    /// The series of a metric; none if nobody has asked for it.
+    pub(crate) fn series(&self, metric: &Metric) -> Vec<(Labels, Instrument)> {
+        let tables = self.lock();
+        let series = tables.families.get(metric.name).into_iter().flat_map(|family| &family.series);
+        series.map(|(labels, instrument)| (labels.clone(), instrument.clone())).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Tables> {
         // Wrong use panics before anything is changed, so the tables stay consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

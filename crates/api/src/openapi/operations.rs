@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tidings_telemetry::unix_now;
 
 use super::schemas::{query_wait, reference};
+use crate::audience::SAMPLE_RANGE;
 use crate::guard::Dialect;
 use crate::imports::FROM_MAX;
 use crate::query::{LIMIT_DEFAULT, LIMIT_RANGE};
@@ -235,6 +236,7 @@ pub(super) fn operation(route: Route) -> Option<Operation> {
         .or_else(|| jobs(name))
         .or_else(|| feeds(name))
         .or_else(|| texts(name))
+        .or_else(|| system(name))
         .or_else(|| brakes(name))
         .or_else(|| store(name))
         .or_else(|| audit(name))
@@ -312,6 +314,10 @@ fn events(name: &str) -> Option<Operation> {
             });
             Operation::new("previewAudience", EVENTS, "Count the devices of an event's audience")
                 .takes("Audience", examples)
+                .parameter(json!({
+                    "name": "sample", "in": "query", "description": "Name so many of the devices, too.",
+                    "schema": {"type": "integer", "minimum": SAMPLE_RANGE.start(), "maximum": SAMPLE_RANGE.end()},
+                }))
                 .answers(200, "Devices, counted.", "AudienceCounts")
         }
         "POST /v1/audience/explain" => {
@@ -407,6 +413,23 @@ fn texts(name: &str) -> Option<Operation> {
         "POST /v1/texts/rollback" => new("rollBackTexts", "Put the texts before the last reload in force")
             .answers(200, "The texts in force then.", "Texts")
             .refuses(404),
+        _ => return None,
+    })
+}
+
+fn system(name: &str) -> Option<Operation> {
+    let new = |id, summary| Operation::new(id, OPERATION, summary);
+    Some(match name {
+        "GET /v1/system" => new("getSystem", "The server at this moment: clients, store, memory, disk").answers(
+            200,
+            "The numbers count since the process began.",
+            "System",
+        ),
+        "GET /v1/providers" => new("getProviders", "The push providers with their connections").answers(
+            200,
+            "All sections; the numbers count since the process began.",
+            "Providers",
+        ),
         _ => return None,
     })
 }

@@ -22,8 +22,8 @@ use crate::event_view::EventState;
 use crate::imports::{IMPORT, IMPORT_MUTE, MUTE_COUNT_MAX};
 use crate::input::Schema;
 use crate::mutes::{MUTE, MUTE_MAX};
-use crate::operation::ProviderStatus;
 use crate::problem::{Kind, TYPE_PREFIX};
+use crate::readiness::ProviderStatus;
 use crate::selectors::EXPLAIN;
 use crate::warnings::{Kind as Warned, TYPE_PREFIX as WARNING_PREFIX};
 use crate::why::Standing;
@@ -126,6 +126,7 @@ pub(super) fn schemas(config: &ApiConfig) -> Map<String, Value> {
         .chain(entries(of_audiences()))
         .chain(entries(of_feeds_and_texts()))
         .chain(entries(of_audit()))
+        .chain(entries(of_system()))
         .chain(entries(answers()))
         .chain(entries(whys()))
         .chain(entries(remarks()))
@@ -160,6 +161,58 @@ fn of_audit() -> Value {
     })
 }
 
+/// What is told of the server and its providers.
+fn of_system() -> Value {
+    let text = |description: &str| json!({"type": "string", "description": description});
+    json!({
+        "System": given(&["disk"], json!({
+            "version": text("The version that runs."),
+            "node": text("Unique, new at each start."),
+            "uptime_seconds": count(),
+            "listeners": items(given(&[], json!({"name": text("Its kind."), "address": text("Where it listens.")}))),
+            "clients": given(&[], json!({
+                "connections": count(), "users": count(), "channels": count(), "subscriptions": count(),
+                "slow_closed": {"type": "integer", "minimum": 0, "description": "Connections closed because they were too slow."},
+            })),
+            "store": given(&[], json!({
+                "status": {"enum": ["ok", "refuses_writes"]},
+                "devices": count(), "proven": count(), "subscriptions": count(), "scheduled": count(), "batches": count(),
+                "requests": count(), "failures": count(), "reopened": count(), "overloaded": count(), "checkpoints": count(),
+                "checkpoints_failed": count(), "rebuilt": count(), "heap_bytes": count(), "heap_live_bytes": count(),
+            })),
+            "process": given(&[], json!({
+                "resident_bytes": count(), "cpu_seconds": count(), "threads": count(), "open_files": count(),
+                "open_files_max": count(),
+            })),
+            "memory": items(given(&[], json!({
+                "name": text("What it is for."),
+                "bytes": {"type": "integer", "minimum": 0, "description": "The most that the limits of the configuration allow."},
+                "is_peak": {"type": "boolean", "description": "It is needed only while a buffer is full."},
+                "settings": text("The settings that decide it."),
+            }))),
+            "disk": given(&[], json!({"free_bytes": count(), "total_bytes": count()})),
+        })),
+        "Providers": given(&[], json!({"providers": items(reference("ProviderState"))})),
+        "ProviderState": given(&[], json!({
+            "provider": states_of(Provider::ALL.iter().map(|provider| provider.as_str())),
+            "name": text("The section's name in the configuration."),
+            "status": {"enum": ProviderStatus::ALL},
+            "since": {"type": "string", "format": "date-time", "description": "Since when it has this status."},
+            "pools": items(reference("ProviderPool")),
+        })),
+        "ProviderPool": given(&["round_trip_p50_ms", "round_trip_p99_ms"], json!({
+            "name": text("The section's name; behind it the push service of browsers, or `quarantine`."),
+            "connections": count(), "streams": count(), "streams_allowed": count(),
+            "waiting": {"type": "integer", "minimum": 0, "description": "Notifications that wait for a connection."},
+            "outcomes": counts(), "rejected": counts(), "repeats": count(),
+            "pauses": {"type": "integer", "minimum": 0, "description": "Pauses that the provider asked for."},
+            "connect_failures": count(), "goaways": count(),
+            "credential_refused": {"type": "integer", "minimum": 0, "description": "Refusals of the token, key or certificate."},
+            "round_trip_p50_ms": count(), "round_trip_p99_ms": count(),
+        })),
+    })
+}
+
 /// What is told of feeds and of texts.
 fn of_feeds_and_texts() -> Value {
     let moment = |description: &str| json!({"type": "string", "format": "date-time", "description": description});
@@ -168,6 +221,7 @@ fn of_feeds_and_texts() -> Value {
         "Texts": given(&[], json!({
             "topics": {"type": "integer", "minimum": 0, "description": "The number of topics."},
             "languages": {"type": "array", "items": {"type": "string"}, "description": "The languages that have translations."},
+            "coverage": items(reference("Coverage")),
             "since": moment("Since when they are in force."),
             "can_roll_back": {"type": "boolean", "description": "Whether there are texts to roll back to."},
             "faults": {
@@ -175,6 +229,11 @@ fn of_feeds_and_texts() -> Value {
                 "items": {"type": "string"},
                 "description": "What is wrong with the texts that were read last; empty if they are in force.",
             },
+        })),
+        "Coverage": given(&[], json!({
+            "locale": {"type": "string", "description": "The language."},
+            "translated": {"type": "integer", "minimum": 0, "description": "Topics that are whole in it."},
+            "missing": {"type": "array", "items": reference("TopicName"), "description": "The first topics that are not."},
         })),
         "Feeds": given(&[], json!({"feeds": items(reference("Feed"))})),
         "Feed": given(&["place", "read_at", "worked_at", "next_at", "etag", "error"], json!({
@@ -817,9 +876,10 @@ fn device(more: Value) -> Value {
 fn of_audiences() -> Value {
     let provider = || states_of(Provider::ALL.iter().map(|provider| provider.as_str()));
     json!({
-        "AudienceCounts": given(&[], json!({
+        "AudienceCounts": given(&["sample"], json!({
             "total": count(), "by_platform": counts(), "by_locale": counts(), "by_country": counts(), "by_app": counts(),
             "estimate": items(reference("Estimate")),
+            "sample": {"type": "array", "items": reference("DeviceId"), "description": "The first devices, if they are asked for."},
         })),
         "ExplainedSelector": given(&[], json!({
             "selector": reference("Selector"),

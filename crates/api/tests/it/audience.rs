@@ -359,3 +359,21 @@ async fn selectors_are_counted_in_turn_and_not_too_many_of_them() {
     assert_eq!(preview.await.status, StatusCode::OK);
     assert_eq!(counted.await.status, StatusCode::ACCEPTED);
 }
+
+#[tokio::test]
+async fn a_preview_names_as_many_devices_as_are_asked_for() {
+    let server = Server::start();
+    for id in ["a", "b", "c"] {
+        register(&server, id, json!({})).await;
+    }
+    let body = r#"{"topic":"goal","subjects":["team:1"]}"#;
+    let preview = async |query: &str| server.post(&format!("{PREVIEW}{query}"), body).await;
+    assert_eq!(preview("?sample=2").await.json()["sample"], json!(["a", "b"]));
+    assert_eq!(preview("?sample=100").await.json()["sample"], json!(["a", "b", "c"]));
+    assert_eq!(preview("").await.json().get("sample"), None);
+    for wrong in ["0", "101", "-1", "all", ""] {
+        let answer = preview(&format!("?sample={wrong}")).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{wrong}");
+        assert!(answer.body.contains("must be a whole number from 1 to 100"), "{answer:?}");
+    }
+}

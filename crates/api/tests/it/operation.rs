@@ -308,3 +308,50 @@ async fn it_works_over_a_real_connection() {
     assert!(answer.starts_with("HTTP/1.1 202 Accepted\r\n"), "{answer}");
     assert!(answer.contains("\r\n\r\n{\"id\":\"g-1\",\"position\":"), "{answer}");
 }
+
+#[tokio::test]
+async fn providers_are_told_with_their_own_pools() {
+    let server = Server::start();
+    let told = server.send("GET", "/v1/providers", "").await.json();
+    let providers = told["providers"].as_array().unwrap();
+    assert_eq!((providers.len(), &providers[0]["status"]), (1, &json!("breaker_open")));
+    let pools = providers[0]["pools"].as_array().unwrap();
+    let names: Vec<_> = pools.iter().map(|pool| &pool["name"]).collect();
+    assert_eq!(names, ["main", "main quarantine"], "the pool of another section that begins alike is not among them");
+    let main = &pools[0];
+    assert_eq!(
+        (&main["connections"], &main["waiting"], &main["round_trip_p50_ms"]),
+        (&json!(2), &json!(7), &json!(20))
+    );
+    assert_eq!(main["outcomes"], json!({"accepted": 3, "rejected": 1}));
+    assert_eq!(main["rejected"], json!({"BadTopic": 1}));
+    assert_eq!((&pools[1]["waiting"], pools[1].get("round_trip_p50_ms")), (&json!(9), None));
+}
+
+#[tokio::test]
+async fn the_system_is_told_at_one_look() {
+    let server = Server::start();
+    let told = server.send("GET", "/v1/system", "").await.json();
+    assert_eq!((&told["version"], &told["clients"]["connections"]), (&json!("1.2.3"), &json!(5)));
+    assert_eq!((&told["store"]["status"], &told["disk"]["free_bytes"]), (&json!("ok"), &json!(1 << 30)));
+    assert_eq!(
+        told["memory"][0],
+        json!({"name": "jobs", "bytes": 1 << 20, "is_peak": true, "settings": "sender.job_count_max"})
+    );
+    server.store.close().await;
+    assert_eq!(server.send("GET", "/v1/system", "").await.json()["store"]["status"], "refuses_writes");
+}
+
+/// A part of this process calls as the holder of a key, without the key. It may what the key may, and nothing more.
+#[tokio::test]
+async fn a_caller_inside_the_process_has_the_scopes_of_its_key() {
+    let server = Server::start();
+    let reader = keys().named("read").unwrap();
+    assert_eq!(keys().named("nobody").map(|caller| caller.name().to_owned()), None);
+    assert_eq!(keys().holder("root").map(|caller| caller.name().to_owned()), Some("root".to_owned()));
+    assert!(keys().holder("read key").is_none() && keys().holder("").is_none(), "a name is no key");
+    for (path, status) in [("/v1/brakes", 200), ("/v1/jobs", 403), ("/v1/devices", 403)] {
+        let request = Request::get(path).extension(reader.clone()).body(Body::empty()).unwrap();
+        assert_eq!(server.answer(request).await.status.as_u16(), status, "{path}");
+    }
+}

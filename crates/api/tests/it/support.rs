@@ -17,10 +17,10 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidings_api::{
-    Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, DeviceEvents, Estimate,
-    EventCheck, FeedBody, FeedCounts, FeedError, FeedFuture, FeedReason, FeedRefusal, FeedReport, FeedState, FeedView,
-    Feeds, JobView, Jobs, ListFuture, Node, OrderFuture, ProviderStatus, Readiness, ReadyListener, ReadyProvider,
-    Rfc3339, Routers, Scope, Texts, TextsView,
+    Api, ApiConfig, ApiKey, ApiKeys, Apps, CheckError, ClientCounts, Configured, Connections, Coverage, DeviceEvents,
+    Estimate, EventCheck, FeedBody, FeedCounts, FeedError, FeedFuture, FeedReason, FeedRefusal, FeedReport, FeedState,
+    FeedView, Feeds, JobView, Jobs, ListFuture, MemoryTerm, Node, OrderFuture, ProviderStatus, Readiness,
+    ReadyListener, ReadyProvider, Rfc3339, Routers, Scope, System, Texts, TextsView,
 };
 use tidings_audit::{Audit, AuditConfig};
 use tidings_hub::{Hub, HubConfig};
@@ -30,6 +30,7 @@ use tidings_protocol::{
 };
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_stream::TailBounds;
+use tidings_telemetry::metrics::{gateway, server};
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
     AppId, ChannelName, DeviceNumber, Environment, Event, EventChannels, FeedName, JournalPosition, Locale, Offset,
@@ -184,6 +185,19 @@ impl EventCheck for OneTopic {
 /// The feed `news`; its documents are lines of events, up to the word "broken".
 struct OneFeed;
 
+/// The server, with one term of memory.
+struct OneServer;
+
+impl System for OneServer {
+    fn readiness(&self) -> Readiness {
+        readiness()
+    }
+
+    fn memory(&self) -> Vec<MemoryTerm> {
+        vec![MemoryTerm { name: "jobs", bytes: 1 << 20, is_peak: true, settings: "sender.job_count_max" }]
+    }
+}
+
 /// Texts in Polish, which can be rolled back once.
 #[derive(Default)]
 struct OneText(Arc<AtomicBool>);
@@ -193,6 +207,11 @@ impl Texts for OneText {
         TextsView {
             topics: 2,
             languages: vec![Locale::new("pl").unwrap()],
+            coverage: vec![Coverage {
+                locale: Locale::new("pl").unwrap(),
+                translated: 1,
+                missing: vec![TopicName::new("goal").unwrap()],
+            }],
             since: Rfc3339(Timestamp(1_700_000_000_000)),
             can_roll_back: self.0.load(Ordering::Relaxed),
             faults: vec!["messages.po is not a PO file".to_owned()],
@@ -406,6 +425,24 @@ fn readiness() -> Readiness {
     Readiness { is_stopping: false, listeners: vec![listener], providers: vec![provider] }
 }
 
+/// What a gateway counts: three notifications taken, one refused, in a round trip of 20 ms; and a disk.
+fn pushing(registry: &Registry) {
+    for (outcome, count) in [("accepted", 3), ("rejected", 1), ("expired", 0)] {
+        registry.counter(&gateway::SETTLED_TOTAL, &["apns", "main", outcome]).add(count);
+    }
+    registry.counter(&gateway::REJECTED_TOTAL, &["apns", "main", "BadTopic"]).inc();
+    registry.counter(&gateway::CONNECTIONS_OPENED_TOTAL, &["apns", "main"]).add(5);
+    registry.counter(&gateway::CONNECTIONS_CLOSED_TOTAL, &["apns", "main"]).add(3);
+    registry.counter(&gateway::SETTLED_TOTAL, &["apns", "mainland", "accepted"]).inc();
+    registry.counter(&gateway::SETTLED_TOTAL, &["apns", "main quarantine", "accepted"]).inc();
+    for (line, waiting) in [("main", 7), ("quarantine", 9)] {
+        registry.gauge(&gateway::LAKE_NOTIFICATIONS, &["apns", "main", line, "high"]).set(waiting);
+    }
+    registry.histogram(&gateway::ROUND_TRIP_SECONDS, &["apns", "main"]).record(Duration::from_millis(20));
+    registry.gauge(&server::DISK_FREE_BYTES, &[]).set(1 << 30);
+    registry.gauge(&server::DISK_SIZE_BYTES, &[]).set(1 << 32);
+}
+
 fn namespaces() -> Namespaces {
     let hour = Duration::from_secs(3600);
     let kept = |history_size| NamespaceOptions { history_size, history_ttl: hour, ..NamespaceOptions::closed() };
@@ -519,6 +556,7 @@ impl Server {
         let hub = Arc::new(Hub::new(hub_config, 1));
         sink.hub.set(hub.clone()).unwrap();
         let registry = Registry::new();
+        pushing(&registry);
         let node = Node {
             uid: "u-1".to_owned(),
             name: "node-1".to_owned(),
@@ -545,6 +583,7 @@ impl Server {
             connections: revoked.clone(),
             feeds: Some(Arc::new(OneFeed)),
             texts: Arc::new(OneText::default()),
+            system: Arc::new(OneServer),
             registry: registry.clone(),
             audit: Some(audit.clone()),
             tracer: None,

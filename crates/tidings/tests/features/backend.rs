@@ -140,7 +140,8 @@ impl Backend {
     pub(crate) async fn why(&self, event: &str, phone: &Phone) -> Why {
         let why = self.must(Method::GET, &format!("/v1/events/{event}/devices/{}", phone.id), None).await;
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
-        let all = |list: &Value, of: &dyn Fn(&Value) -> String| list.as_array().expect("a list").iter().map(of).collect();
+        let all =
+            |list: &Value, of: &dyn Fn(&Value) -> String| list.as_array().expect("a list").iter().map(of).collect();
         Why {
             verdict: text(&why["verdict"]),
             steps: all(&why["steps"], &|step| text(&step["step"])),

@@ -5,10 +5,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Instant;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::program::{PATIENCE, Running, Server, place, run, text, tidings};
 
