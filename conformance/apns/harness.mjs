@@ -92,7 +92,7 @@ connection_count = ${apns.connections ?? 1}
 connection_count_max = ${apns.connections ?? 1}
 quarantine_connection_count = 0
 stream_count_max = 1000
-lake_capacity = 1000
+lake_capacity = ${apns.lakeCapacity ?? 1000}
 stall_timeout = "${apns.stallTimeout ?? "10s"}"
 answer_timeout = "${apns.answerTimeout ?? "30s"}"
 ${apns.more ?? ""}`;

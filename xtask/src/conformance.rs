@@ -32,7 +32,7 @@ struct Tool {
     debian_package: &'static str,
 }
 
-const TOOLS: [Tool; 9] = [
+const TOOLS: [Tool; 10] = [
     Tool { program: "node", word: "--version", version_min: &[20], debian_package: "nodejs" },
     Tool { program: "npm", word: "--version", version_min: &[9], debian_package: "npm" },
     Tool { program: "javac", word: "--version", version_min: &[17], debian_package: "openjdk-17-jdk-headless" },
@@ -41,6 +41,12 @@ const TOOLS: [Tool; 9] = [
     Tool { program: "openssl", word: "version", version_min: &[3], debian_package: "openssl" },
     Tool { program: "influxd", word: "version", version_min: &[1], debian_package: "influxdb" },
     Tool { program: "prometheus", word: "--version", version_min: &[2, 42], debian_package: "prometheus" },
+    Tool {
+        program: "prometheus-alertmanager",
+        word: "--version",
+        version_min: &[0, 25],
+        debian_package: "prometheus-alertmanager",
+    },
     Tool { program: "chromium", word: "--version", version_min: &[100], debian_package: "chromium" },
 ];
 

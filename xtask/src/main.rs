@@ -12,6 +12,7 @@ mod conformance;
 mod features;
 mod fuzz;
 mod openapi;
+mod ops;
 mod programs;
 mod python;
 mod report;
@@ -53,19 +54,25 @@ enum Task {
     Fuzz(FuzzArguments),
     /// Run the step `features`: try the promises of features/*.feature, and make a report of them.
     Features(FeaturesArguments),
+    /// Make the dashboard, the alerts and the table of runbooks from their tables.
+    Ops,
     /// Run one step, by its name (see `cargo xtask test --list`).
     #[command(external_subcommand)]
     Step(Vec<String>),
 }
 
 fn main() -> ExitCode {
-    let (mut fuzz, mut scope, mut bench) = (FuzzArguments::default(), Scope::All, None);
+    let (mut fuzz, mut scope, mut bench, mut is_ops) = (FuzzArguments::default(), Scope::All, None, false);
     let mut features = FeaturesArguments::default();
     let only = |words| TestArguments { only: words, ..TestArguments::default() };
     let arguments = match Arguments::parse().task {
         Task::Test(arguments) => arguments,
         Task::Bench(arguments) => {
             bench = Some(arguments);
+            TestArguments::default()
+        }
+        Task::Ops => {
+            is_ops = true;
             TestArguments::default()
         }
         Task::Fuzz(arguments) => {
@@ -97,13 +104,20 @@ fn main() -> ExitCode {
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
     let workshop = Workshop { root, target, strict, fuzz, features, scope };
     if let Some(arguments) = bench {
-        return match bench::bench(&workshop, &arguments) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                println!("{error:#}");
-                ExitCode::FAILURE
-            }
-        };
+        return ended(bench::bench(&workshop, &arguments));
+    }
+    if is_ops {
+        return ended(ops::write(&workshop.root));
     }
     report::run_all(&workshop, steps::STEPS, &arguments)
+}
+
+fn ended(result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
