@@ -345,7 +345,7 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         peak("waiting jobs", WAITING_PER_SLOT * sender.job_count_max, WAITING_JOB_BYTES, "sender.job_count_max"),
         peak("sets of waiting jobs", 1, WAITING_BYTES_MAX as u64, "no setting"),
         standing("reports", sender.report_count_max, REPORT_BYTES, "sender.report_count_max"),
-        peak("what devices went through", 1, sender.why_bytes_max.0, "sender.why_bytes_max"),
+        peak("trails of jobs", 1, sender.why_bytes_max.0, "sender.why_bytes_max"),
         peak("webhook backlog", tellings, TELLING_BYTES, "webhook.url, sender.report_count_max"),
         peak("presence changes", changes, PRESENCE_CHANGE_BYTES, "webhook.presence_url, webhook.presence_count_max"),
         peak("lakes", lakes, NOTIFICATION_BYTES, "*.lake_capacity, a lake for each priority"),

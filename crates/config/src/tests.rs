@@ -992,7 +992,7 @@ fn the_memory_sum_adds_up_its_terms() {
         ("channels", 5 * 1024),
         ("channel logs", 5 * 65536),
         ("channel histories", 5 * 7 * 1024),
-        ("receipts", 20 * (1024 + 2 * 20 + 1000 * 160)),
+        ("receipts", 20 * (1024 + 2 * 20 + 1000 * 160 + 10 * 48)),
         ("store queues", 10 << 20),
         ("store cache", 1 << 20),
         ("devices", 800 * 160),
@@ -1000,6 +1000,7 @@ fn the_memory_sum_adds_up_its_terms() {
         ("waiting jobs", 64 * 3 * 1024),
         ("sets of waiting jobs", 64 << 20),
         ("reports", 9 * 1024),
+        ("trails of jobs", 64 << 20),
         ("webhook backlog", 2 * 9 * 160),
         ("presence changes", 100 * 512),
         ("lakes", 3 * 2 * 300 * 512), // Three priorities, and the same for the quarantine.

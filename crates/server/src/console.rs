@@ -14,7 +14,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::Value;
-use tidings_api::{ApiKey, ApiKeys, Scope};
+use tidings_api::{ApiKey, ApiKeys, OnBehalf, Scope};
 use tidings_config::Config;
 use tidings_console::{Answer, AnswerFuture, Api, Caller, Console, ConsoleConfig, Role};
 use tidings_telemetry::Registry;
@@ -90,7 +90,8 @@ impl Api for Inside {
             };
             let is_json = body.is_some();
             let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-            let request = Request::builder().method(method).uri(path).extension(holder);
+            let on_behalf = OnBehalf { user: caller.user.to_string(), address: None };
+            let request = Request::builder().method(method).uri(path).extension(holder).extension(on_behalf);
             let request = if is_json { request.header(CONTENT_TYPE, "application/json") } else { request };
             match request.body(body) {
                 Ok(request) => answer(self.router.clone(), request).await,
