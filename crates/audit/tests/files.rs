@@ -4,11 +4,12 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use tidings_audit::{Audit, AuditConfig, By, Cursor, Entry, LOST, Page, Query};
 use tidings_telemetry::Registry;
+use tokio::time::Instant;
 
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
@@ -43,7 +44,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < deadline, "never {what}");
-        sleep(Duration::from_millis(2));
+        thread::yield_now();
     }
 }
 

@@ -12,7 +12,7 @@
 //!
 //! Not here: the listener, TLS, and what a key may do.
 //!
-//! Bounds: sessions and samples (see there); [`FORM_BYTES_MAX`] of a form; [`REQUEST_TIMEOUT`]; requests in work are those of the API.
+//! Bounds: sessions and samples (see there); [`FORM_BYTES_MAX`] of a form; a minute for a request; requests in work are those of the API.
 
 mod actions;
 mod answers;

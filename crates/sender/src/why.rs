@@ -68,8 +68,8 @@ impl Sender {
         })
     }
 
-    /// At most `limit` events before `before` that have `device` in their job's trail, newest first. Looks at
-    /// [`SEARCH_COUNT`] trails at most; [`DeviceEvents::next`] says where to go on.
+    /// At most `limit` events before `before` that have `device` in their job's trail, newest first. Looks at 4096 trails at
+    /// most; [`DeviceEvents::next`] says where to go on.
     pub fn events_of(&self, device: DeviceNumber, before: Option<JournalPosition>, limit: usize) -> DeviceEvents {
         let candidates = self.context.trails.newest(before, SEARCH_COUNT);
         let (mut positions, mut last) = (Vec::new(), None);

@@ -94,8 +94,9 @@ pub(crate) enum Command {
   tidings why goal-1 --user ada
   tidings why --events-of phone-1
 
-The answer says what happened and when, why the device was in the audience or not, and what is not known.
-It is kept in memory for sender.why_ttl after the event's job is done, and not over a restart.")]
+The answer says what happened and when, why the device was in the audience or not, and what is
+not known. It is kept in memory for sender.why_ttl after the event's job is done, and not over a
+restart.")]
     Why(WhyArgs),
     /// See who changed what by the API or the console.
     Audit(AuditArgs),

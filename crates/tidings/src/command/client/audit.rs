@@ -133,7 +133,7 @@ fn shown(entry: &Value) -> Result<Shown, CommandError> {
 
 fn warn_of(damaged: u64) {
     if damaged > 0 {
-        remark(Kind::Warning, &format!("{damaged} lines of the log cannot be read and are not shown"));
+        remark(Kind::Warning, format!("{damaged} lines of the log cannot be read and are not shown"));
     }
 }
 
