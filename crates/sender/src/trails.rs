@@ -4,9 +4,9 @@
 //! it ([`crate::Sender::why`]). The trail stays for `why_ttl` after the job is done. A trail is in memory only: after a
 //! restart, what happened before is unknown, and a job that goes on begins a trail that says so.
 //!
-//! Bound: `why_bytes_max` for all trails together, counted when a job is done and looked at every checkpoint for running
-//! jobs. When it is exceeded, the trails of the jobs that were done first are forgotten. When there are none, the oldest
-//! running job begins a new trail. Nothing is sent or counted by a trail.
+//! Bound: `why_bytes_max` for all trails together, counted when a job is done and looked at every second for running jobs.
+//! When it is exceeded, the trails of the jobs that were done first are forgotten. When there are none, the oldest running
+//! job begins a new trail. Nothing is sent or counted by a trail.
 //!
 //! Locks: that of the table of trails, and one for each trail. Both are held shortly, the former never while the latter is
 //! waited for, except to count bytes.
@@ -22,6 +22,8 @@ use tidings_jobs::{JobPart, Note, Trail};
 use tidings_telemetry::panics::{Locked, lock};
 use tidings_types::{AppId, JournalPosition, Locale, Provider, Timestamp};
 
+/// The shortest time between two looks at what is too old or too much: a look goes over all open trails.
+const TRIM_PERIOD: Duration = Duration::from_secs(1);
 /// About the bytes of a trail beside its sets.
 const TRAIL_BYTES: usize = 512;
 
@@ -39,6 +41,7 @@ struct Kept {
     /// The closed ones in the order in which they were closed.
     order: VecDeque<(Timestamp, JournalPosition)>,
     closed_bytes: usize,
+    trimmed_at: Timestamp,
 }
 
 struct Closed {
@@ -135,9 +138,14 @@ impl Trails {
         newest
     }
 
-    /// Forgets what is too old or too much.
+    /// Forgets what is too old or too much; looks once in [`TRIM_PERIOD`].
     pub(crate) fn trim(&self, now: Timestamp) {
         let mut kept = lock(&self.kept);
+        // A clock that was set back must not stop it.
+        if now >= kept.trimmed_at && now.saturating_since(kept.trimmed_at) < TRIM_PERIOD {
+            return;
+        }
+        kept.trimmed_at = now;
         while let Some(&(closed_at, _)) = kept.order.front()
             && now.saturating_since(closed_at) >= self.ttl
         {

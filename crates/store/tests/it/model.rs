@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -928,10 +928,32 @@ fn open_small(path: &Path) -> Store {
 /// A copy of the folder as the disk has it while the store is open: what a crash would leave. A file that goes meanwhile, as
 /// that of a checkpoint in the making, is not in it.
 pub(crate) fn copy(from: &Path, to: &Path) {
+    // The engine may replace files meanwhile. A crash leaves those of one moment, so a mixture is copied again.
+    loop {
+        let before = names(from);
+        copy_files(from, to);
+        if names(from) == before {
+            return;
+        }
+        std::fs::remove_dir_all(to).unwrap();
+    }
+}
+
+/// All files below a folder.
+fn names(folder: &Path) -> BTreeSet<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let below = |entry: std::fs::DirEntry| match entry.file_type().unwrap().is_dir() {
+        true => names(&entry.path()),
+        false => BTreeSet::from([entry.path()]),
+    };
+    entries.flat_map(below).collect()
+}
+
+fn copy_files(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &to.join(entry.file_name()));
+            copy_files(&entry.path(), &to.join(entry.file_name()));
         } else {
             match std::fs::copy(entry.path(), to.join(entry.file_name())) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
