@@ -899,7 +899,7 @@ section! {
         /// How long it is known why each device got an event or not (docs/why.md), after the event's job is done. It is kept
         /// in memory, and not over a restart.
         why_ttl: Duration = "1d", from "0s" to "30d";
-        /// The memory for that, over all events: at most 6 bytes for each device of an audience. When it is full,
+        /// The memory for that, over all events: usually at most 6 bytes for each device of an audience. When it is full,
         /// it is forgotten for the events whose jobs were done first.
         why_bytes_max: ByteSize = "64MiB", from "1MiB" to "64GiB";
     }
