@@ -152,6 +152,9 @@ impl Model {
             assert!(!was_accepted || self.answered.contains(number), "{number:?} had no answer");
             assert!(self.crashed || was_accepted == self.answered.contains(number), "{number:?}: {ended:?}");
             assert!(!self.told.contains(number) || !ways.is_empty(), "{number:?} was handed out");
+            // What did not get into the lake was not handed out, and comes again.
+            let way_count = usize::from(self.told.contains(number));
+            assert!(self.crashed || ways.len() == way_count, "{number:?} was told {way_count} times: {trail:?}");
             assert!(
                 ways.iter().all(|way| lives.iter().any(|life| ["one", "two"].get(life.app) == Some(way))),
                 "{ways:?}"
