@@ -9,7 +9,7 @@ import { Page } from "./browser.mjs";
 const AXE = readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 const KEYS = { Tab: 9, Enter: 13, Escape: 27 };
 
-/** Each page of the menu: its address, its heading, and whether it changes while one looks. */
+/** Each page of the menu: its address and its heading. */
 export const SCREENS = [
   { name: "now", path: "/console", heading: "Now" },
   { name: "events", path: "/console/events", heading: "Events" },

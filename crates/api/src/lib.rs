@@ -173,7 +173,6 @@ pub use readiness::{ProviderStatus, Readiness, ReadyListener, ReadyProvider};
 pub use tidings_jobs::DeviceTrail;
 pub use tidings_telemetry::rfc3339::{Rfc3339, Rfc3339Error};
 pub use warnings::Configured;
-pub use why::Standing;
 
 use apps::Gate;
 use centrifugo::{CentrifugoMetrics, Idempotency};

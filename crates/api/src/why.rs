@@ -23,7 +23,7 @@ use tidings_jobs::DeviceTrail;
 use tidings_store::{AcceptedEvent, ReadError, Selection, Store};
 use tidings_types::{Device, DeviceId, DeviceNumber, EventId, JournalPosition, Mute, Subject, UserId};
 
-pub use self::story::Standing;
+pub(crate) use self::story::Standing;
 use self::story::{Brief, Facts, Why};
 use crate::auth::Caller;
 use crate::event_report::find;

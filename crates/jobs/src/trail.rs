@@ -175,17 +175,6 @@ impl Trail {
         self.texts.iter().rev().find(|(_, devices)| devices.contains(device.0)).map(|(cell, _)| *cell)
     }
 
-    /// Who has this note.
-    pub fn all(&self, note: Note) -> RoaringBitmap {
-        let slices = self.notes.iter().filter(|(known, _)| *known == note).flat_map(|(_, slices)| slices);
-        slices.fold(RoaringBitmap::new(), |all, slice| all | &slice.devices)
-    }
-
-    /// The notes that occur.
-    pub fn notes(&self) -> impl Iterator<Item = Note> {
-        self.notes.iter().map(|(note, _)| *note)
-    }
-
     /// About how many bytes it takes.
     pub fn bytes_len(&self) -> usize {
         let slices = self.notes.iter().flat_map(|(_, slices)| slices);
@@ -272,7 +261,7 @@ mod tests {
         trail.note(Note::HandedOut(0), (0..10).collect(), BEGUN);
         trail.take_back(&(3..5).collect());
         assert_eq!(trail.of(DeviceNumber(3)), []);
-        assert_eq!(trail.all(Note::HandedOut(0)).len(), 8);
+        assert_eq!((0..10).filter(|device| trail.has(DeviceNumber(*device))).count(), 8);
         let later = BEGUN.saturating_add(Duration::from_secs(9));
         trail.note(Note::HandedOut(0), (3..4).collect(), later);
         assert_eq!(trail.of(DeviceNumber(3)), [Noted { note: Note::HandedOut(0), from: later, to: later }]);

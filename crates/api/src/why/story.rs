@@ -15,7 +15,7 @@ use crate::rfc3339::Rfc3339;
 
 words! {
     /// What became of one device and one event, besides the outcomes of devices.
-    pub enum Standing {
+    pub(crate) enum Standing {
         /// The event's turn, or the device's turn in it, has not come.
         Waiting = "waiting",
         /// The push is held back, because the app may still prove that it has the event.
@@ -472,5 +472,19 @@ fn outcome_text(outcome: DeviceOutcome) -> String {
         DeviceOutcome::Rejected(reason) => format!("The provider refused it for good: {}.", reason.as_str()),
         DeviceOutcome::Suppressed(why) => format!("It was not handed out: {}.", why.as_str()),
         other => other.about().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_explains_each_standing() {
+        let page = include_str!("../../../../docs/why.md");
+        for standing in Standing::ALL {
+            let row = format!("| `{}` | {} |", standing.as_str(), standing.about());
+            assert!(page.contains(&row), "docs/why.md lacks: {row}");
+        }
     }
 }
