@@ -12,4 +12,5 @@ mod telling;
 mod topic;
 mod totals;
 mod waves;
+mod why;
 mod world;
