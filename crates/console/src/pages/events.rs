@@ -68,7 +68,7 @@ fn list(visit: &Visit, page: &Value, wanted: &str) -> Markup {
     html! {
         @if rows.is_empty() {
             (empty("No such event here.", &html! {
-                p { "Events appear here when their job begins. " a href="/console" { "Post the first one" } ", or pick another state." }
+                p { "Events appear here when their job begins. " a href="/console" { "Post the first one" } ", pick another state, or look at older events." }
             }))
         } @else {
             (table("Events", &columns, &rows))

@@ -13,13 +13,14 @@ use crate::html::{
 use crate::visit::Visit;
 use crate::words::{age, clock, count, encoded, grouped, millis, moment, percent, rate, span};
 
-/// Jobs in which those that run are looked for.
+/// The newest jobs, in which those that run are looked for.
 const JOB_COUNT: usize = 200;
 /// Jobs that are shown.
 const SHOWN_COUNT: usize = 12;
 
 pub(crate) async fn show(visit: Visit) -> Response {
-    let (jobs, brakes) = tokio::join!(visit.get("/v1/jobs?limit=200"), visit.get("/v1/brakes"));
+    let path = format!("/v1/jobs?limit={JOB_COUNT}");
+    let (jobs, brakes) = tokio::join!(visit.get(&path), visit.get("/v1/brakes"));
     let data = json!({"numbers": visit.shared.samples.now(), "jobs": jobs.body, "brakes": brakes.body});
     let view = View { is_live: true, has_charts: true, ..View::of(Screen::Now) };
     view.show(&visit, StatusCode::OK, &data, |data| body(&visit, data))
@@ -28,13 +29,12 @@ pub(crate) async fn show(visit: Visit) -> Response {
 fn body(visit: &Visit, data: &Value) -> Markup {
     let (numbers, jobs) = (&data["numbers"], &data["jobs"]);
     let all = jobs["jobs"].as_array().map_or(&[][..], Vec::as_slice);
-    debug_assert!(all.len() <= JOB_COUNT);
     let is_open = |job: &&Value| matches!(job["state"].as_str(), Some("running" | "paused"));
     let open: Vec<&Value> = all.iter().filter(is_open).collect();
     html! {
         p .asof { "At " (clock(visit.now)) " UTC" }
         (brakes(visit, &data["brakes"]))
-        (tiles(visit, numbers, &open))
+        (tiles(visit, numbers, &open, jobs["next"].is_number()))
         section .charts hx-morph-skip="" {
             h2 .unseen { "The last hour" }
             (chart("Pushes a second", "apns fcm web_push", "APNs,FCM,Web Push", "rate"))
@@ -93,7 +93,8 @@ fn pause(visit: &Visit) -> Markup {
     }
 }
 
-fn tiles(visit: &Visit, numbers: &Value, open: &[&Value]) -> Markup {
+/// `has_older`: there are jobs that were not looked at.
+fn tiles(visit: &Visit, numbers: &Value, open: &[&Value], has_older: bool) -> Markup {
     let hour = &numbers["last_hour"];
     let number = |value: &Value| value.as_f64().unwrap_or_default();
     let pushes = ["apns", "fcm", "web_push"].map(|provider| (provider, number(&numbers[provider])));
@@ -114,7 +115,7 @@ fn tiles(visit: &Visit, numbers: &Value, open: &[&Value]) -> Markup {
             (tile("Event to push, 99 %", &millis(&numbers["push_ms"]), "",
                 &html! { "live " (millis(&numbers["live_ms"])) " · accepted in " (millis(&numbers["accept_ms"])) }))
             (tile("Oldest open job", &oldest.map_or_else(|| "none".to_owned(), span), "",
-                &html! { (open.len()) " open · " (count(&numbers["lakes"])) " waiting for a connection" }))
+                &html! { (open.len()) " open" @if has_older { " of the newest " (JOB_COUNT) } " · " (count(&numbers["lakes"])) " waiting for a connection" }))
         }
     }
 }

@@ -197,7 +197,7 @@ async fn the_live_part_comes_without_its_frame() {
 async fn what_an_operator_must_see_is_there() {
     let browser = full().await;
     for (path, words) in [
-        ("/console", &["topic:card", "Resume topic:card", "goal-1", "Events"][..]),
+        ("/console", &["topic:card", "Resume topic:card", "goal-1", "Events", "1 open of the newest 200"][..]),
         ("/console/events/goal-1", &["Cancel this event", "Unregistered: 2", "match:1"]),
         (
             "/console/why?device=phone-1&event=goal-1",
