@@ -19,6 +19,11 @@ import { follow } from "./provider.mjs";
 
 const TRACE = "0af7651916cd43dd8448eb211c80319c";
 const CALLER = "b7ad6b7169203331";
+/** The metrics whose values of an event's way are examples. */
+const LEADING = [
+  "tidings_api_accept_seconds", "tidings_sender_latency_seconds", "tidings_sender_selection_seconds",
+  "tidings_webhook_attempt_seconds", "tidings_webhook_delay_seconds",
+];
 
 /** The collector. `spans()` are those that it has printed: `{trace, parent, id, name, kind, failed, attributes}`. */
 class Collector {
@@ -141,6 +146,10 @@ test("an event is one tree of spans in the trace of its producer", { timeout: 60
   assert.equal(report.headers.tracestate, "congo=t61rcWkgMzE");
   const shown = await (await server.request("GET", "/v1/events/goal-1")).json();
   assert.equal(shown.trace_id, TRACE);
+  const open = { accept: "application/openmetrics-text" };
+  const metrics = await (await server.request("GET", "/metrics", undefined, open)).text();
+  const led = [...metrics.matchAll(/^(\w+)_bucket\{.* # \{trace_id="(\w+)"\}/gm)].filter(([, , trace]) => trace === TRACE);
+  assert.deepEqual([...new Set(led.map(([, metric]) => metric))].sort(), LEADING, "which slow values lead to the trace");
 });
 
 test("what nobody records is handed on and sends nothing; by chance all is recorded", { timeout: 60_000 }, async (t) => {

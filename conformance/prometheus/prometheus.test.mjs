@@ -1,5 +1,5 @@
 // Prometheus as Debian ships it judges `/metrics`: `promtool` finds nothing to complain about, and a Prometheus that scrapes
-// gets every sample in OpenMetrics, and computes quantiles from the buckets.
+// gets every sample in OpenMetrics, computes quantiles from the buckets, and knows the trace of a request that took so long.
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -12,6 +12,7 @@ import { API_KEY, Server, configurationHead, freePort, temporaryFolder, until } 
 
 const options = { timeout: 90_000 };
 const PUBLISHED = 50;
+const TRACE = "0af7651916cd43dd8448eb211c80319c";
 
 const configuration = (port, folder) => `${configurationHead(port, folder)}
 [channel.namespaces.match]
@@ -51,7 +52,7 @@ scrape_configs:
     static_configs: [{ targets: ["127.0.0.1:${server.port}"] }]
 `,
   );
-  const words = [`--config.file=${file}`, `--storage.tsdb.path=${path.join(folder, "data")}`, `--web.listen-address=127.0.0.1:${port}`];
+  const words = [`--config.file=${file}`, `--storage.tsdb.path=${path.join(folder, "data")}`, `--web.listen-address=127.0.0.1:${port}`, "--enable-feature=exemplar-storage"];
   const prometheus = spawn("prometheus", words, { stdio: "ignore" });
   t.after(async () => {
     prometheus.kill("SIGKILL");
@@ -73,6 +74,19 @@ scrape_configs:
   assert.equal(await value(`${buckets.replace("}", ',le="+Inf"}')}`), await value(commits));
   const quantile = `histogram_quantile(0.99, sum by (le) (rate(${buckets}[1m])))`;
   await until("it computes a quantile", async () => (await value(quantile)) > 0);
+
+  const now = Date.now() / 1000;
+  const window = { start: now - 600, end: now + 600 };
+  const exemplars = async (metric) => (await get("query_exemplars", { query: `${metric}_bucket`, ...window })).flatMap(
+    ({ exemplars }) => exemplars.map(({ labels }) => labels.trace_id),
+  );
+  assert.deepEqual(await exemplars("tidings_api_accept_seconds"), [], "no event was in a trace");
+  const event = { id: "goal-1", topic: "goal", text: { en: { title: "Goal", body: "." } }, subjects: ["match:1"] };
+  const answer = await server.request("POST", "/v1/events", event, { traceparent: `00-${TRACE}-b7ad6b7169203331-01` });
+  assert.equal(answer.status, 202, await answer.text());
+  for (const metric of ["tidings_api_accept_seconds", "tidings_sender_selection_seconds"]) {
+    await until(`${metric} leads to the trace`, async () => (await exemplars(metric)).includes(TRACE));
+  }
 
   const [target] = (await get("targets")).activeTargets;
   assert.equal(target.lastError, "");

@@ -93,13 +93,15 @@ pub(crate) async fn post_events(
     let committing = unix_nanos();
     let appended = shared.store.append_events(new, unix_now()).await;
     let appended = appended.map_err(|error| Problem::of_append(error, prefix))?;
-    accepting.end(&ids, &appended, committing);
+    let trace = accepting.end(&ids, &appended, committing);
     let answers = ids.iter().zip(&appended).zip(warned);
     let answers: Vec<Accepted<'_>> = answers.map(|(event, warnings)| Accepted::new(event, warnings)).collect();
-    Ok(match answers.first() {
+    let mut response = match answers.first() {
         Some(answer) if !is_list => json(StatusCode::ACCEPTED, answer),
         _ => json(StatusCode::ACCEPTED, &answers),
-    })
+    };
+    trace.into_iter().for_each(|trace| _ = response.extensions_mut().insert(trace)); // For the metrics.
+    Ok(response)
 }
 
 async fn is_known(shared: &Arc<Shared>, id: &EventId) -> Result<bool, Problem> {

@@ -137,7 +137,7 @@ pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next
         }
         Err(response) => response,
     };
-    guard.metrics.record(response.status(), started.elapsed());
+    guard.metrics.record(response.status(), started.elapsed(), response.extensions().get());
     response
 }
 

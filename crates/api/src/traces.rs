@@ -27,11 +27,13 @@ pub(crate) struct Accepting<'t> {
     began: u64,
     /// Of each event of a recorded trace: its index, its own span, and the caller's.
     recorded: Vec<(usize, TraceContext, Option<SpanId>)>,
+    /// The last one that is recorded, by whomever.
+    trace: Option<TraceContext>,
 }
 
 impl<'t> Accepting<'t> {
     pub(crate) fn begin(tracer: Option<&'t Tracer>, headers: &HeaderMap) -> Self {
-        Self { tracer, caller: of_headers(headers), began: unix_nanos(), recorded: Vec::new() }
+        Self { tracer, caller: of_headers(headers), began: unix_nanos(), recorded: Vec::new(), trace: None }
     }
 
     /// Puts the event at this index into its trace.
@@ -41,15 +43,19 @@ impl<'t> Accepting<'t> {
             Some(tracer) => tracer.begin(caller.as_ref()),
             None => caller.clone(),
         };
-        if let (Some(_), Some(own)) = (self.tracer, own.as_ref().filter(|own| own.is_sampled)) {
-            self.recorded.push((index, own.clone(), caller.map(|caller| caller.span)));
+        if let Some(own) = own.as_ref().filter(|own| own.is_sampled) {
+            self.trace = Some(own.clone());
+            if self.tracer.is_some() {
+                self.recorded.push((index, own.clone(), caller.map(|caller| caller.span)));
+            }
         }
         event.trace = own.map(Box::new);
     }
 
-    /// The events are durable since now; that was begun at `committing`.
-    pub(crate) fn end(self, ids: &[EventId], appended: &[Appended], committing: u64) {
-        let Some(tracer) = self.tracer else { return };
+    /// The events are durable since now; that was begun at `committing`. The last recorded trace that one of them is in, also
+    /// if only others record it.
+    pub(crate) fn end(self, ids: &[EventId], appended: &[Appended], committing: u64) -> Option<TraceContext> {
+        let Some(tracer) = self.tracer else { return self.trace };
         for (index, own, parent) in self.recorded {
             if appended[index].repeated {
                 continue; // It is in the trace of the first time.
@@ -58,6 +64,7 @@ impl<'t> Accepting<'t> {
             let accept = Span::within(&own, own.span, "accept", self.began).with("event.id", ids[index].as_str());
             tracer.record(Span { kind: Kind::Server, parent, ..accept });
         }
+        self.trace
     }
 }
 

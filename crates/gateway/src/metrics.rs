@@ -38,6 +38,8 @@ pub(crate) struct Metrics {
     pub(crate) credential_refused: Counter,
     /// Notifications; Web Push only.
     pub(crate) vapid_refused: Counter,
+    /// Push services of browsers that answered before and fail now.
+    pub(crate) failing_services: Gauge,
     /// Access tokens fetched, and failed attempts.
     pub(crate) tokens_fetched: Counter,
     pub(crate) token_failures: Counter,
@@ -77,6 +79,11 @@ impl Metrics {
             goaways: counter(&table::GOAWAYS_TOTAL),
             credential_refused: counter_if(!is_web_push, &table::CREDENTIAL_REFUSED_TOTAL),
             vapid_refused: counter_if(is_web_push, &table::VAPID_REFUSED_TOTAL),
+            failing_services: if is_web_push {
+                registry.gauge(&table::FAILING_SERVICES, &labels)
+            } else {
+                Gauge::default()
+            },
             tokens_fetched: counter(&table::ACCESS_TOKENS_TOTAL),
             token_failures: counter(&table::ACCESS_TOKEN_FAILURES_TOTAL),
             pauses: counter(&table::PAUSES_TOTAL),

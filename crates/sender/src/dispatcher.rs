@@ -521,7 +521,7 @@ impl Dispatcher {
     fn select(&self, accepted: &AcceptedEvent) -> Frozen {
         let began = Instant::now();
         let frozen = self.context.store.select(&accepted.event);
-        self.registry.metrics.selection.record(began.elapsed());
+        self.registry.metrics.selection.record_in(began.elapsed(), 1, accepted.event.trace.as_deref());
         frozen
     }
 

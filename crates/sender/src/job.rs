@@ -244,7 +244,7 @@ impl Job {
     pub(crate) fn settle(&self, settled: &[Settled], metrics: &Metrics, now: Timestamp) -> Landed {
         let latency = now.saturating_since(self.accepted.accepted_at);
         let (mut landed, mut answers) = (Landed::default(), 0);
-        let is_traced = self.accepted.event.trace.as_ref().is_some_and(|trace| trace.is_sampled);
+        let trace = self.accepted.event.trace.as_deref().filter(|trace| trace.is_sampled);
         let mut ledger = self.lock();
         for (index, settled) in settled.iter().enumerate() {
             let Settled { ticket, outcome, repeats, .. } = settled;
@@ -256,14 +256,14 @@ impl Job {
             };
             landed.take(index, settled, landing);
             ledger.count_part(settled, landing, metrics);
-            if let Some(provider) = landing.provider.filter(|_| is_traced) {
+            if let Some(provider) = landing.provider.filter(|_| trace.is_some()) {
                 Answered::note(&mut ledger.answered, provider, now);
             }
             answers += u64::from(outcome.is_answer());
         }
         ledger.books.end_settling();
         self.perform(ledger, metrics);
-        metrics.latency.record_n(latency, answers);
+        metrics.latency.record_in(latency, answers, trace);
         landed
     }
 

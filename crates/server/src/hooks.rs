@@ -182,8 +182,9 @@ impl Hook {
         if !lock(&self.health).breaker.admits(unix_now()) {
             return refuse(Outcome::Open, ErrorCode::Internal);
         }
-        let attempt = Attempt::begin(self);
-        let (trace, began) = (self.tracer.as_ref().and_then(|tracer| tracer.begin(None)), unix_nanos());
+        let mut attempt = Attempt::begin(self);
+        attempt.trace = self.tracer.as_ref().and_then(|tracer| tracer.begin(None));
+        let (trace, began) = (attempt.trace.clone(), unix_nanos());
         let left = deadline.saturating_duration_since(Instant::now());
         let sent = self.client.send(self.request(call, trace.as_ref()), left).await;
         let (outcome, answer) = self.judge(&sent);
@@ -273,13 +274,15 @@ impl Hook {
 struct Attempt<'a> {
     hook: &'a Hook,
     began: Instant,
+    /// Its own, if it is in one.
+    trace: Option<TraceContext>,
     outcome: Outcome,
 }
 
 impl<'a> Attempt<'a> {
     fn begin(hook: &'a Hook) -> Self {
         hook.metrics.in_flight.add(1);
-        Self { hook, began: Instant::now(), outcome: Outcome::Abandoned }
+        Self { hook, began: Instant::now(), trace: None, outcome: Outcome::Abandoned }
     }
 
     fn end(mut self, outcome: Outcome) {
@@ -289,9 +292,9 @@ impl<'a> Attempt<'a> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        let Self { hook, began, outcome } = self;
+        let Self { hook, began, trace, outcome } = self;
         hook.metrics.in_flight.sub(1);
-        hook.metrics.seconds.record(began.elapsed());
+        hook.metrics.seconds.record_in(began.elapsed(), 1, trace.as_ref());
         hook.metrics.count(*outcome);
         let (breaker, now) = (&mut lock(&hook.health).breaker, unix_now());
         match outcome {

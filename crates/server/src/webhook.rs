@@ -188,6 +188,8 @@ struct Attempt {
     position: JournalPosition,
     done_at: Timestamp,
     took: Duration,
+    /// Of its event.
+    trace: Option<TraceContext>,
     result: Attempted,
 }
 
@@ -249,12 +251,12 @@ impl Worker {
             let trace = place.as_ref().map(|place| &place.context);
             let result = attempt(&client, &url, report, &keys, timeout, trace).await;
             traces.tried(place.as_ref(), began_at, result.as_ref().ok().map(|&(status, _)| status));
-            Attempt { position, done_at, took: began.elapsed(), result }
+            Attempt { position, done_at, took: began.elapsed(), trace: place.map(|place| place.context), result }
         });
     }
 
     fn ended(&mut self, ended: Result<Attempt, tokio::task::JoinError>) {
-        let Attempt { position, done_at, took, result } = match ended {
+        let Attempt { position, done_at, took, trace, result } = match ended {
             Ok(attempt) => attempt,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
@@ -266,7 +268,7 @@ impl Worker {
             self.reconnect(Instant::now());
         }
         self.metrics.attempts.count(answer);
-        self.metrics.attempt.record(took);
+        self.metrics.attempt.record_in(took, 1, trace.as_ref());
         self.receiver_log.log(answer, result.as_ref().map(|&(status, _)| status), self.schedule.is_closed());
         let fate = self.schedule.ended(position, answer, rand::random(), Instant::now());
         debug!(job = position.0, ?answer, ?fate, "Report was tried");
@@ -274,7 +276,7 @@ impl Worker {
             Fate::Told => {
                 self.sender.told(position);
                 self.metrics.told.inc();
-                self.metrics.delay.record(unix_now().saturating_since(done_at));
+                self.metrics.delay.record_in(unix_now().saturating_since(done_at), 1, trace.as_ref());
             }
             Fate::GivenUp => {
                 self.sender.gave_up_telling(position);

@@ -5,7 +5,7 @@
 //! sum and maximum are exact. Values are never removed. Prometheus gets the number of values in each bucket, and
 //! subtracts what it got before. A value that is less than 0.1 % longer than a bound may be counted as not longer.
 //!
-//! A value can come with the id of a trace. Each bucket keeps the newest of its values that did, as an [`Example`].
+//! A value can belong to a trace. Each bucket keeps the newest of its values that did, as an [`Example`].
 //!
 //! Shape: one histogram behind one lock, which is held for about 10 ns. It starts small and doubles its range, up to
 //! 230 KiB, when slower values arrive. Buckets are counted at the scrape, so that recording costs the same for all
@@ -17,7 +17,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidings_types::Timestamp;
+use tidings_types::{Timestamp, TraceContext, TraceId};
 
 use crate::clock::unix_now;
 use crate::metric::Bounds;
@@ -51,7 +51,7 @@ struct Distribution {
 /// A recorded value and the trace that it belongs to: an exemplar of OpenMetrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Example {
-    pub(crate) trace_id: u128,
+    pub(crate) trace: TraceId,
     pub(crate) micros: u64,
     pub(crate) at: Timestamp,
 }
@@ -102,19 +102,22 @@ impl Histogram {
         self.lock().record(micros, 1);
     }
 
-    /// Records one duration as an example of its bucket: the work that took so long belongs to the trace `trace_id`.
-    pub fn record_with(&self, duration: Duration, trace_id: u128) {
-        let example = Example { trace_id, micros: micros(duration).min(MICROS_MAX), at: unix_now() };
-        let mut shared = self.lock();
-        shared.record(micros(duration), 1);
-        let bounds = shared.bounds.micros();
-        shared.examples.resize(bounds.len() + 1, None);
-        shared.examples[bucket_of(bounds, example.micros)] = Some(example);
-    }
-
     /// Records `duration` `count` times: once for each member of a batch.
     pub fn record_n(&self, duration: Duration, count: u64) {
-        self.lock().record(micros(duration), count);
+        self.record_in(duration, count, None);
+    }
+
+    /// Records `duration` `count` times. If what took so long belongs to a recorded trace, it is the example of its bucket
+    /// from now on.
+    pub fn record_in(&self, duration: Duration, count: u64, trace: Option<&TraceContext>) {
+        let micros = micros(duration);
+        let trace = trace.filter(|trace| trace.is_sampled && count > 0).map(|trace| trace.trace);
+        let example = trace.map(|trace| Example { trace, micros: micros.min(MICROS_MAX), at: unix_now() });
+        let mut shared = self.lock();
+        shared.record(micros, count);
+        if let Some(example) = example {
+            shared.keep(example);
+        }
     }
 
     /// A recorder for one hot loop that takes the lock once per 256 values.
@@ -167,6 +170,12 @@ impl Distribution {
         if count > 0 {
             self.max_micros = self.max_micros.max(kept);
         }
+    }
+
+    fn keep(&mut self, example: Example) {
+        let bounds = self.bounds.micros();
+        self.examples.resize(bounds.len() + 1, None);
+        self.examples[bucket_of(bounds, example.micros)] = Some(example);
     }
 }
 
@@ -290,6 +299,8 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use tidings_types::{SpanId, TraceContext, TraceId};
+
     use super::{Bounds, HISTOGRAM_MAX, Histogram, LOCAL_VALUE_COUNT_MAX};
 
     #[test]
@@ -318,21 +329,25 @@ mod tests {
         let histogram = Histogram::new(Bounds::Long);
         histogram.record(Duration::from_millis(20));
         assert!(histogram.snapshot().buckets().iter().all(|bucket| bucket.example.is_none()));
-        histogram.record_with(Duration::from_millis(10), 1);
-        histogram.record_with(Duration::from_millis(20), 2);
-        histogram.record_with(Duration::from_millis(30), 3);
-        histogram.record_with(Duration::from_hours(25), 4);
+        let trace =
+            |id: u8| TraceContext { is_sampled: id < 9, trace: TraceId([id; 16]), span: SpanId([1; 8]), state: None };
+        histogram.record_in(Duration::from_millis(10), 1, Some(&trace(1)));
+        histogram.record_in(Duration::from_millis(20), 1, Some(&trace(2)));
+        histogram.record_in(Duration::from_millis(30), 2, Some(&trace(3)));
+        histogram.record_in(Duration::from_hours(25), 1, Some(&trace(4)));
+        histogram.record_in(Duration::from_millis(10), 0, Some(&trace(5)));
+        histogram.record_in(Duration::from_millis(10), 1, Some(&trace(9)));
         histogram.record(Duration::from_hours(30));
         let snapshot = histogram.snapshot();
         let examples: Vec<_> = snapshot
             .buckets()
             .iter()
-            .filter_map(|bucket| bucket.example.map(|it| (bucket.bound, bucket.count, it.trace_id, it.micros)))
+            .filter_map(|bucket| bucket.example.map(|it| (bucket.bound, bucket.count, it.trace.0[0], it.micros)))
             .collect();
         let day = HISTOGRAM_MAX.as_micros() as u64;
-        let expected = [(Some(10_000), 1, 1, 10_000), (Some(50_000), 4, 3, 30_000), (Some(day), 6, 4, day)];
+        let expected = [(Some(10_000), 2, 1, 10_000), (Some(50_000), 6, 3, 30_000), (Some(day), 8, 4, day)];
         assert_eq!(examples, expected);
-        assert_eq!((snapshot.count(), snapshot.clamped()), (6, 2));
+        assert_eq!((snapshot.count(), snapshot.clamped()), (8, 2));
     }
 
     #[test]

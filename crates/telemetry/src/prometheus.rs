@@ -104,9 +104,9 @@ impl Page {
         for bucket in snapshot.buckets() {
             let bound = bucket.bound.map_or(f64::INFINITY, |micros| micros as f64 / 1e6);
             write!(self.text, "{name}_bucket{{{labels}{comma}le=\"{:?}\"}} {}", Float(bound), bucket.count)?;
-            if let (Exposition::OpenMetrics, Some(Example { trace_id, micros, at })) = (self.format, bucket.example) {
+            if let (Exposition::OpenMetrics, Some(Example { trace, micros, at })) = (self.format, bucket.example) {
                 let (value, at) = (*micros as f64 / 1e6, at.as_millis() as f64 / 1e3);
-                write!(self.text, " # {{trace_id=\"{trace_id:032x}\"}} {value} {at}")?;
+                write!(self.text, " # {{trace_id=\"{trace}\"}} {value} {at}")?;
             }
             self.text.push('\n');
         }

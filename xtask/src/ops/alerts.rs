@@ -103,7 +103,7 @@ pub(super) const ALERTS: [Alert; 12] = [
     Alert {
         name: "TidingsBreakerOpen",
         severity: Severity::Critical,
-        expr: "tidings_gateway_breaker_open == 1",
+        expr: "tidings_gateway_breaker_open == 1 or tidings_gateway_failing_services > 0",
         lasts: "2m",
         summary: "{{ $labels.instance }} cannot reach {{ $labels.provider }} ({{ $labels.pool }}): its devices are not pushed until it can",
         proof: Proof {

@@ -360,6 +360,7 @@ impl Driver {
         let streams = self.origins.attempt_count_max();
         self.service.gauge.set_streams(streams as u64);
         self.metrics.streams_allowed.set(streams as i64);
+        self.metrics.failing_services.set(self.origins.failing() as i64);
     }
 
     /// Settles what is over at the front of lakes from which nothing is taken, because origins take nothing of what

@@ -55,8 +55,8 @@ impl Gate {
     }
 
     /// Whether failures keep it shut, or a probe is still to show that it works.
-    pub(crate) fn is_broken(&self, now: Now) -> bool {
-        self.breaker.due_at(now.unix).is_some()
+    pub(crate) fn is_broken(&self) -> bool {
+        self.breaker.retry_at().is_some()
     }
 
     /// When it may open by itself; nothing while it is open or waits for an attempt.

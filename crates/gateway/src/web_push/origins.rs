@@ -126,6 +126,8 @@ pub(crate) struct Origins<T, C> {
     held: [usize; LEVELS],
     /// Items that any origin has taken so far.
     taken: u64,
+    /// Origins that [`Origin::is_failing`].
+    failing: usize,
     /// Origins with a place.
     placed: Vec<usize>,
     /// Origins with a place and something to send, in the order of their turns.
@@ -149,12 +151,18 @@ impl<T, C> Origins<T, C> {
             origins: Slab::new(),
             held: [0; LEVELS],
             taken: 0,
+            failing: 0,
             placed: Vec::new(),
             ready: VecDeque::new(),
             lines: Default::default(),
             last_line: UNKNOWN,
             wakes: BTreeSet::new(),
         }
+    }
+
+    /// Origins that have answered before, and fail since several attempts.
+    pub(crate) fn failing(&self) -> usize {
+        self.failing
     }
 
     /// Items pushed and not settled.
@@ -234,9 +242,11 @@ impl<T, C> Origins<T, C> {
     ) {
         self.taken += u64::from(health == Health::Well && pause.is_zero());
         let origin = &mut self.origins[index];
+        self.failing -= usize::from(origin.is_failing());
         origin.idle.extend(connection.map(|connection| (connection, now.at)));
         origin.on_ended(health, pause, self.taken, now);
         origin.gate.on_ended(health, pause, random, now);
+        self.failing += usize::from(origin.is_failing());
         self.consider(index, now);
     }
 
@@ -443,6 +453,7 @@ impl<T, C> Origins<T, C> {
         if is_worth_it && self.origins.len() <= self.held() + self.placed.len() + REMEMBERED_MAX {
             return;
         }
+        self.failing -= usize::from(origin.is_failing());
         let Origin { name, wakes_at, .. } = self.origins.remove(index);
         wakes_at.map(|at| self.wakes.remove(&(at, index)));
         self.ids.remove(&name);

@@ -868,6 +868,35 @@ async fn the_gauge_tells_connections_and_round_trips() {
     setup.drain().await;
 }
 
+#[tokio::test]
+async fn the_metric_of_failing_services_counts_those_that_answered_before() {
+    let is_ill = Arc::new(AtomicBool::new(false));
+    let replies = {
+        let is_ill = Arc::clone(&is_ill);
+        move |_, _: &Request| Reply::status(if is_ill.load(Ordering::Relaxed) { 500 } else { 201 })
+    };
+    let setup = setup(by_device(replies), |_, net| net.answer("nobody.push.example", &[&[NOBODY]])).await;
+    let failing = async |count: u64| {
+        let line = format!("tidings_gateway_failing_services{{pool=\"browsers\",provider=\"web_push\"}} {count}\n");
+        let told = async {
+            while !setup.registry.prometheus().contains(&line) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, told).await.unwrap_or_else(|_| panic!("not {count}: {}", setup.registry.prometheus()));
+    };
+    setup.push([setup.notification(DOMAIN, 0)]).await;
+    setup.sink.outcomes(1).await;
+    is_ill.store(true, Ordering::Relaxed);
+    setup.push((1..10).map(|device| setup.notification(DOMAIN, device))).await;
+    setup.push((10..20).map(|device| setup.notification("nobody.push.example", device))).await;
+    failing(1).await;
+    is_ill.store(false, Ordering::Relaxed);
+    setup.sink.outcomes(10).await;
+    failing(0).await;
+    assert_eq!(setup.gateway.drain(Instant::now()).await.unsettled, 10, "those of the service that never answered");
+}
+
 /// Pushes to `count` devices of [`DOMAIN`], all to be accepted in the end; returns how often each was sent.
 #[expect(clippy::print_stdout, reason = "the time to recover is for people to read")]
 async fn recovers(

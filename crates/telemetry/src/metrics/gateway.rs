@@ -86,6 +86,12 @@ group! {
         .when("APNs or FCM is configured")
         .panel("Alarms");
 
+    /// Push services of browsers that answered after the start and then failed several times in a row; others may be made up.
+    FAILING_SERVICES = Metric::gauge("tidings_gateway_failing_services")
+        .labels(POOL)
+        .when("Web Push is configured")
+        .panel("Alarms");
+
     /// Seconds until the certificate ends with which we prove who we are; 0 when it has ended.
     CREDENTIAL_EXPIRY_SECONDS = Metric::gauge("tidings_gateway_credential_expiry_seconds")
         .labels(POOL)

@@ -189,11 +189,12 @@ fn open_metrics_is_exactly_this() {
     static DROPS: Metric = Metric::counter("t_drops_total").help("Say \"why\" \\.");
     static READ: Metric = Metric::counter("t_read_bytes_total").help("Read.");
     static WAIT: Metric = Metric::histogram("t_wait_seconds", Bounds::Long).labels(&["lane"]).help("Time waited.");
+    let trace = "00-00000000000000000000000000000abc-b7ad6b7169203331-01".parse().unwrap();
     let registry = Registry::new();
     registry.counter(&DROPS, &[]).add(3);
     registry.counter(&READ, &[]).inc();
     registry.histogram(&WAIT, &["1"]).record(Duration::from_millis(1));
-    registry.histogram(&WAIT, &["1"]).record_with(Duration::from_millis(1500), 0xabc);
+    registry.histogram(&WAIT, &["1"]).record_in(Duration::from_millis(1500), 1, Some(&trace));
     let text = registry.exposed(Exposition::OpenMetrics);
     let (heads, samples): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with('#'));
     let expected = [

@@ -117,12 +117,14 @@ mod tests {
         repeats: Repeats,
         outcomes: Outcomes,
         sink: Arc<Sink>,
+        /// The time of every call, so that nothing flows into the budget.
+        unix: Timestamp,
     }
 
     fn setup(budget_since: Timestamp) -> Setup {
         let sink = Arc::<Sink>::default();
         let outcomes = Outcomes::new(Arc::clone(&sink) as _, metrics());
-        Setup { repeats: Repeats::new(budget_since), outcomes, sink }
+        Setup { repeats: Repeats::new(budget_since), outcomes, sink, unix: unix_now() }
     }
 
     impl Setup {
@@ -133,7 +135,7 @@ mod tests {
 
         /// How many are released, and when to come back.
         fn release(&mut self, now: Instant) -> (usize, Option<Instant>) {
-            let (released, next) = self.repeats.release(&mut self.outcomes, now, unix_now());
+            let (released, next) = self.repeats.release(&mut self.outcomes, now, self.unix);
             (released.len(), next)
         }
 

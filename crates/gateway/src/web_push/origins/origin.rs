@@ -112,7 +112,7 @@ impl<T, C> Origin<T, C> {
     /// notifications all origins have taken.
     pub(super) fn take(&mut self, taken: u64, now: Now) -> Option<(usize, T)> {
         let next = self.take_repeat(now).or_else(|| self.take_fresh())?;
-        if self.gate.is_broken(now) {
+        if self.gate.is_broken() {
             self.is_probe_counted = taken > self.seen;
             self.seen = taken;
         }
@@ -152,6 +152,11 @@ impl<T, C> Origin<T, C> {
     /// The next time at which it may be able to begin an attempt that it cannot begin now.
     pub(super) fn next_wake(&self, now: Now) -> Option<Instant> {
         self.gate.opens_at(now).or(self.repeats_from().filter(|from| *from > now.at))
+    }
+
+    /// Whether it has answered before, so is not made up, and its breaker has opened since.
+    pub(super) fn is_failing(&self) -> bool {
+        self.has_answered && self.gate.is_broken()
     }
 
     /// Whether it has no notifications.

@@ -40,6 +40,7 @@ impl<T, C> Origins<T, C> {
             assert!(wakes.eq(origin.wakes_at));
         }
         assert_eq!((held, self.ids.len()), (self.held, self.origins.len()));
+        assert_eq!(self.origins.iter().filter(|(_, origin)| origin.is_failing()).count(), self.failing);
         assert!(self.placed.len() <= self.limits.origin_count_max);
         assert!(self.unknown_count() <= self.unknown_count_max());
         assert!(held.iter().all(|held| *held <= self.level_max()), "{held:?}");
