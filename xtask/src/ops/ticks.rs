@@ -8,6 +8,12 @@ use super::alerts::ALERTS;
 const HEAD: &str = "// Made by `cargo xtask ops`. Do not edit it; ops/README.md says how to load it.\n\
                     dbrp \"tidings\".\"autogen\"\n";
 
+/// The server, in a message.
+const HOST: &str = "{{ index .Tags \"host\" }}";
+/// The same for the dead man: while no server has told anything since Kapacitor's start, it fires for none.
+const HOST_IF_KNOWN: &str =
+    "{{ with index .Tags \"host\" }}{{ . }}{{ else }}A server that Kapacitor has not seen yet{{ end }}";
+
 /// The name and the text of each script.
 pub(super) fn ticks() -> [(&'static str, String); 3] {
     let oldest = line("tidings_sender_oldest_waiting_job_seconds");
@@ -24,7 +30,7 @@ fn dead_man(measurement: String) -> String {
     format!(
         "// A server sends a point of this measurement at every influx.interval, so silence for a minute is its end.\n\
          stream\n    |from()\n        .measurement('{measurement}')\n        .groupBy('host')\n    |deadman(0.0, 1m)\n{}",
-        handled("TidingsServerDown", &["host"])
+        handled("TidingsServerDown", HOST_IF_KNOWN, &["host"])
     )
 }
 
@@ -32,7 +38,7 @@ fn oldest_job((measurement, field): (String, String)) -> String {
     format!(
         "stream\n    |from()\n        .measurement('{measurement}')\n        .where(lambda: isPresent(\"{field}\"))\n        \
          .groupBy('host')\n    |alert()\n        .crit(lambda: \"{field}\" > 60.0)\n{}",
-        handled("TidingsOldestJobWaits", &["host"])
+        handled("TidingsOldestJobWaits", HOST, &["host"])
     )
 }
 
@@ -53,16 +59,16 @@ fn refusals((measurement, field): (String, String), gauge: &str) -> String {
          .crit(lambda: \"rejected.count\" >= 10 AND float(\"rejected.count\") > 0.05 * float(\"settled.count\"))\n{}",
         sum(&field),
         sum("rejected"),
-        handled("TidingsProviderRefuses", &["host", "provider"])
+        handled("TidingsProviderRefuses", HOST, &["host", "provider"])
     )
 }
 
-/// The end of a script: the message is the summary of the alert `name`. The alert has one state for each value of `tags`, and
+/// The end of a script: the message is the summary of the alert `name`, about `host`. The alert has one state for each value of `tags`, and
 /// is told when that changes.
-fn handled(name: &str, tags: &[&str]) -> String {
+fn handled(name: &str, host: &str, tags: &[&str]) -> String {
     let alert = ALERTS.iter().find(|alert| alert.name == name).expect("it is in the table");
     let tagged = |name: &str| format!("{{{{ index .Tags \"{name}\" }}}}");
-    let message = alert.summary.replace("{{ $labels.instance }}", &tagged("host"));
+    let message = alert.summary.replace("{{ $labels.instance }}", host);
     let message = message.replace("{{ $labels.provider }}", &tagged("provider")).replace('\'', "\\'");
     let id: Vec<String> = [name.to_owned()].into_iter().chain(tags.iter().map(|tag| tagged(tag))).collect();
     format!(
