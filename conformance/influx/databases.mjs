@@ -1,5 +1,5 @@
 // The databases that judge our metrics: InfluxDB and VictoriaMetrics as Debian ships them, each with a folder of its own
-// on ports of its own, fed over UDP only.
+// on ports of its own. They are fed over UDP, or (InfluxDB) by whoever writes to its HTTP API.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -12,7 +12,7 @@ import { freePort, temporaryFolder, until } from "../server.mjs";
 const LOG_CHARACTERS_MAX = 16 * 1024;
 
 class Database {
-  /** Starts it; `udpPort` is where it takes lines. Ended with the test. */
+  /** Starts it; `udpPort` is where it takes lines, if it does. Ended with the test. */
   static async start(t, udpPort) {
     const database = new this();
     const { folder, stop } = temporaryFolder();
@@ -45,8 +45,14 @@ class Database {
   }
 }
 
-/** Under which `series` keeps what is known of a series. */
-export const seriesKey = (name, labels) => JSON.stringify([name, Object.entries(labels).sort()]);
+/** Under which `series` keeps what is known of a series. A label without a value is none: the lines have no empty tags. */
+export const seriesKey = (name, labels) => {
+  const some = Object.entries(labels).filter(([, value]) => value !== "");
+  return JSON.stringify([name, some.sort()]);
+};
+
+/** The database in which InfluxDB has our metrics. */
+const METRICS = "tidings";
 
 export class InfluxDb extends Database {
   health = "/ping";
@@ -69,34 +75,43 @@ store-enabled = false
 [http]
 bind-address = "127.0.0.1:${this.port}"
 log-enabled = false
-[[udp]]
-enabled = true
-bind-address = "127.0.0.1:${this.udpPort}"
-database = "metrics"
-batch-timeout = "50ms"
-`,
+${this.udpPort === undefined ? "" : this.#udp()}`,
     );
     return ["influxd", "run", "-config", file];
   }
 
-  async #select(what) {
-    const text = await this.get("/query", { db: "metrics", q: `SELECT ${what} FROM /.*/ GROUP BY *` });
-    const { results } = JSON.parse(text);
+  #udp() {
+    return `[[udp]]
+enabled = true
+bind-address = "127.0.0.1:${this.udpPort}"
+database = "${METRICS}"
+batch-timeout = "50ms"
+`;
+  }
+
+  /** The answer to a query; undefined while the database is not there. */
+  async query(q) {
+    const { results } = JSON.parse(await this.get("/query", { db: METRICS, q }));
+    assert.match(results[0].error ?? "database not found", /^database not found/, q);
+    return results[0].series;
+  }
+
+  async #select(what, since) {
     const rows = new Map();
-    for (const { name, tags, columns, values } of results[0].series ?? []) {
-      const labels = Object.fromEntries(Object.entries(tags ?? {}).filter(([, value]) => value !== ""));
+    const series = await this.query(`SELECT ${what} FROM /.*/ WHERE time >= ${since}ms GROUP BY *`);
+    for (const { name, tags, columns, values } of series ?? []) {
       for (const [index, column] of columns.entries()) {
         if (column !== "time" && values[0][index] !== null) {
-          rows.set(seriesKey(`${name}_${column.slice(column.indexOf("_") + 1)}`, labels), values[0][index]);
+          rows.set(seriesKey(`${name}_${column.slice(column.indexOf("_") + 1)}`, tags ?? {}), values[0][index]);
         }
       }
     }
     return rows;
   }
 
-  /** By series: the sum, the last and the largest of its values. */
-  async series() {
-    const [sums, lasts, maxima] = [await this.#select("sum(*)"), await this.#select("last(*)"), await this.#select("max(*)")];
+  /** By series: the sum, the last and the largest of its values, from `since` on (milliseconds since 1970). */
+  async series(since = 0) {
+    const [sums, lasts, maxima] = await Promise.all(["sum", "last", "max"].map((of) => this.#select(`${of}(*)`, since)));
     return new Map([...sums].map(([key, sum]) => [key, { sum, last: lasts.get(key), max: maxima.get(key) }]));
   }
 }

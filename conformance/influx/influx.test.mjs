@@ -6,6 +6,7 @@ import { randomUUID } from "node:crypto";
 import { describe, test } from "node:test";
 
 import { Server, configurationHead, freePort, until } from "../server.mjs";
+import { agree, told } from "./agreement.mjs";
 import { InfluxDb, VictoriaMetrics, seriesKey } from "./databases.mjs";
 
 const options = { timeout: 90_000 };
@@ -48,63 +49,6 @@ async function work(server, count) {
   }
 }
 
-/** What `/metrics` tells: `[name, labels, kind, value]` of each sample. */
-async function told(server) {
-  const kinds = new Map();
-  const samples = [];
-  for (const line of (await (await server.request("GET", "/metrics")).text()).trimEnd().split("\n")) {
-    if (line.startsWith("# TYPE ")) {
-      const [name, kind] = line.slice("# TYPE ".length).split(" ");
-      kinds.set(name, kind);
-    } else if (!line.startsWith("#")) {
-      const [, name, text = "", value] = /^([^{ ]+)(?:\{(.*)\})? (.*)$/.exec(line);
-      const labels = Object.fromEntries([...text.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, key, of]) => [key, of]));
-      samples.push([name, labels, kinds.get(name) ?? kinds.get(name.replace(/_(sum|count)$/, "")), Number(value)]);
-    }
-  }
-  return samples;
-}
-
-const near = (one, other, share) => Math.abs(one - other) <= share * Math.abs(other) + 1e-6;
-
-/** In what the database differs from `samples`; nothing when it has all of it. */
-async function differences(database, samples) {
-  const series = await database.series();
-  const found = [];
-  let [counters, gauges, histograms] = [0, 0, 0];
-  for (const [name, labels, kind, value] of samples) {
-    if (/^(process|tidings_influx|tidings_disk)_|age_seconds$/.test(name) || labels.route === "GET /metrics" || "le" in labels) {
-      continue; // These go on while we look; the lines have quantiles in place of buckets.
-    }
-    const of = (field) => series.get(seriesKey(field, { ...TAGS, ...labels }));
-    const expect = (same, what) => same || found.push(`${name} ${JSON.stringify(labels)}: ${value}, got ${JSON.stringify(what)}`);
-    if (kind === "counter") {
-      const row = of(name.replace(/_total$/, ""));
-      expect((row?.sum ?? 0) === value, row);
-      counters += value > 0;
-    } else if (kind === "histogram") {
-      const row = of(name);
-      expect(near(row?.sum ?? 0, value, 1e-9), row);
-      histograms += value > 0;
-    } else {
-      const row = of(name);
-      expect(row?.last === value, row);
-      gauges += value > 0;
-    }
-  }
-  assert.ok(counters >= 8 && gauges >= 2 && histograms >= 2, `compared ${counters}, ${gauges}, ${histograms}`);
-  return found;
-}
-
-/** Waits until the server has come to rest and the database has what it tells. */
-async function agree(database, server) {
-  let found;
-  const all = async () => (found = await differences(database, await told(server))).length === 0;
-  await until("the database has it", all).catch((error) => {
-    throw new Error(`${error.message}\n${found.join("\n")}\n${server.log}\n${database.log}`);
-  });
-}
-
 const count = (text, part) => text.split(part).length - 1;
 
 for (const Judge of [InfluxDb, VictoriaMetrics]) {
@@ -115,9 +59,9 @@ for (const Judge of [InfluxDb, VictoriaMetrics]) {
       const server = await Server.start(configuration(udpPort));
       t.after(() => server.stop());
       await work(server, PUBLISHED);
-      await agree(database, server);
+      await agree(database, server, TAGS);
       await work(server, PUBLISHED);
-      await agree(database, server);
+      await agree(database, server, TAGS);
 
       await work(server, 10);
       await server.kill("SIGTERM");

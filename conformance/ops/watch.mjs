@@ -29,8 +29,8 @@ export function swapped(text, ...pairs) {
   return text;
 }
 
-/** Starts a program, which ends with the test. */
-function start(t, program, words) {
+/** Starts a program, which ends with the test; `log` has the end of what it writes to standard error. */
+export function start(t, program, words) {
   const child = spawn(program, words, { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";
   child.stderr.on("data", (text) => (log = (log + text).slice(-BODY_CHARACTERS_MAX)));
@@ -38,46 +38,57 @@ function start(t, program, words) {
     child.kill("SIGKILL");
     await (child.exitCode ?? child.signalCode ?? once(child, "exit"));
   });
-  return { ended: () => child.exitCode !== null && `${program} ended\n${log}` };
+  return { ended: () => child.exitCode !== null && `${program} ended\n${log}`, log: () => log };
 }
 
 /** Waits until a program answers at `url`. */
-async function ready(url, { ended }) {
+export async function ready(url, { ended }) {
   await until(`${url} answers`, async () => {
     assert.ok(!ended(), ended());
     return fetch(url).then((answer) => answer.ok, () => false);
   });
 }
 
-/** A receiver of Slack's webhooks. `messages` has what came, the newest last. */
-export class Slack {
+/** An HTTP server that alerts are posted to. `messages` has what `read` made of the bodies that came, the newest last. */
+export class Receiver {
   static async start(t) {
-    const slack = new Slack();
-    slack.messages = [];
-    slack.server = http.createServer((request, answer) => {
+    const receiver = new this();
+    receiver.messages = [];
+    receiver.server = http.createServer((request, answer) => {
       let body = "";
       request.on("data", (piece) => (body += piece).length > BODY_CHARACTERS_MAX && request.destroy());
       request.on("end", () => {
-        const [{ title, text }] = JSON.parse(body).attachments;
-        slack.messages.push({ title, text });
+        receiver.messages.push(receiver.read(JSON.parse(body)));
         answer.end("ok");
       });
     });
-    slack.server.listen(0, "127.0.0.1");
-    await once(slack.server, "listening");
-    t.after(() => slack.server.close());
-    slack.url = `http://127.0.0.1:${slack.server.address().port}/hook`;
-    return slack;
+    receiver.server.listen(0, "127.0.0.1");
+    await once(receiver.server, "listening");
+    t.after(() => receiver.server.close());
+    receiver.url = `http://127.0.0.1:${receiver.server.address().port}/hook`;
+    return receiver;
   }
 
-  /** Waits for the message that an alert about a server is `firing` or `resolved`, and takes it. */
-  async told(status, alert, target, deadlineMs) {
-    const wanted = ({ title, text }) => title.startsWith(`${status}: ${alert} (`) && text.includes(target);
-    await until(`Slack is told ${status}: ${alert}`, () => this.messages.some(wanted), deadlineMs).catch((error) => {
+  /** Waits for a message that is `wanted`, and takes it. */
+  async take(what, wanted, deadlineMs) {
+    await until(what, () => this.messages.some(wanted), deadlineMs).catch((error) => {
       throw new Error(`${error.message}; it was told ${JSON.stringify(this.messages)}`);
     });
     const index = this.messages.findIndex(wanted);
     return this.messages.splice(index, 1)[0];
+  }
+}
+
+/** A receiver of Slack's webhooks. */
+export class Slack extends Receiver {
+  read({ attachments: [{ title, text }] }) {
+    return { title, text };
+  }
+
+  /** Waits for the message that an alert about a server is `firing` or `resolved`, and takes it. */
+  told(status, alert, target, deadlineMs) {
+    const wanted = ({ title, text }) => title.startsWith(`${status}: ${alert} (`) && text.includes(target);
+    return this.take(`Slack is told ${status}: ${alert}`, wanted, deadlineMs);
   }
 }
 

@@ -19,7 +19,7 @@ use crate::workshop::Workshop;
 
 const STEP: &str = "conformance";
 /// Test files that run at the same time. They mostly wait.
-const CONCURRENCY: &str = "--test-concurrency=4";
+pub(crate) const CONCURRENCY: &str = "--test-concurrency=4";
 
 /// A program that is needed to build or run the judges.
 struct Tool {
@@ -63,7 +63,7 @@ const POSTGRESQL_PROGRAMS: &str = "/usr/lib/postgresql";
 const VICTORIA_METRICS: &str = "victoria-metrics";
 
 pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
-    TOOLS.iter().try_for_each(|tool| tool.need(workshop))?;
+    need_tools(workshop, STEP, |_| true)?;
     if !debian_tool(workshop, STEP, VICTORIA_METRICS, VICTORIA_METRICS) {
         return Err(Failure::Missing(format!("{VICTORIA_METRICS} is needed: apt-get install {VICTORIA_METRICS}")));
     }
@@ -80,7 +80,7 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
     let examples = ["--example", "encrypt", "--example", "delta", "--example", "catalogues"];
     let examples = cargo(workshop, &[&["build", "--workspace"][..], &examples].concat());
     run(workshop, STEP, examples, |_| ())?;
-    npm(workshop)?;
+    npm(workshop, STEP)?;
     for command in [
         maven(workshop),
         go(workshop, "go", "./..."),
@@ -97,10 +97,15 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
     counted(workshop, STEP, tests, node_result)
 }
 
+/// Fails if one of the [`TOOLS`] that are `wanted` is missing or too old.
+pub(crate) fn need_tools(workshop: &Workshop, step: &str, wanted: fn(&str) -> bool) -> Result<(), Failure> {
+    TOOLS.iter().filter(|tool| wanted(tool.program)).try_for_each(|tool| tool.need(workshop, step))
+}
+
 impl Tool {
-    fn need(&self, workshop: &Workshop) -> Result<(), Failure> {
+    fn need(&self, workshop: &Workshop, step: &str) -> Result<(), Failure> {
         if self.version().is_none() {
-            debian_tool(workshop, STEP, self.program, self.debian_package);
+            debian_tool(workshop, step, self.program, self.debian_package);
         }
         match self.version() {
             Some(version) if version.as_slice() >= self.version_min => Ok(()),
@@ -140,7 +145,7 @@ fn without_colour(piece: &str) -> &str {
 }
 
 /// Installs the npm packages if the pinned versions have changed.
-fn npm(workshop: &Workshop) -> Result<()> {
+pub(crate) fn npm(workshop: &Workshop, step: &str) -> Result<()> {
     let folder = workshop.root.join("conformance/js");
     let (pinned, installed) = (folder.join("package-lock.json"), folder.join("node_modules/installed.json"));
     if is_same(&installed, &pinned)? {
@@ -148,7 +153,7 @@ fn npm(workshop: &Workshop) -> Result<()> {
     }
     let mut command = Command::new("npm");
     command.arg("ci").current_dir(folder);
-    run(workshop, STEP, command, |_| ())?;
+    run(workshop, step, command, |_| ())?;
     fs::copy(&pinned, &installed).context("cannot record what is installed")?; // Last, so that a failed installation is repeated.
     Ok(())
 }
@@ -163,7 +168,7 @@ fn maven(workshop: &Workshop) -> Command {
 }
 
 /// Builds programs of the module in a folder of `conformance`.
-fn go(workshop: &Workshop, folder: &str, programs: &str) -> Command {
+pub(crate) fn go(workshop: &Workshop, folder: &str, programs: &str) -> Command {
     let built = workshop.built("conformance/go");
     let mut command = Command::new("go");
     // Without -modcacherw the downloaded modules are read-only, and `target` could not be removed.
@@ -175,7 +180,7 @@ fn go(workshop: &Workshop, folder: &str, programs: &str) -> Command {
 }
 
 /// Reads `ℹ pass 12` and `ℹ fail 0`, also with `#` in front.
-fn node_result(line: &str) -> Option<(usize, usize)> {
+pub(crate) fn node_result(line: &str) -> Option<(usize, usize)> {
     let counts = line.strip_prefix("ℹ ").or_else(|| line.strip_prefix("# "))?;
     let after = |word: &str| counts.strip_prefix(word)?.trim().parse().ok();
     after("pass ").map(|passed| (passed, 0)).or_else(|| after("fail ").map(|failed| (0, failed)))

@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "a program that talks to the terminal")]
 
 mod bench;
+mod chain;
 mod command;
 mod conformance;
 mod features;

@@ -8,7 +8,7 @@ use crate::command::{cargo, run};
 use crate::report::{Failure, Step, Tally};
 use crate::tools::{BINARY, build_for, cargo_result, counted};
 use crate::workshop::{Scope, Workshop};
-use crate::{conformance, features, fuzz, openapi, programs, tidy};
+use crate::{chain, conformance, features, fuzz, openapi, programs, tidy};
 
 /// All steps, in the order they run.
 pub(crate) const STEPS: &[Step] = &[
@@ -31,6 +31,11 @@ pub(crate) const STEPS: &[Step] = &[
         fuzz::fuzz(workshop, fuzz::LONG_FACTOR)
     }),
     on_request("soak", "clients that come and go leave nothing behind", |workshop| campaign(workshop, "soak")),
+    on_request(
+        "chain",
+        "metrics arrive through Telegraf in InfluxDB, and Kapacitor's alerts fire and end",
+        chain::chain,
+    ),
     on_request("miri", "an interpreter finds no undefined behaviour in the buffers", miri),
     on_request("deny", "dependencies have allowed licences and sources", deny),
 ];
