@@ -181,6 +181,13 @@ impl Backend {
         self.must(Method::PUT, &format!("/v1/brakes/{scope}"), None).await;
     }
 
+    /// What is paused.
+    pub(crate) async fn pauses(&self) -> Vec<String> {
+        let answer = self.must(Method::GET, "/v1/brakes", None).await;
+        let scopes = answer["brakes"].as_array().expect("a list").iter();
+        scopes.map(|brake| brake["scope"].as_str().expect("a text").to_owned()).collect()
+    }
+
     /// Takes it off.
     pub(crate) async fn resume(&self, scope: &str) {
         self.must(Method::DELETE, &format!("/v1/brakes/{scope}"), None).await;
