@@ -19,9 +19,8 @@ Feature: Who may do what
     Then the list is refused as a whole
     And Ada's phone is not pushed
 
-  @unwritten
   Scenario: The operator sees who sent what to how many
-    There is no audit log yet. Until then the log of the server and the jobs say what was sent, but not by whom.
-
-    When the backend tells of a "goal" about "team:42"
-    Then the audit log names the key, the event and the size of its audience
+    Given Ada's phone is subscribed to "goal" of "team:42"
+    And Bob's phone is subscribed to "goal" of "team:42"
+    When the backend tells of a "goal" about "team:42" and expects at most 10 to be told
+    Then the audit log says that "backend" told of it, and to 2 devices

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use crate::command::{cargo, run};
 use crate::python::{environment, need_python};
 use crate::report::{Failure, Tally};
-use crate::tools::{BINARY, build_for, counted, debian_install, debian_tool, is_same};
+use crate::tools::{BINARY, CHROMIUM, build_for, counted, debian_install, debian_tool, is_same};
 use crate::workshop::Workshop;
 
 const STEP: &str = "conformance";
@@ -47,7 +47,7 @@ const TOOLS: [Tool; 10] = [
         version_min: &[0, 25],
         debian_package: "prometheus-alertmanager",
     },
-    Tool { program: "chromium", word: "--version", version_min: &[100], debian_package: "chromium" },
+    Tool { program: CHROMIUM, word: "--version", version_min: &[100], debian_package: CHROMIUM },
 ];
 
 /// The package of the reference server; `conformance/centrifugo` pins its version.

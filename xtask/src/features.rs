@@ -26,11 +26,13 @@ use jiff::Timestamp;
 
 use crate::command::{cargo, run};
 use crate::report::{Failure, Tally};
+use crate::tools::{CHROMIUM, debian_tool};
 use crate::workshop::Workshop;
 use history::{History, Record};
 use report::Report;
 use results::{Counts, Run};
 
+const STEP: &str = "features";
 const RESULTS: &str = "xtask/features-results.json";
 const PICTURES: &str = "xtask/features-pictures";
 const HISTORY: &str = "xtask/features-history.ndjson";
@@ -43,6 +45,9 @@ const HISTORY_VARIABLE: &str = "TIDINGS_FEATURES_HISTORY";
 
 /// Runs the features, tells of them, and counts the scenarios that passed.
 pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
+    if !debian_tool(workshop, STEP, CHROMIUM, CHROMIUM) {
+        return Err(Failure::Missing(format!("{CHROMIUM} is needed: apt-get install {CHROMIUM}")));
+    }
     let results = workshop.built(RESULTS);
     let pictures = workshop.built(PICTURES);
     let _ = fs::remove_file(&results); // Results and pictures of an earlier run must not be read.
@@ -50,7 +55,7 @@ pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
     let mut command = cargo(workshop, &["test", "--workspace", "--test", "features"]); // Built as in the step `test`.
     command.env("TIDINGS_FEATURES_JSON", &results).env("TIDINGS_FEATURES_PICTURES", &pictures);
     command.env_remove(WEBHOOK_VARIABLE); // A secret, and nothing for the features.
-    let ended = run(workshop, "features", command, |_| ());
+    let ended = run(workshop, STEP, command, |_| ());
     let Ok(text) = fs::read_to_string(&results) else {
         return Err(ended.err().unwrap_or_else(|| anyhow!("the test wrote no results to {RESULTS}")).into());
     };

@@ -70,6 +70,12 @@ pub(crate) fn cargo_result(line: &str) -> Option<(usize, usize)> {
     Some((before(" passed;")?, before(" failed;")?))
 }
 
+/// Only one `apt-get` can work at a time; steps run side by side.
+static INSTALLING: Mutex<()> = Mutex::new(());
+
+/// Chromium, in which tests of several steps look at pages: its program and its Debian package.
+pub(crate) const CHROMIUM: &str = "chromium";
+
 /// Whether `program` is installed, after an attempt to install its Debian package.
 pub(crate) fn debian_tool(workshop: &Workshop, step: &str, program: &str, package: &str) -> bool {
     if !is_there(program) {
@@ -83,6 +89,7 @@ pub(crate) fn debian_install(workshop: &Workshop, step: &str, packages: &[&str])
     if !is_root() || !is_there("apt-get") {
         return;
     }
+    let _guard = INSTALLING.lock().expect("no thread panics while it holds the lock");
     for words in [&["update"][..], &[&["install", "--yes", "--no-install-recommends"], packages].concat()] {
         let mut command = Command::new("apt-get");
         command.args(words).env("DEBIAN_FRONTEND", "noninteractive");

@@ -187,6 +187,9 @@ struct PoolView {
     connect_failures: u64,
     goaways: u64,
     credential_refused: u64,
+    /// Only of a certificate: other credentials do not end by themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credential_ends_in_seconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     round_trip_p50_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,6 +237,10 @@ impl PoolView {
             connect_failures: sum(&gateway::CONNECT_FAILURES_TOTAL),
             goaways: sum(&gateway::GOAWAYS_TOTAL),
             credential_refused: sum(&gateway::CREDENTIAL_REFUSED_TOTAL) + sum(&gateway::VAPID_REFUSED_TOTAL),
+            credential_ends_in_seconds: registry
+                .sum_by(&gateway::CREDENTIAL_EXPIRY_SECONDS, &labels, "pool")
+                .get(&name)
+                .map(|seconds| whole(*seconds)),
             round_trip_p50_ms: quantile(0.5),
             round_trip_p99_ms: quantile(0.99),
             name: name.clone(),

@@ -2,9 +2,10 @@
 //!
 //! Each scenario has everything for itself: a folder, a server process, a simulated provider, phones and apps. A step is
 //! a sentence and what it says of these ([`steps`]); how a backend, an app, a phone or a process does it is in one layer
-//! of client objects below ([`backend`], [`ear`], [`doorman`], [`app`], [`listener`], [`operator`], [`phone`], [`server`]), the
-//! only ones that know the wire. That something does *not* happen is never waited for: the server is asked until it has
-//! done all it was told.
+//! of client objects below ([`backend`], [`console`], [`ear`], [`doorman`], [`app`], [`listener`], [`operator`], [`phone`],
+//! [`server`]), the only ones that know the wire or the pages. That something does *not* happen is never waited for: the
+//! server is asked until it has done all it was told. All scenarios share one Chromium ([`chromium`]), in which each person
+//! has cookies of their own.
 //!
 //! A scenario with the tag `@pending` is not kept yet, one with `@unwritten` has a step that nobody has written. They count
 //! as uncovered and fail nobody, unless they pass: then the tag has to go. Below their name they say why they are pending.
@@ -21,6 +22,10 @@ mod app;
 mod backend;
 #[path = "features/canary.rs"]
 mod canary;
+#[path = "features/chromium.rs"]
+mod chromium;
+#[path = "features/console.rs"]
+mod console;
 #[path = "features/doorman.rs"]
 mod doorman;
 #[path = "features/ear.rs"]
@@ -50,10 +55,12 @@ mod world;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use cucumber::World as _;
 use cucumber::event::ScenarioFinished;
 
+use chromium::Chromium;
 use report::{Report, place};
 use world::World;
 
@@ -67,10 +74,13 @@ fn main() -> ExitCode {
     let features = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../features");
     let report = runtime.expect("the system has threads").block_on(async {
         canary::sing().await;
-        World::cucumber()
+        let chromium = Arc::new(Chromium::default());
+        let lent = chromium.clone();
+        let report = World::cucumber()
             .with_writer(Report::default())
             .max_concurrent_scenarios(CONCURRENT_COUNT)
-            .before(|feature, _, scenario, world| {
+            .before(move |feature, _, scenario, world| {
+                world.screens.lend(lent.clone());
                 if let Some(pictures) = std::env::var_os(PICTURES_VARIABLE) {
                     world.keep_pictures_in(Path::new(&pictures).join(place(feature, scenario)));
                 }
@@ -78,13 +88,20 @@ fn main() -> ExitCode {
             })
             .after(|_, _, _, finished, world| {
                 Box::pin(async move {
-                    if let (ScenarioFinished::StepPassed, Some(world)) = (finished, world) {
+                    let Some(world) = world else { return };
+                    if let ScenarioFinished::StepFailed(..) = finished {
+                        world.attach_screens().await;
+                    }
+                    world.screens.close().await;
+                    if let ScenarioFinished::StepPassed = finished {
                         world.check();
                     }
                 })
             })
             .run(features)
-            .await
+            .await;
+        chromium.end().await;
+        report
     });
     report.finish()
 }

@@ -200,7 +200,7 @@ fn of_system() -> Value {
             "since": {"type": "string", "format": "date-time", "description": "Since when it has this status."},
             "pools": items(reference("ProviderPool")),
         })),
-        "ProviderPool": given(&["round_trip_p50_ms", "round_trip_p99_ms"], json!({
+        "ProviderPool": given(&["credential_ends_in_seconds", "round_trip_p50_ms", "round_trip_p99_ms"], json!({
             "name": text("The section's name; behind it the push service of browsers, or `quarantine`."),
             "connections": count(), "streams": count(), "streams_allowed": count(),
             "waiting": {"type": "integer", "minimum": 0, "description": "Notifications that wait for a connection."},
@@ -208,6 +208,7 @@ fn of_system() -> Value {
             "pauses": {"type": "integer", "minimum": 0, "description": "Pauses that the provider asked for."},
             "connect_failures": count(), "goaways": count(),
             "credential_refused": {"type": "integer", "minimum": 0, "description": "Refusals of the token, key or certificate."},
+            "credential_ends_in_seconds": {"type": "integer", "minimum": 0, "description": "Seconds until the certificate ends with which the provider knows us. Other credentials do not end by themselves."},
             "round_trip_p50_ms": count(), "round_trip_p99_ms": count(),
         })),
     })

@@ -323,6 +323,10 @@ async fn providers_are_told_with_their_own_pools() {
         (&main["connections"], &main["waiting"], &main["round_trip_p50_ms"]),
         (&json!(2), &json!(7), &json!(20))
     );
+    assert_eq!(
+        (&main["credential_ends_in_seconds"], pools[1].get("credential_ends_in_seconds")),
+        (&json!(86_400), None)
+    );
     assert_eq!(main["outcomes"], json!({"accepted": 3, "rejected": 1}));
     assert_eq!(main["rejected"], json!({"BadTopic": 1}));
     assert_eq!((&pools[1]["waiting"], pools[1].get("round_trip_p50_ms")), (&json!(9), None));

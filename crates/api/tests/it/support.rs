@@ -438,6 +438,7 @@ fn pushing(registry: &Registry) {
     for (line, waiting) in [("main", 7), ("quarantine", 9)] {
         registry.gauge(&gateway::LAKE_NOTIFICATIONS, &["apns", "main", line, "high"]).set(waiting);
     }
+    registry.computed(&gateway::CREDENTIAL_EXPIRY_SECONDS, &["apns", "main"], Arc::new(|| 86_400.5));
     registry.histogram(&gateway::ROUND_TRIP_SECONDS, &["apns", "main"]).record(Duration::from_millis(20));
     registry.gauge(&server::DISK_FREE_BYTES, &[]).set(1 << 30);
     registry.gauge(&server::DISK_SIZE_BYTES, &[]).set(1 << 32);

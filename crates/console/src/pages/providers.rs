@@ -9,6 +9,10 @@ use crate::html::{Column, Screen, alarm, command, empty, facts, or_problem, shar
 use crate::visit::Visit;
 use crate::words::{self, NOTHING, age, count, grouped, millis, span};
 
+/// A certificate that ends sooner is to be seen. The alert for it (`TidingsCertificateEnds`) is as early.
+const CERTIFICATE_DAYS_MIN: u64 = 7;
+const DAY_SECONDS: u64 = 86_400;
+
 pub(crate) async fn show(visit: Visit) -> Response {
     let answer = visit.get("/v1/providers").await;
     let data = json!({"providers": answer.body});
@@ -40,6 +44,7 @@ fn section(visit: &Visit, provider: &Value) -> Markup {
             h2 { (words::provider(&provider["provider"])) ", " (name) }
             p { (state(word)) span .muted { " for " (since) } }
             @if let Some(told) = told(word) { (alarm(&html! { p { (told) } })) }
+            @for pool in pools { (certificate(pool)) }
             @if !used.is_empty() { (connections(&used)) }
             @for pool in &used { (details(pool)) }
             @if !idle.is_empty() { p .muted { "Not used yet: " (names(&idle)) } }
@@ -58,6 +63,23 @@ fn told(word: &str) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+/// When the certificate ends with which the provider knows us, if it knows us by one.
+fn certificate(pool: &Value) -> Markup {
+    let Some(left) = pool["credential_ends_in_seconds"].as_u64() else { return html! {} };
+    let name = pool["name"].as_str().unwrap_or_default();
+    let words = match left {
+        0 => format!("The certificate of {name} has ended."),
+        _ => format!("The certificate of {name} ends in {}.", span(left)),
+    };
+    html! {
+        @if left < CERTIFICATE_DAYS_MIN * DAY_SECONDS {
+            (alarm(&html! { p { (words) " Put a new one in its place and send the server SIGHUP." } }))
+        } @else {
+            p .muted { (words) }
+        }
+    }
 }
 
 /// The names of pools, without the quarantine of each.

@@ -60,6 +60,7 @@ fn said(visit: &Visit) -> Markup {
         "reloaded" => "The texts were read again.",
         "rolled-back" => "The texts before are in force again.",
         "polled" => "The feed was read.",
+        "sent" if visit.query.get("event").starts_with("console-dry-") => "This was the dry run: nothing is delivered.",
         "sent" => "The test is on its way.",
         _ => return html! {},
     };

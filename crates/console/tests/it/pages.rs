@@ -221,6 +221,27 @@ async fn what_an_operator_must_see_is_there() {
 }
 
 #[tokio::test]
+async fn a_certificate_that_ends_soon_is_an_alarm() {
+    let browser = Browser::logged_in(OPERATOR_KEY).await;
+    let page = async |left: Value| {
+        let pool = json!({"name": "main", "credential_ends_in_seconds": left});
+        let provider = json!({"provider": "apns", "name": "main", "status": "connected", "pools": [pool]});
+        browser.told.tell("GET /v1/providers", json!({"providers": [provider]}));
+        let (_, data) = browser.json("/console/providers").await;
+        assert_eq!(data["providers"]["providers"][0]["pools"][0]["credential_ends_in_seconds"], left);
+        browser.get("/console/providers").await.text.replace('\u{202f}', " ")
+    };
+    let far = page(json!(90 * 86_400)).await;
+    assert!(far.contains("The certificate of main ends in 90 d.") && !far.contains("role=\"alert\""), "{far}");
+    let near = page(json!(6 * 86_400 + 7200)).await;
+    assert!(near.contains("ends in 6 d 2 h.") && near.contains("role=\"alert\""), "{near}");
+    let over = page(json!(0)).await;
+    assert!(over.contains("The certificate of main has ended.") && over.contains("role=\"alert\""), "{over}");
+    let none = page(Value::Null).await;
+    assert!(!none.contains("certificate"), "a key does not end: {none}");
+}
+
+#[tokio::test]
 async fn where_nothing_is_a_page_says_what_to_do() {
     let browser = Browser::logged_in(OPERATOR_KEY).await;
     let tell = |name: &str, body: Value| browser.told.tell(name, body);

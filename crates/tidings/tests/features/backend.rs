@@ -176,9 +176,22 @@ impl Backend {
         self.must(Method::DELETE, &format!("/v1/events/{id}"), None).await;
     }
 
+    /// What the audit log says of one action, the newest first.
+    pub(crate) async fn audited(&self, action: &str) -> Vec<Value> {
+        let mut log = self.must(Method::GET, &format!("/v1/audit?action={action}"), None).await;
+        serde_json::from_value(log["entries"].take()).expect("a list")
+    }
+
     /// Puts a brake on.
     pub(crate) async fn pause(&self, scope: &str) {
         self.must(Method::PUT, &format!("/v1/brakes/{scope}"), None).await;
+    }
+
+    /// What is paused.
+    pub(crate) async fn pauses(&self) -> Vec<String> {
+        let answer = self.must(Method::GET, "/v1/brakes", None).await;
+        let scopes = answer["brakes"].as_array().expect("a list").iter();
+        scopes.map(|brake| brake["scope"].as_str().expect("a text").to_owned()).collect()
     }
 
     /// Takes it off.

@@ -26,6 +26,7 @@ pub(crate) const TOKEN_SECRET: &str = "a-secret-of-the-backend-and-the-server";
 pub(crate) const BACKEND_KEY: &str = "key-of-the-backend-0123456789";
 /// A key for events that reach ten devices at most.
 pub(crate) const SMALL_KEY: &str = "key-for-small-events-0123456789";
+pub(crate) const AUDITOR_KEY: &str = "key-of-the-auditor-0123456789";
 /// A key for backups and nothing else.
 pub(crate) const VAULT_KEY: &str = "key-for-backups-only-0123456789";
 /// A key for devices and nothing else.
@@ -266,6 +267,11 @@ scopes = ["devices"]
 name = "vault"
 key = "{VAULT_KEY}"
 scopes = ["backup"]
+
+[[api.keys]]
+name = "auditor"
+key = "{AUDITOR_KEY}"
+scopes = ["audit"]
 
 [[api.keys]]
 name = "small"

@@ -6,6 +6,10 @@ mod apps;
 mod backend;
 #[path = "steps/channels.rs"]
 mod channels;
+#[path = "steps/console.rs"]
+mod console;
+#[path = "steps/console_actions.rs"]
+mod console_actions;
 #[path = "steps/devices.rs"]
 mod devices;
 #[path = "steps/feeds.rs"]

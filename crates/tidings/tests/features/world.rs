@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 
 use crate::app::{App, End, Identity};
 use crate::backend::{Backend, Count, Meaning, Progress, Receipts, Refusal, Why, connection_token};
+use crate::console::{Console, Screens};
 use crate::doorman::{self, Doorman};
 use crate::ear::Ear;
 use crate::event::Event;
@@ -26,6 +27,9 @@ use crate::wait::{PATIENCE, until};
 
 /// For everything that was accepted to come to its end: the longest wait for receipts in the features, and some.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(25);
+
+/// How long a test by the console is of use.
+const CONSOLE_TTL: Duration = Duration::from_secs(600);
 
 #[derive(cucumber::World)]
 #[world(init = Self::new)]
@@ -39,6 +43,8 @@ pub(crate) struct World {
     doorman: Option<Doorman>,
     /// Where pictures of what a screen shows are kept, if they are.
     pictures: Option<PathBuf>,
+    /// The browsers of those who use the console.
+    pub(crate) screens: Screens,
     /// Further settings of the server.
     pub(crate) settings: String,
     google: Option<FcmSimulator>,
@@ -84,6 +90,8 @@ pub(crate) struct World {
     pub(crate) said: Option<(bool, String)>,
     /// What the operator was shown, a line each.
     pub(crate) seen: Vec<Value>,
+    /// What the console answered to a form that it had not made: the status and the words.
+    pub(crate) page_answer: Option<(u16, String)>,
     /// The lines of an import, and the connection of one that is not through.
     pub(crate) import: Option<(String, Option<TcpStream>)>,
 }
@@ -109,6 +117,7 @@ impl World {
             ear: None,
             doorman: None,
             pictures: None,
+            screens: Screens::default(),
             settings: String::new(),
             google: None,
             data_provider: None,
@@ -136,6 +145,7 @@ impl World {
             kept: None,
             said: None,
             seen: Vec::new(),
+            page_answer: None,
             import: None,
         }
     }
@@ -203,6 +213,34 @@ impl World {
     /// What is in this file of the server's folder.
     pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.folder.path().join(name), text).expect("the folder is ours");
+    }
+
+    /// Somebody has a key for the console, with these scopes. The server must not run yet.
+    pub(crate) fn let_into_console(&mut self, person: &str, scopes: &[&str]) {
+        assert!(self.server.is_none(), "it is configured so before it starts");
+        let (name, key) = (person.to_lowercase(), console_key(person));
+        self.settings += &format!("[[api.keys]]\nname = \"{name}\"\nkey = \"{key}\"\nscopes = {scopes:?}\n");
+    }
+
+    /// Somebody's browser, which shows the log-in of the console at first.
+    pub(crate) async fn login_page(&mut self, person: &str) -> &Console {
+        let addr = self.server().await.addr();
+        self.screens.of(person, addr).await
+    }
+
+    /// Somebody's browser; who was not here before logs in.
+    pub(crate) async fn console(&mut self, person: &str) -> &Console {
+        let is_new = !self.screens.has(person);
+        let console = self.login_page(person).await;
+        if is_new {
+            console.log_in(&console_key(person)).await;
+        }
+        console
+    }
+
+    /// Adds pictures of all that people see in the console.
+    pub(crate) async fn attach_screens(&self) {
+        self.screens.pictures().await.iter().for_each(|png| self.attach(png));
     }
 
     pub(crate) fn ear(&self) -> &Ear {
@@ -318,6 +356,12 @@ impl World {
                 Some(_) => self.refused.push(id),
             }
         }
+    }
+
+    /// The console has told the server of this event.
+    pub(crate) fn note_told(&mut self, id: String) {
+        let (receipt_wait, ttl) = (Duration::ZERO, CONSOLE_TTL);
+        self.told.push(Told { id, at: unix_now(), receipt_wait, ttl });
     }
 
     fn expect_accepted(&self) {
@@ -470,6 +514,11 @@ impl World {
     pub(crate) fn app(&mut self, person: &str) -> &mut App {
         self.apps.get_mut(person).unwrap_or_else(|| panic!("{person}'s app was not spoken of"))
     }
+}
+
+/// The key with which somebody logs in to the console.
+fn console_key(person: &str) -> String {
+    format!("key-of-{}-for-the-console-0123456789", person.to_lowercase())
 }
 
 /// Which phone an app says it runs on, and how it proves that.

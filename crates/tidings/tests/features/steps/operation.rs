@@ -1,9 +1,11 @@
 //! What befalls server and provider.
 
 use cucumber::{given, then, when};
+use serde_json::json;
 use tidings_telemetry::unix_now;
 
 use super::PhoneName;
+use crate::server::AUDITOR_KEY;
 use crate::wait::{PATIENCE, until};
 use crate::world::World;
 
@@ -78,4 +80,14 @@ async fn asked_once(world: &mut World, phone: PhoneName) {
     let pushed = world.pushed(&phone).await;
     assert!(pushed.is_empty(), "it is not there, and was pushed");
     assert_eq!(world.provider.gone_count(), 1, "how often the provider had to say so");
+}
+
+#[then(expr = "the audit log says that {string} told of it, and to {int} devices")]
+async fn audited(world: &mut World, who: String, count: u64) {
+    let id = world.last_told().id.clone();
+    let auditor = world.caller(Some(AUDITOR_KEY)).await;
+    let look = async || auditor.audited("event.publish").await.into_iter().find(|entry| entry["ids"] == json!([id]));
+    let entry = until("it stands in the log", PATIENCE, look).await;
+    let said = (&entry["by"], &entry["who"], &entry["devices"], &entry["result"]);
+    assert_eq!(said, (&json!("key"), &json!(who), &json!(count), &json!(202)), "{entry}");
 }
