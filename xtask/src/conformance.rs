@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use crate::command::{cargo, run};
 use crate::python::{environment, need_python};
 use crate::report::{Failure, Tally};
-use crate::tools::{BINARY, CHROMIUM, build_for, counted, debian_install, debian_tool, is_same};
+use crate::tools::{BINARY, CHROMIUM, build_for, cargo_result, counted, debian_install, debian_tool, is_same};
 use crate::workshop::Workshop;
 
 const STEP: &str = "conformance";
@@ -95,6 +95,16 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
     tests.args(["--test", CONCURRENCY, "--test-force-exit", "--test-reporter=spec"]);
     tests.current_dir(workshop.root.join("conformance")).env("TIDINGS_BIN", workshop.built(BINARY));
     counted(workshop, STEP, tests, node_result)
+}
+
+/// The step `cluster`: nodes on real NATS servers (`crates/cluster/tests/nats.rs`).
+pub(crate) fn cluster(workshop: &Workshop) -> Result<Tally, Failure> {
+    const STEP: &str = "cluster";
+    need_tools(workshop, STEP, |program| program == "go")?;
+    run(workshop, STEP, go(workshop, "nats", NATS), |_| ())?;
+    let mut tests = cargo(workshop, &["test", "--workspace", "--test", "nats", "--", "--nocapture"]);
+    tests.env("NATS_SERVER", workshop.built("conformance/go/bin/nats-server"));
+    counted(workshop, STEP, tests, cargo_result)
 }
 
 /// Fails if one of the [`TOOLS`] that are `wanted` is missing or too old.

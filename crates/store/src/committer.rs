@@ -14,10 +14,13 @@
 //! failed draft is dropped together with the callers' channels, which refuses the callers. A request that meets a
 //! damaged row is removed from the draft and refused. The other requests of its batch are done, and the store is not
 //! opened again, because the row would still be damaged.
+//!
+//! A store with a log (`log.rs`) appends each batch to it before the commit, or follows it (`follow.rs`).
 
 use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use tidings_telemetry::chain;
 use tidings_types::JournalPosition;
@@ -30,8 +33,9 @@ use self::effect::Effect;
 use self::load::{Derived, load};
 use self::rounds::Rounds;
 use crate::checkpoint::Checkpointer;
-use crate::engine::{self, Durability, Engine, EngineError, probe};
+use crate::engine::{self, Durability, Engine, EngineError, Table, probe};
 use crate::folder::FolderLock;
+use crate::log::{CommitLog, LOG_KEY, LogPosition, Role, position_row};
 use crate::meta::State;
 use crate::queue::{Drained, Queue};
 use crate::shared::{Counters, Shared};
@@ -40,6 +44,7 @@ use crate::table::DeviceTable;
 
 pub(crate) mod draft;
 pub(crate) mod effect;
+pub(crate) mod follow;
 pub(crate) mod load;
 mod rounds;
 #[cfg(test)]
@@ -62,10 +67,21 @@ pub(crate) struct Committer {
     rounds: Rounds,
     /// Held for as long as the store is open.
     lock: Option<FolderLock>,
+    /// `None`: the store is alone.
+    log: Option<Box<dyn CommitLog>>,
+    /// How far the store is in the log.
+    position: LogPosition,
+    /// Since the log last worked.
+    is_log_failing: bool,
 }
 
-/// The disk failed. If a commit failed, with its batch.
-struct Failure(Option<Doubtful>);
+/// Why a batch is not made. Its callers are refused.
+enum Failure {
+    /// The disk failed. If a commit failed, with its batch.
+    Disk(Option<Doubtful>),
+    /// The log did not take it, so this store does not lead any more.
+    Demoted,
+}
 
 /// A batch whose commit failed. It may be durable nevertheless.
 struct Doubtful {
@@ -80,9 +96,10 @@ impl Committer {
         sink: Arc<dyn CommitSink>,
         state: State,
         lock: FolderLock,
+        log: Option<Box<dyn CommitLog>>,
     ) -> Self {
-        let rounds = Rounds::new(Instant::now());
-        Self { shared, queue, sink, state, now: Timestamp::default(), rounds, lock: Some(lock) }
+        let (now, rounds, position) = (Timestamp::default(), Rounds::new(Instant::now()), LogPosition::default());
+        Self { shared, queue, sink, state, now, rounds, lock: Some(lock), log, position, is_log_failing: false }
     }
 
     /// Runs until the queue is closed and empty. Then writes a last checkpoint and empties the log.
@@ -114,26 +131,58 @@ impl Committer {
 
     /// Runs until the queue is closed and empty. Returns whether the store is open at the end.
     fn serve(&mut self) -> Reopened {
+        if self.log.is_some() && self.recover(Failure::Demoted) == Reopened::Closed {
+            return Reopened::Closed;
+        }
         loop {
-            let timeout = self.rounds.next().saturating_duration_since(Instant::now());
-            match self.queue.drain(BATCH_BYTES_MAX, timeout) {
-                Drained::Closed => return Reopened::Open,
-                Drained::Requests(requests) if requests.is_empty() => {}
-                Drained::Requests(requests) => {
-                    if let Err(Failure(doubtful)) = self.commit(requests)
-                        && self.reopen(doubtful) == Reopened::Closed
-                    {
-                        return Reopened::Closed;
-                    }
-                }
+            let (role, wants_to_lead) = (*self.shared.role.borrow(), *self.shared.wants_to_lead.borrow());
+            let done = match role {
+                Role::Following | Role::Lost if self.queue.wait_closed(Duration::ZERO) => return Reopened::Open,
+                Role::Following | Role::Lost => self.follow(),
+                Role::Leading if !wants_to_lead => Err(Failure::Demoted),
+                Role::Leading | Role::Alone => match self.take_turn() {
+                    Some(done) => done,
+                    None => return Reopened::Open,
+                },
+            };
+            if let Err(failure) = done
+                && self.recover(failure) == Reopened::Closed
+            {
+                return Reopened::Closed;
             }
-            if Instant::now() >= self.rounds.next() {
-                self.shared.backup.clear_idle();
-                if let Err(Failure(doubtful)) = self.maintain()
-                    && self.reopen(doubtful) == Reopened::Closed
-                {
-                    return Reopened::Closed;
-                }
+        }
+    }
+
+    /// Makes batches of what waits, and the maintenance that is due. `None` when the queue is closed and empty.
+    fn take_turn(&mut self) -> Option<Result<(), Failure>> {
+        let timeout = self.rounds.next().saturating_duration_since(Instant::now());
+        let done = match self.queue.drain(BATCH_BYTES_MAX, timeout) {
+            Drained::Closed => return None,
+            Drained::Requests(requests) if requests.is_empty() => Ok(()),
+            Drained::Requests(requests) => self.commit(requests),
+        };
+        if done.is_ok() && Instant::now() >= self.rounds.next() {
+            self.shared.backup.clear_idle();
+            return Some(self.maintain());
+        }
+        Some(done)
+    }
+
+    /// Opens the store again if the disk failed. Then a store with a log follows it.
+    fn recover(&mut self, mut failure: Failure) -> Reopened {
+        loop {
+            if let Failure::Disk(doubtful) = failure
+                && self.reopen(doubtful) == Reopened::Closed
+            {
+                return Reopened::Closed;
+            }
+            if self.log.is_none() {
+                self.queue.resume();
+                return Reopened::Open;
+            }
+            match self.begin_to_follow() {
+                Ok(()) => return Reopened::Open,
+                Err(next) => failure = next,
             }
         }
     }
@@ -182,25 +231,38 @@ impl Committer {
         let engine =
             engine.as_ref().expect("only `reopen` removes the engine, and it sets a new one or ends this loop");
         let mut draft = Draft::new(engine, &shared, self.state, self.now);
-        if let Err(error) = fill(&mut draft) {
-            self.refuse(&error);
-            return Err(Failure(None));
-        }
-        let Finished { rows, durability, state, now, effects, change_count } = draft.finish();
-        self.now = now;
-        if rows.is_empty() {
+        fill(&mut draft).map_err(|error| self.refuse(&error))?;
+        let mut batch = draft.finish();
+        self.now = batch.now;
+        if batch.rows.is_empty() {
             return Ok(());
         }
-        let room: u64 = effects.iter().map(Effect::table_room).sum();
-        let reserved = if room > 0 { DeviceTable::reserve(&shared.table, room) } else { Ok(()) };
-        if let Err(error) = reserved {
-            self.refuse(&error.into());
-            return Err(Failure(None));
+        self.reserve(&batch.effects)?;
+        if self.log.is_some() {
+            self.append(&batch.rows, &batch.effects)?;
+            batch.durability = Durability::Handed; // The log has it.
         }
+        self.land(engine, batch)
+    }
+
+    /// Reserves what the device table needs for these effects.
+    fn reserve(&self, effects: &[Effect]) -> Result<(), Failure> {
+        let room: u64 = effects.iter().map(Effect::table_room).sum();
+        let reserved = if room > 0 { DeviceTable::reserve(&self.shared.table, room) } else { Ok(()) };
+        reserved.map_err(|error| self.refuse(&error.into()))
+    }
+
+    /// Commits a batch, applies it to memory and calls the sink, in this order.
+    fn land(&mut self, engine: &Engine, batch: Finished) -> Result<(), Failure> {
+        let Finished { mut rows, durability, state, effects, change_count, .. } = batch;
+        if self.log.is_some() {
+            rows.put(Table::Meta, LOG_KEY, position_row(self.position));
+        }
+        let shared = self.shared.clone();
         let began = Instant::now();
         if let Err(error) = engine.commit(rows, durability) {
             self.refuse(&error);
-            return Err(Failure(Some(Doubtful { commit: state.commit, effects })));
+            return Err(Failure::Disk(Some(Doubtful { commit: state.commit, effects })));
         }
         let Counters { synced, handed, .. } = &self.shared.counters;
         let timed = if durability == Durability::Synced { synced } else { handed };
@@ -218,10 +280,11 @@ impl Committer {
     }
 
     /// Refuses every caller until the store has been opened again.
-    fn refuse(&self, error: &EngineError) {
+    fn refuse(&self, error: &EngineError) -> Failure {
         self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
         self.queue.suspend();
         error!(error = chain(error), "Store cannot write");
+        Failure::Disk(None)
     }
 
     fn apply(&self, effects: &[Effect]) {
@@ -314,7 +377,6 @@ impl Committer {
         info!(durable = !effects.is_empty(), "Store opened again");
         self.tell(&effects, state);
         self.shared.counters.reopened.fetch_add(1, Ordering::Relaxed);
-        self.queue.resume();
         Reopened::Open
     }
 

@@ -44,7 +44,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::batch::{Durability, Rows};
+pub(crate) use self::batch::{Durability, Row, Rows};
 pub(crate) use self::cut::Cut;
 pub use self::error::EngineError;
 #[cfg(test)]

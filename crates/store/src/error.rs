@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use tidings_types::{DeviceId, EventId};
 
 use crate::engine::EngineError;
+use crate::log::LogError;
 
 /// The store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +37,9 @@ pub enum OpenError {
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The log that several nodes share cannot be used.
+    #[error(transparent)]
+    Log(#[from] LogError),
 }
 
 /// A write was not acknowledged. It may be repeated unchanged.

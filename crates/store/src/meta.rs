@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use tidings_types::{Epoch, Offset};
 
-use crate::engine::{Engine, EngineError, STATE_KEY, Table};
+use crate::engine::{Engine, EngineError, Rows, STATE_KEY, Table};
 use crate::events::LaterKey;
-use crate::rows::parts::decode;
+use crate::rows::parts::{decode, encode};
 
 /// The value of `meta/format`.
 pub(crate) const FORMAT: &str = "tidings-store-4";
@@ -101,6 +101,14 @@ impl State {
     pub(crate) fn journal_events(&self) -> u64 {
         self.journal_end.saturating_sub(self.journal_base)
     }
+}
+
+/// The rows of a new store with this state.
+pub(crate) fn first_rows(state: &State) -> Rows {
+    let mut rows = Rows::default();
+    rows.put(Table::Meta, FORMAT_KEY, FORMAT);
+    rows.put(Table::Meta, STATE_KEY, encode(state));
+    rows
 }
 
 /// Reads the committer's counters. An error if the log lacks a commit that was acknowledged.

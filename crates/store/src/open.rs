@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use tidings_types::{ChannelName, JournalPosition, StreamPosition, Timestamp};
@@ -14,15 +15,18 @@ use crate::backup::Slot;
 use crate::channels::rows::ChannelRow;
 use crate::checkpoint::Checkpointing;
 use crate::committer::Committer;
+use crate::committer::follow::read_position;
 use crate::committer::load::{Derived, load};
 use crate::config::StoreConfig;
 use crate::damage;
-use crate::engine::{Durability, Engine, EngineError, Rows, STATE_KEY, Table};
+use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::error::OpenError;
 use crate::folder::lock_folder;
 use crate::hash;
-use crate::meta::{FORMAT, FORMAT_KEY, State};
+use crate::log::{CommitLog, LOG_KEY, LogError, LogPosition, LogRecord, Role, position_row};
+use crate::meta::{FORMAT, FORMAT_KEY, State, first_rows, read_state};
 use crate::queue::{BRAKE_QUEUE, JOB_QUEUE, Queue};
+use crate::record;
 use crate::rows;
 use crate::service::Store;
 use crate::shared::{Counters, Shared};
@@ -34,10 +38,29 @@ impl Store {
     ///
     /// # Errors
     /// When the folder is in use, cannot be used, has an unknown format, or is damaged.
-    pub fn open(mut config: StoreConfig, sink: Arc<dyn CommitSink>) -> Result<Self, OpenError> {
+    pub fn open(config: StoreConfig, sink: Arc<dyn CommitSink>) -> Result<Self, OpenError> {
+        Self::begin(config, None, sink)
+    }
+
+    /// Opens the store as one of several that share `log`. It follows until it is told to lead ([`Store::lead`]). Blocks.
+    ///
+    /// # Errors
+    /// As [`Store::open`]; and when the store is new and cannot begin with the log's first batch.
+    pub fn join(config: StoreConfig, log: Box<dyn CommitLog>, sink: Arc<dyn CommitSink>) -> Result<Self, OpenError> {
+        Self::begin(config, Some(log), sink)
+    }
+
+    fn begin(
+        mut config: StoreConfig,
+        mut log: Option<Box<dyn CommitLog>>,
+        sink: Arc<dyn CommitSink>,
+    ) -> Result<Self, OpenError> {
         config.subscription_count_max = config.subscription_count_max.min(u32::from(u16::MAX)); // The table counts in u16.
         let lock = lock_folder(&config.path)?;
-        let engine = Engine::open(&config.path, config.cache_bytes, first_rows)?;
+        let engine = Engine::open(&config.path, config.cache_bytes, || first_rows(&State::empty(hash::new_epoch())))?;
+        if let Some(log) = &mut log {
+            begin_with(&mut **log, &engine)?;
+        }
         let format = check_format(&engine)?;
         let (state, Derived { table, index, brakes, blocks, checkpoint }) = load(&engine, &config.path)?;
         if format != FORMAT {
@@ -65,9 +88,11 @@ impl Store {
             counters: Counters::default(),
             backup: Slot::default(),
             checkpoint: checkpointing,
+            role: watch::Sender::new(if log.is_some() { Role::Following } else { Role::Alone }),
+            wants_to_lead: watch::Sender::new(false),
             ended: watch::Sender::new(false),
         });
-        let committer = Committer::new(shared.clone(), queue.clone(), sink, state, lock);
+        let committer = Committer::new(shared.clone(), queue.clone(), sink, state, lock, log);
         std::thread::Builder::new()
             .name("store-committer".to_owned())
             .spawn(move || committer.run())
@@ -76,12 +101,24 @@ impl Store {
     }
 }
 
-/// The rows of a new store.
-fn first_rows() -> Rows {
-    let mut rows = Rows::default();
-    rows.put(Table::Meta, FORMAT_KEY, FORMAT);
-    rows.put(Table::Meta, STATE_KEY, rows::encode(&State::empty(hash::new_epoch())));
-    rows
+/// How long a new store waits for the first batch of its log.
+const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A store that has written nothing yet, and whose log has a first batch, begins with that.
+fn begin_with(log: &mut dyn CommitLog, engine: &Engine) -> Result<(), OpenError> {
+    let is_new = read_state(engine)?.commit == 0 && read_position(engine)? == LogPosition::default();
+    if !is_new {
+        return Ok(());
+    }
+    log.seek(LogPosition::default())?;
+    let Some(LogRecord { position, bytes }) = log.next(FIRST_PATIENCE)? else { return Ok(()) };
+    let record = record::decode(&bytes, &Arc::default()).map_err(|error| LogError::Lost(error.to_string()))?;
+    if record.state.commit > 0 {
+        return Err(LogError::Lost("it does not begin with an empty store".to_owned()).into());
+    }
+    let mut rows = record.rows;
+    rows.put(Table::Meta, LOG_KEY, position_row(position));
+    Ok(engine.commit(rows, Durability::Synced)?)
 }
 
 /// The store's format; an error if it is unknown.

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::committer::draft::{Ack, Draft, Work};
 use crate::engine::{Engine, EngineError};
 use crate::error::{ReadError, WriteError};
+use crate::log::Role;
 use crate::queue::{Class, Queue};
 use crate::shared::Shared;
 
@@ -91,6 +92,20 @@ impl Store {
         self.handle.queue.close();
         let mut ended = self.shared().ended.subscribe();
         let _ = ended.wait_for(|ended| *ended).await; // Its sender lives in `shared`, so this cannot fail.
+    }
+
+    /// What the store does with its log. Writes are refused while it follows.
+    pub fn role(&self) -> watch::Receiver<Role> {
+        self.shared().role.subscribe()
+    }
+
+    /// Tells a store with a log to lead as soon as it has read all of it, or to follow from now on. Writes that wait are
+    /// then refused. Returns at once; [`Store::role`] shows when it is done.
+    ///
+    /// Only one node should be told to lead. If another one is, it leads, and this store follows when it tries to write, until
+    /// it is told again. Nothing that was acknowledged is lost.
+    pub fn lead(&self, wants_to_lead: bool) {
+        self.shared().wants_to_lead.send_replace(wants_to_lead);
     }
 
     /// The counters of now.

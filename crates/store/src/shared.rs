@@ -20,6 +20,7 @@ use crate::brakes::Brakes;
 use crate::checkpoint::Checkpointing;
 use crate::config::StoreConfig;
 use crate::engine::Engine;
+use crate::log::Role;
 use crate::table::{DeviceTable, Losses};
 
 /// See the module for the rule about locks.
@@ -48,6 +49,10 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) backup: Slot,
     pub(crate) checkpoint: Checkpointing,
+    /// What the store does with its log.
+    pub(crate) role: watch::Sender<Role>,
+    /// Whether the store is told to lead.
+    pub(crate) wants_to_lead: watch::Sender<bool>,
     /// True after the committer has ended and the folder is free.
     pub(crate) ended: watch::Sender<bool>,
 }

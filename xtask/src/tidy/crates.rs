@@ -16,7 +16,7 @@ const ROWS: [&[&str]; 8] = [
     &["demo", "bench"],
     &["server"],
     &["config"],
-    &["edge", "api", "console", "sender", "gateway", "intake", "client", "simulator"],
+    &["edge", "api", "console", "sender", "gateway", "intake", "client", "cluster", "simulator"],
     &["hub", "store", "jobs", "http1", "audit"],
     &[
         "protocol",

@@ -9,7 +9,7 @@ use tidings_types::{ChannelName, Device, DeviceNumber, Offset, StreamPosition, S
 
 use crate::brakes::Brakes;
 use crate::channels::{DurableChannel, StoredPublication};
-use crate::rows::ChangeWriter;
+use crate::rows::{ChangeWriter, KnownTraits};
 use crate::table::DeviceTable;
 
 /// A change in memory. The effects of a batch are applied in order.
@@ -17,13 +17,16 @@ pub(crate) enum Effect {
     DeviceSet {
         number: DeviceNumber,
         device: Device,
-        /// `None`: the device is new.
-        before: Option<Box<Device>>,
+        before: Before,
     },
     DeviceRemoved {
         number: DeviceNumber,
-        /// `None`: its row was damaged.
-        before: Option<Box<Device>>,
+        before: Before,
+    },
+    /// A device leaves the sets of the traits that it had. What it has then follows.
+    TraitsLeft {
+        number: DeviceNumber,
+        traits: KnownTraits,
     },
     Subscribed {
         number: DeviceNumber,
@@ -68,12 +71,23 @@ pub(crate) enum Effect {
     Braked(Arc<Brakes>),
 }
 
+/// What the index has of a device before a change.
+#[derive(Debug)]
+pub(crate) enum Before {
+    /// Nothing: the device is new, or it has left its sets.
+    Nothing,
+    /// Its traits.
+    Device(Box<Device>),
+    /// Its row was damaged.
+    Unknown,
+}
+
 impl Effect {
     pub(crate) fn apply_to_table(&self, table: &mut DeviceTable) {
         match self {
             Self::DeviceSet { number, device, before } => {
                 table.set(*number, device.clone());
-                if before.is_none() {
+                if matches!(before, Before::Nothing) {
                     table.hint_at(&device.id, *number); // The batch has the row that names it.
                 }
             }
@@ -81,7 +95,8 @@ impl Effect {
             Self::Subscribed { number, .. } => table.count_subscription(*number, 1),
             Self::Unsubscribed { number, .. } => table.count_subscription(*number, -1),
             Self::Proven { chunk, bits } => table.set_proven_chunk(*chunk, bits),
-            Self::Published { .. }
+            Self::TraitsLeft { .. }
+            | Self::Published { .. }
             | Self::HistoryRemoved { .. }
             | Self::ChannelForgotten { .. }
             | Self::Braked(_)
@@ -107,12 +122,11 @@ impl Effect {
                 index.remove(*number, subject, topic);
             }
             Self::DeviceSet { number, device, before } => {
-                index.set_device(*number, before.as_deref().map(traits), Some(traits(device)));
+                index.set_device(*number, before.traits(), Some(traits(device)));
             }
-            Self::DeviceRemoved { number, before: Some(before) } => {
-                index.set_device(*number, Some(traits(before)), None);
-            }
-            Self::DeviceRemoved { number, before: None } => index.forget_devices(&[*number].into()),
+            Self::DeviceRemoved { number, before: Before::Unknown } => index.forget_devices(&[*number].into()),
+            Self::DeviceRemoved { number, before } => index.set_device(*number, before.traits(), None),
+            Self::TraitsLeft { number, traits } => index.set_device(*number, Some(traits.get()), None),
             Self::Published { .. }
             | Self::HistoryRemoved { .. }
             | Self::ChannelForgotten { .. }
@@ -120,6 +134,15 @@ impl Effect {
             | Self::Braked(_) => {}
             Self::Muted { number, subject } => _ = index.mute(*number, subject.as_ref()),
             Self::Unmuted { number, subject } => _ = index.unmute(*number, subject.as_ref()),
+        }
+    }
+}
+
+impl Before {
+    fn traits(&self) -> Option<Traits<'_>> {
+        match self {
+            Self::Device(device) => Some(traits(device)),
+            Self::Nothing | Self::Unknown => None,
         }
     }
 }
@@ -136,16 +159,16 @@ pub(crate) fn change_row(effects: &[Effect]) -> Option<(Vec<u8>, u64)> {
     for effect in effects {
         match effect {
             Effect::DeviceSet { number, device, before } => {
-                let before = before.as_deref().map(traits);
-                writer.device(*number, before.filter(|before| *before != traits(device)));
+                writer.device(*number, before.traits().filter(|before| *before != traits(device)));
             }
-            Effect::DeviceRemoved { number, before: Some(before) } => writer.device(*number, Some(traits(before))),
-            Effect::DeviceRemoved { number, before: None } => writer.forgotten(*number),
+            Effect::DeviceRemoved { number, before: Before::Unknown } => writer.forgotten(*number),
+            Effect::DeviceRemoved { number, before } => writer.device(*number, before.traits()),
             Effect::Subscribed { number, subject, topic } => writer.subscription(*number, subject, topic, true),
             Effect::Unsubscribed { number, subject, topic } => writer.subscription(*number, subject, topic, false),
             Effect::Muted { number, subject } => writer.mute(*number, subject.as_ref(), true),
             Effect::Unmuted { number, subject } => writer.mute(*number, subject.as_ref(), false),
-            Effect::Published { .. }
+            Effect::TraitsLeft { .. }
+            | Effect::Published { .. }
             | Effect::HistoryRemoved { .. }
             | Effect::ChannelForgotten { .. }
             | Effect::Proven { .. }

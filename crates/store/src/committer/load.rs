@@ -77,7 +77,12 @@ pub(crate) fn load(engine: &Engine, folder: &Path) -> Result<(State, Derived), E
     Ok((state, Derived { table, index, brakes, blocks, checkpoint }))
 }
 
-fn load_blocks(engine: &Engine, state: &State, table: &DeviceTable, left_out: &LeftOut) -> Result<Blocks, EngineError> {
+pub(super) fn load_blocks(
+    engine: &Engine,
+    state: &State,
+    table: &DeviceTable,
+    left_out: &LeftOut,
+) -> Result<Blocks, EngineError> {
     let mut blocks = Vec::new();
     engine.scan(Table::Block, Bound::Unbounded, |key, row| {
         left_out.tolerate(|| {

@@ -22,6 +22,7 @@ mod channels;
 mod damage;
 mod derived;
 mod expire;
+mod follow;
 mod heap;
 mod keys;
 mod older;

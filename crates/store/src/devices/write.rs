@@ -3,7 +3,7 @@
 use tidings_types::{Device, DeviceId, DeviceNumber, DeviceToken, JournalPosition, Timestamp, TokenRef, UserId};
 
 use crate::committer::draft::{Draft, Undo};
-use crate::committer::effect::Effect;
+use crate::committer::effect::{Before, Effect};
 use crate::devices::credential::Credential;
 use crate::devices::rows::device::DeviceRow;
 use crate::devices::{NewDevice, Precondition, PutTerms, Registered, USER_DEVICE_COUNT_MAX};
@@ -277,7 +277,7 @@ impl Draft<'_> {
         self.rows.delete(Table::Device, rows::number_key(number));
         self.free_number(number);
         self.count_user_device(row.device.user.as_ref(), None);
-        self.effects.push(Effect::DeviceRemoved { number, before: Some(Box::new(row.device)) });
+        self.effects.push(Effect::DeviceRemoved { number, before: Before::Device(Box::new(row.device)) });
         Ok(())
     }
 
@@ -324,7 +324,7 @@ impl Draft<'_> {
         self.set_proven(number, false);
         self.rows.delete(Table::Device, rows::number_key(number));
         self.free_number(number);
-        self.effects.push(Effect::DeviceRemoved { number, before: None });
+        self.effects.push(Effect::DeviceRemoved { number, before: Before::Unknown });
         Ok(())
     }
 
@@ -387,7 +387,11 @@ impl Draft<'_> {
         row.device.revision = self.state.revision;
         self.rows.put(Table::Device, rows::number_key(number), rows::encode_device(&row));
         self.count_user_device(before.as_ref().and_then(|before| before.user.as_ref()), row.device.user.as_ref());
-        self.effects.push(Effect::DeviceSet { number, device: row.device, before: before.map(Box::new) });
+        self.effects.push(Effect::DeviceSet {
+            number,
+            device: row.device,
+            before: before.map_or(Before::Nothing, |device| Before::Device(Box::new(device))),
+        });
         self.state.revision
     }
 

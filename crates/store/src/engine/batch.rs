@@ -16,7 +16,7 @@ pub(crate) enum Durability {
 }
 
 /// The new value of a key; `None`: the key is deleted.
-type Row = Option<Vec<u8>>;
+pub(crate) type Row = Option<Vec<u8>>;
 
 /// Rows to be written in one step. Each key is there once, with its last value.
 #[derive(Debug, Default)]
@@ -58,6 +58,16 @@ impl Rows {
     /// The new value of the key; `None`: these rows do not change it.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Option<&[u8]>> {
         self.tables[table as usize].get(key).map(Option::as_deref)
+    }
+
+    /// All rows by table, in the order of their keys.
+    pub(crate) fn by_table(&self) -> impl Iterator<Item = (Table, &BTreeMap<Vec<u8>, Row>)> {
+        Table::ALL.into_iter().zip(&self.tables).filter(|(_, rows)| !rows.is_empty())
+    }
+
+    /// The rows of one table, in the order of their keys.
+    pub(crate) fn of(&self, table: Table) -> &BTreeMap<Vec<u8>, Row> {
+        &self.tables[table as usize]
     }
 
     pub(crate) fn is_empty(&self) -> bool {

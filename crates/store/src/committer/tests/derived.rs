@@ -23,7 +23,7 @@ const SCOPES: [BrakeScope; 2] = [BrakeScope::Everything, BrakeScope::Provider(Pr
 type Imported = (usize, Option<usize>, Option<u8>, bool, bool);
 
 #[derive(Debug, Clone)]
-enum Change {
+pub(super) enum Change {
     Put(usize, Option<usize>, Option<u8>),
     Import(Vec<Imported>),
     Subscribe(usize, usize, usize),
@@ -45,7 +45,7 @@ enum Change {
     CancelLater(u8),
 }
 
-fn change() -> impl Strategy<Value = Change> {
+pub(super) fn change() -> impl Strategy<Value = Change> {
     let device = || 0..DEVICES.len();
     let user = || prop::option::weighted(0.8, 0..USERS.len());
     let token = || prop::option::of(0..2u8);
@@ -72,7 +72,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn fault() -> impl Strategy<Value = Option<Fault>> {
+pub(super) fn fault() -> impl Strategy<Value = Option<Fault>> {
     prop_oneof![8 => Just(None), 1 => Just(Some(Fault::BeforeCommit)), 1 => Just(Some(Fault::AfterCommit))]
 }
 
@@ -98,7 +98,7 @@ fn topic(index: usize) -> TopicName {
 }
 
 /// The answer does not matter here, nor whether the request was refused.
-async fn apply(store: &Store, change: Change) {
+pub(super) async fn apply(store: &Store, change: Change) {
     let id = |index: usize| DeviceId::new(DEVICES[index]).unwrap();
     match change {
         Change::Put(device, user, token) => {
@@ -147,7 +147,7 @@ async fn apply(store: &Store, change: Change) {
 }
 
 /// All that can be asked of what is in memory.
-fn facts(table: &DeviceTable, index: &Index, brakes: &Brakes) -> Vec<String> {
+pub(super) fn facts(table: &DeviceTable, index: &Index, brakes: &Brakes) -> Vec<String> {
     let mut facts = vec![
         format!("{} {} {}", table.count(), index.subscription_count(), index.user_count()),
         format!("{brakes:?}"),

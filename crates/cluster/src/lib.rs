@@ -1,0 +1,27 @@
+//! The log that several nodes share ([`tidings_store::CommitLog`]): one node leads and appends, all read.
+//!
+//! The log is a stream of an existing broker that appends an entry only behind the sequence number that the writer expects.
+//! This is the fence: exactly one entry has each number, whatever was sent twice or late, so no consensus and no lock of our
+//! own is needed.
+//!
+//! ```text
+//!  store ── record ─► Writer ── entries, each behind the one before ─► broker
+//!  store ◄─ record ── Reader ◄─ entries in order ──────────────────────┘
+//! ```
+//!
+//! - [`entry`]: the bytes of an entry.
+//! - [`Writer`]: appends entries, also when the broker does not say whether it has one. A core.
+//! - [`Reader`]: makes records of entries, and finds out that the log is not the one it was. A core.
+//! - [`Log`]: both over a [`Broker`], as one node's [`CommitLog`](tidings_store::CommitLog).
+//! - [`JetStream`]: a stream of NATS JetStream as the broker.
+
+pub mod entry;
+mod jetstream;
+mod log;
+mod reader;
+mod writer;
+
+pub use jetstream::{JetStream, StreamConfig, StreamError};
+pub use log::{Broker, Log, Unreached};
+pub use reader::{Read, Reader};
+pub use writer::{Appending, Reply, Step, Writer, Written};

@@ -1,0 +1,274 @@
+//! Nodes on real NATS servers that are killed: what was acknowledged is on every node, once.
+//!
+//! `cargo xtask cluster` runs it: it needs `nats-server`, whose path is in the variable `NATS_SERVER`.
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tidings_cluster::entry::WriterId;
+use tidings_cluster::{JetStream, Log, StreamConfig};
+use tidings_store::{CommitSink, DurableChannel, NewEvent, QueueLimit, Role, Store, StoreConfig, StoredPublication};
+use tidings_telemetry::unix_now;
+use tidings_types::{ChannelName, Event, EventId, JournalPosition, StreamPosition, Subject, TopicName};
+use tokio::time::{Instant, interval, timeout};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// NATS servers that form a cluster, or a single one.
+struct Brokers {
+    program: PathBuf,
+    folder: tempfile::TempDir,
+    ports: Vec<u16>,
+    routes: Vec<u16>,
+    running: Vec<Option<Child>>,
+}
+
+impl Brokers {
+    fn start(count: usize) -> Self {
+        let program = std::env::var_os("NATS_SERVER").expect("NATS_SERVER names the program nats-server");
+        let ports = free_ports(2 * count);
+        let (ports, routes) = (ports[..count].to_vec(), ports[count..].to_vec());
+        let folder = tempfile::tempdir().unwrap();
+        let running = (0..count).map(|_| None).collect();
+        let mut brokers = Self { program: program.into(), folder, ports, routes, running };
+        (0..count).for_each(|index| brokers.restart(index));
+        brokers
+    }
+
+    fn restart(&mut self, index: usize) {
+        let place = self.folder.path().join(format!("n{index}"));
+        let urls: Vec<_> = self.routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
+        let cluster = match self.routes.len() {
+            1 => String::new(),
+            _ => format!(
+                "cluster {{ name: test, listen: \"127.0.0.1:{}\", routes: [{}] }}",
+                self.routes[index],
+                urls.join(", ")
+            ),
+        };
+        let configuration = format!(
+            "server_name: n{index}\nlisten: \"127.0.0.1:{}\"\njetstream {{ store_dir: {:?}, sync_interval: always }}\n{cluster}\n",
+            self.ports[index],
+            place.join("data"),
+        );
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join("nats.conf"), configuration).unwrap();
+        let log = fs::File::options().create(true).append(true).open(place.join("log")).unwrap();
+        let mut command = Command::new(&self.program);
+        command.arg("--config").arg(place.join("nats.conf")).stdout(Stdio::null()).stderr(log);
+        self.running[index] = Some(command.spawn().expect("nats-server starts"));
+    }
+
+    /// Kills it as a power switch would, except that the disk keeps what it was given.
+    fn kill(&mut self, index: usize) {
+        let mut child = self.running[index].take().expect("it runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    async fn client(&self) -> async_nats::Client {
+        let servers: Vec<async_nats::ServerAddr> =
+            self.ports.iter().map(|port| format!("nats://127.0.0.1:{port}").parse().unwrap()).collect();
+        let connected = until("a broker answers", || async {
+            async_nats::ConnectOptions::new().connection_timeout(Duration::from_secs(2)).connect(&servers).await.ok()
+        });
+        connected.await
+    }
+
+    /// Which of them leads the stream.
+    async fn leader(&self) -> usize {
+        let context = async_nats::jetstream::new(self.client().await);
+        let leader = until("the stream has a leader", || async {
+            context.get_stream("test").await.ok()?.cached_info().cluster.as_ref()?.leader.clone()
+        });
+        leader.await.trim_start_matches('n').parse().unwrap()
+    }
+}
+
+impl Drop for Brokers {
+    fn drop(&mut self) {
+        for child in self.running.iter_mut().flatten() {
+            let _ = child.kill().and_then(|()| child.wait()); // It may have ended by itself.
+        }
+    }
+}
+
+fn free_ports(count: usize) -> Vec<u16> {
+    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+}
+
+/// Asks until there is an answer.
+async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let mut pulse = interval(Duration::from_millis(20));
+    let asked = async {
+        loop {
+            pulse.tick().await;
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+        }
+    };
+    timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("not in time: {what}"))
+}
+
+struct Nobody;
+
+impl CommitSink for Nobody {
+    fn on_publication(&self, _: &ChannelName, _: StreamPosition, _: &StoredPublication, _: &DurableChannel) {}
+
+    fn on_events(&self, _: JournalPosition) {}
+}
+
+/// A node: a store that shares the log.
+struct Node {
+    store: Store,
+    stopped: Arc<AtomicBool>,
+    _folder: tempfile::TempDir,
+}
+
+impl Node {
+    async fn start(brokers: &Brokers, life: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (client, stopped) = (brokers.client().await, Arc::<AtomicBool>::default());
+        let stream = StreamConfig { name: "test".to_owned(), replica_count: brokers.ports.len(), bytes_max: 1 << 30 };
+        let broker = until("the stream is there", || async {
+            JetStream::open(client.clone(), &stream, stopped.clone()).await.ok()
+        });
+        let log = Log::new(broker.await, WriterId(life));
+        let config = config(folder.path());
+        let opened = tokio::task::spawn_blocking(move || Store::join(config, Box::new(log), Arc::new(Nobody)));
+        Self { store: opened.await.unwrap().unwrap(), stopped, _folder: folder }
+    }
+
+    async fn becomes(&self, role: Role) {
+        let mut roles = self.store.role();
+        timeout(PATIENCE, roles.wait_for(|now| *now == role)).await.expect("its role changes").unwrap();
+    }
+
+    /// Appends until it is acknowledged; the time that this took.
+    async fn append(&self, id: u64) -> Duration {
+        let began = Instant::now();
+        until("the event is acknowledged", || async { self.store.append_events(event(id), unix_now()).await.ok() })
+            .await;
+        began.elapsed()
+    }
+
+    /// The ids of its events, in order.
+    fn ids(&self) -> Vec<String> {
+        let events = self.store.events_from(JournalPosition(0), 1_000_000).unwrap();
+        events.iter().map(|(_, accepted)| accepted.event.id.as_str().to_owned()).collect()
+    }
+
+    /// Waits until it has so many events.
+    async fn has(&self, count: usize) -> Vec<String> {
+        until("it has followed", || async { Some(self.ids()).filter(|ids| ids.len() >= count) }).await
+    }
+
+    async fn stop(self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.store.close().await;
+    }
+}
+
+fn event(id: u64) -> Vec<NewEvent> {
+    let subjects = vec![Subject::new("team:1").unwrap()];
+    let event = Event::new(EventId::new(&format!("e{id}")).unwrap(), TopicName::new("goal").unwrap(), subjects);
+    vec![NewEvent { event, channels: Vec::new(), audience_max: None }]
+}
+
+fn config(path: &Path) -> StoreConfig {
+    let queue = QueueLimit { count: 1024, bytes: 16 << 20 };
+    let day = Duration::from_hours(24);
+    StoreConfig {
+        path: path.to_owned(),
+        event_queue: queue,
+        device_queue: queue,
+        import_queue: queue,
+        journal_event_count_max: 1_000_000,
+        journal_bytes_max: 1 << 30,
+        later_count_max: 100,
+        id_window: day,
+        id_window_count: 1_000_000,
+        device_count_max: 1000,
+        subscription_count_max: 100,
+        mute_count_max: 8,
+        idle_max: None,
+        channel_count_max: 100,
+        channel_ttl: day,
+        checkpoint_change_count: 100_000,
+        reopen_backoff_min: Duration::from_millis(10),
+        reopen_backoff_max: Duration::from_millis(100),
+        cache_bytes: 1 << 20,
+        clock: unix_now,
+    }
+}
+
+fn is_each_once(ids: &[String], count: u64) {
+    let distinct: HashSet<_> = ids.iter().collect();
+    assert_eq!((ids.len(), distinct.len()), (count as usize, count as usize), "each event once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_broker_may_be_killed_and_nothing_acknowledged_is_lost() {
+    let mut brokers = Brokers::start(1);
+    let leader = Node::start(&brokers, 1).await;
+    leader.store.lead(true);
+    leader.becomes(Role::Leading).await;
+    let follower = Node::start(&brokers, 2).await;
+    for id in 0..300 {
+        if id % 100 == 50 {
+            brokers.kill(0);
+            brokers.restart(0);
+        }
+        leader.append(id).await;
+    }
+    is_each_once(&leader.ids(), 300);
+    assert_eq!(follower.has(300).await, leader.ids());
+    leader.stop().await;
+    follower.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::print_stdout, reason = "the times are for people to read")]
+async fn of_three_brokers_the_leading_one_may_be_killed_and_another_node_takes_over() {
+    let mut brokers = Brokers::start(3);
+    let mut nodes = vec![Node::start(&brokers, 1).await];
+    nodes[0].store.lead(true);
+    nodes[0].becomes(Role::Leading).await;
+    nodes.push(Node::start(&brokers, 2).await);
+    let mut times = Vec::new();
+    for id in 0..200 {
+        times.push(nodes[0].append(id).await);
+    }
+    times.sort();
+    println!("an event on three brokers: p50 {:?}, p99 {:?}", times[100], times[198]);
+
+    let killed = brokers.leader().await;
+    brokers.kill(killed);
+    println!("the first event after the leading broker was killed: {:?}", nodes[0].append(200).await);
+    brokers.restart(killed);
+
+    // The leading node goes away without a word; the other one has everything.
+    let former = nodes.remove(0);
+    let began = Instant::now();
+    nodes[0].store.lead(true);
+    nodes[0].becomes(Role::Leading).await;
+    println!("another node leads after {:?}", began.elapsed());
+    nodes[0].append(201).await;
+    let refused = former.store.append_events(event(202), unix_now()).await;
+    assert!(refused.is_err(), "it is fenced: {refused:?}");
+    former.store.lead(false);
+    nodes[0].append(203).await;
+    let ids = nodes[0].ids();
+    is_each_once(&ids, 203); // All but 202, of which nobody was told that it is there.
+    assert_eq!(former.has(203).await, ids);
+    former.stop().await;
+    nodes.remove(0).stop().await;
+}

@@ -1,0 +1,332 @@
+//! Two stores that share a log: whatever callers, disks and the log do, and whoever leads, both end with the same rows and
+//! the same data in memory, and their sinks were told the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+
+use proptest::prelude::*;
+use tidings_types::JournalPosition;
+use tokio::task::JoinSet;
+
+use super::derived::{Change, apply, change, facts, fault};
+use super::*;
+use crate::committer::follow::read_position;
+use crate::{CommitLog, LogError, LogPosition, LogRecord, Role};
+
+/// A log in memory. Its hashes are its sequence numbers.
+#[derive(Default)]
+struct Paper {
+    /// `None`: a term began.
+    records: Vec<Option<Vec<u8>>>,
+    term: u64,
+    /// What happens to the next record.
+    fault: Option<LogFault>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LogFault {
+    /// It is not stored, and the node is told that this is unknown.
+    Lost,
+    /// It is stored, and the node is told that this is unknown.
+    Doubtful,
+}
+
+struct Reader {
+    paper: Arc<Mutex<Paper>>,
+    read: usize,
+    term: Option<u64>,
+}
+
+impl Reader {
+    fn of(paper: &Arc<Mutex<Paper>>) -> Box<Self> {
+        Box::new(Self { paper: paper.clone(), read: 0, term: None })
+    }
+}
+
+fn at(sequence: usize) -> LogPosition {
+    LogPosition { sequence: sequence as u64, hash: sequence as u128, term: 0 }
+}
+
+fn unavailable() -> LogError {
+    LogError::Unavailable(Box::<dyn Error + Send + Sync>::from("the test says so"))
+}
+
+impl CommitLog for Reader {
+    fn seek(&mut self, after: LogPosition) -> Result<(), LogError> {
+        (self.read, self.term) = (after.sequence as usize, None);
+        Ok(())
+    }
+
+    fn next(&mut self, _: Duration) -> Result<Option<LogRecord>, LogError> {
+        loop {
+            let Some(record) = self.paper.lock().unwrap().records.get(self.read).cloned() else {
+                std::thread::yield_now();
+                return Ok(None);
+            };
+            self.read += 1;
+            if let Some(bytes) = record {
+                return Ok(Some(LogRecord { position: at(self.read), bytes }));
+            }
+        }
+    }
+
+    fn lead(&mut self) -> Result<Option<LogPosition>, LogError> {
+        let mut paper = self.paper.lock().unwrap();
+        if paper.records[self.read..].iter().any(Option::is_some) {
+            return Ok(None);
+        }
+        paper.records.push(None);
+        paper.term += 1;
+        (self.read, self.term) = (paper.records.len(), Some(paper.term));
+        Ok(Some(at(self.read)))
+    }
+
+    fn append(&mut self, record: &[u8]) -> Result<LogPosition, LogError> {
+        let mut paper = self.paper.lock().unwrap();
+        if self.term != Some(paper.term) {
+            return Err(LogError::Fenced { sequence: paper.records.len() as u64 });
+        }
+        let fault = paper.fault.take();
+        if fault != Some(LogFault::Lost) {
+            paper.records.push(Some(record.to_vec()));
+            self.read = paper.records.len();
+        }
+        if fault.is_some() { Err(unavailable()) } else { Ok(at(self.read)) }
+    }
+}
+
+/// Keeps all that it is told.
+#[derive(Default)]
+struct Diary(Mutex<BTreeMap<&'static str, Vec<String>>>);
+
+impl Diary {
+    fn note(&self, of: &'static str, what: String) {
+        self.0.lock().unwrap().entry(of).or_default().push(what);
+    }
+}
+
+impl CommitSink for Diary {
+    fn on_publication(&self, name: &ChannelName, at: StreamPosition, what: &StoredPublication, to: &DurableChannel) {
+        let StoredPublication { data, tags, info, time, receipt, texts, trace: _ } = what;
+        let text = format!("{name} {at:?} {} {tags:?} {info:?} {time:?} {receipt:?} {texts:?} {to:?}", data.as_str());
+        self.note("channels", text);
+    }
+
+    fn on_events(&self, end: JournalPosition) {
+        self.note("events", format!("{end:?}"));
+    }
+
+    fn on_history_removed(&self, channel: &ChannelName, until: Offset) {
+        self.note("channels", format!("{channel} until {until:?}"));
+    }
+
+    fn on_channel_forgotten(&self, channel: &ChannelName, floor: Offset) {
+        self.note("channels", format!("{channel} forgotten at {floor:?}"));
+    }
+
+    fn on_device_removed(&self, number: DeviceNumber) {
+        self.note("devices", format!("{number:?}"));
+    }
+}
+
+struct Node {
+    store: Store,
+    diary: Arc<Diary>,
+    _folder: tempfile::TempDir,
+}
+
+impl Node {
+    fn start(paper: &Arc<Mutex<Paper>>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let diary = Arc::<Diary>::default();
+        let few = StoreConfig { checkpoint_change_count: 2, ..config(folder.path()) };
+        let store = Store::join(few, Reader::of(paper), diary.clone()).unwrap();
+        Self { store, diary, _folder: folder }
+    }
+
+    async fn becomes(&self, role: Role) {
+        let mut roles = self.store.role();
+        let waited = tokio::time::timeout(Duration::from_secs(20), roles.wait_for(|now| *now == role)).await;
+        waited.expect("its role changes").unwrap();
+    }
+
+    /// All rows, by table.
+    fn rows(&self) -> BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>> {
+        let engine = self.store.shared().engine.read();
+        let engine = engine.as_ref().unwrap();
+        let of = |table: Table| {
+            let mut rows = BTreeMap::new();
+            let visit = |key: &[u8], row: &[u8]| {
+                rows.insert(key.to_vec(), row.to_vec());
+                Ok::<_, EngineError>(true)
+            };
+            engine.scan(table, Bound::Unbounded, visit).unwrap();
+            (table.name(), rows)
+        };
+        Table::ALL.into_iter().map(of).collect()
+    }
+
+    fn facts(&self) -> Vec<String> {
+        let shared = self.store.shared();
+        facts(&shared.table.read(), &shared.index.read(), &shared.brakes.borrow())
+    }
+
+    /// Waits until it has made all batches of the log, while nobody appends.
+    async fn catches_up(&self, paper: &Arc<Mutex<Paper>>) {
+        let end = || paper.lock().unwrap().records.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        let is_there = || {
+            let engine = self.store.shared().engine.read();
+            let position = engine.as_ref().map(|engine| read_position(engine).unwrap());
+            position.is_some_and(|position| position.sequence as usize >= end())
+        };
+        eventually("it has read all", is_there).await;
+    }
+}
+
+/// What happens before a group of changes.
+#[derive(Debug, Clone)]
+enum Trouble {
+    None,
+    /// The other node leads.
+    Move,
+    /// Of the leader, and of the follower.
+    Disks(Option<Fault>, Option<Fault>),
+    Log(LogFault),
+}
+
+fn trouble() -> impl Strategy<Value = Trouble> {
+    prop_oneof![
+        4 => Just(Trouble::None),
+        1 => Just(Trouble::Move),
+        1 => (fault(), fault()).prop_map(|(leader, follower)| Trouble::Disks(leader, follower)),
+        1 => prop_oneof![Just(LogFault::Lost), Just(LogFault::Doubtful)].prop_map(Trouble::Log),
+    ]
+}
+
+fn set_fault(store: &Store, fault: Option<Fault>) {
+    if let Some(engine) = store.shared().engine.read().as_ref() {
+        *engine.hooks.fault.lock().unwrap() = fault;
+    }
+}
+
+async fn run(groups: Vec<(Trouble, Vec<Change>)>) {
+    let paper = Arc::<Mutex<Paper>>::default();
+    let mut nodes = [Node::start(&paper), Node::start(&paper)];
+    nodes[0].store.lead(true);
+    nodes[0].becomes(Role::Leading).await;
+    // The other one was new too, and did not know which store the log is of.
+    nodes[1] = Node::start(&paper);
+    let mut leader = 0;
+    for (trouble, changes) in groups {
+        match trouble {
+            Trouble::None => {}
+            Trouble::Move => {
+                nodes[leader].store.lead(false);
+                nodes[leader].becomes(Role::Following).await;
+                leader = 1 - leader;
+                nodes[leader].store.lead(true);
+            }
+            Trouble::Disks(of_leader, of_follower) => {
+                set_fault(&nodes[leader].store, of_leader);
+                set_fault(&nodes[1 - leader].store, of_follower);
+            }
+            Trouble::Log(fault) => paper.lock().unwrap().fault = Some(fault),
+        }
+        nodes[leader].becomes(Role::Leading).await;
+        // At once, so that one batch has several requests.
+        let mut applied = JoinSet::new();
+        for change in changes {
+            let store = nodes[leader].store.clone();
+            applied.spawn(async move { apply(&store, change).await });
+        }
+        applied.join_all().await;
+        paper.lock().unwrap().fault = None;
+        nodes.iter().for_each(|node| set_fault(&node.store, None));
+        // Maintenance writes when it likes, so the leader rests while both are compared.
+        nodes[leader].store.lead(false);
+        nodes[leader].becomes(Role::Following).await;
+        for node in &nodes {
+            node.catches_up(&paper).await;
+        }
+        let [one, other] = &nodes;
+        let rows = one.rows();
+        assert_eq!(rows, other.rows());
+        let numbers: BTreeSet<_> = rows["device_id"].values().collect();
+        assert_eq!(numbers.len(), rows["device_id"].len(), "each device has a number of its own");
+        assert_eq!(one.facts(), other.facts());
+        assert_eq!(*one.diary.0.lock().unwrap(), *other.diary.0.lock().unwrap());
+        nodes[leader].store.lead(true);
+    }
+    for node in nodes {
+        node.store.close().await;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_follower_is_as_its_leader(groups in prop::collection::vec((trouble(), prop::collection::vec(change(), 1..8)), 1..10)) {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run(groups));
+    }
+}
+
+/// Starts two nodes of which the first leads.
+async fn pair(paper: &Arc<Mutex<Paper>>) -> [Node; 2] {
+    let leader = Node::start(paper);
+    leader.store.lead(true);
+    leader.becomes(Role::Leading).await;
+    [leader, Node::start(paper)]
+}
+
+#[tokio::test]
+async fn a_follower_is_told_of_publications_that_their_batch_has_deleted_again() {
+    let paper = Arc::<Mutex<Paper>>::default();
+    let [leader, follower] = pair(&paper).await;
+    let short = |id: &str, has_texts| {
+        let mut new = event(id).remove(0);
+        let channel = new.channels.remove(0);
+        new.channels.push(DurableChannel { history_size: 1, has_texts, ..channel });
+        new
+    };
+    leader.store.append_events(vec![short("e0", false), short("e1", true)], Timestamp(1)).await.unwrap();
+    leader.store.remove_history(&ChannelName::new("team:1").unwrap()).await.unwrap();
+    follower.catches_up(&paper).await;
+    let told = follower.diary.0.lock().unwrap().clone();
+    assert_eq!(told["channels"].len(), 3, "{told:?}");
+    assert_eq!(told, *leader.diary.0.lock().unwrap());
+}
+
+#[tokio::test]
+async fn a_follower_refuses_writes_and_a_leader_that_another_one_follows_on_is_fenced() {
+    let paper = Arc::<Mutex<Paper>>::default();
+    let [former, other] = pair(&paper).await;
+    assert_eq!(
+        other.store.append_events(event("e0"), Timestamp(1)).await,
+        Err(AppendError::Write(WriteError::Unavailable))
+    );
+    former.store.append_events(event("e1"), Timestamp(1)).await.unwrap();
+    other.store.lead(true);
+    other.becomes(Role::Leading).await;
+    other.store.append_events(event("e2"), Timestamp(1)).await.unwrap();
+    // A write finds out that it leads no more. It does not take over again by itself.
+    let refused = former.store.append_events(event("e3"), Timestamp(1)).await;
+    assert_eq!(refused, Err(AppendError::Write(WriteError::Unavailable)));
+    former.becomes(Role::Following).await;
+    former.store.lead(true);
+    former.becomes(Role::Leading).await;
+    let repeated = former.store.append_events(event("e2"), Timestamp(1)).await.unwrap();
+    assert!(repeated[0].repeated, "it has followed what the other one wrote");
+}
+
+#[tokio::test]
+async fn a_store_does_not_follow_the_log_of_another_one() {
+    let paper = Arc::<Mutex<Paper>>::default();
+    let stranger = Node::start(&paper); // It was new when the log was empty, so it is a store of its own.
+    let [leader, follower] = pair(&paper).await;
+    leader.store.append_events(event("e0"), Timestamp(1)).await.unwrap();
+    follower.catches_up(&paper).await;
+    stranger.store.lead(true);
+    stranger.becomes(Role::Lost).await;
+    assert_eq!(stranger.store.journal_end(), JournalPosition(1), "it has nothing of the other store");
+}
