@@ -2,8 +2,8 @@
 //!
 //! The stream has one subject, on which only entries are published, each with the header `Nats-Expected-Last-Sequence`. The
 //! leader of the stream refuses an entry whose expectation is not what it has proposed last. Entries are read one by one
-//! from the leader, never from a replica, which may lag. Nobody may subscribe to the subject without a consumer: then the
-//! broker would not say any more that no stream takes it.
+//! from the leader, never from a replica, which may lag. Nobody may subscribe to the subject without a consumer: otherwise the
+//! broker no longer reports that no stream takes it.
 //!
 //! Source: nats-server 2.15, ADR-56 (what JetStream guarantees), docs.nats.io "JetStream wire API".
 
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_nats::connection::State;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{self, DiscardPolicy, LastRawMessageErrorKind, StorageType, Stream};
@@ -25,8 +26,9 @@ use crate::writer::Reply;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause after a request without an answer.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a reader waits before it asks again for an entry that is not there.
+/// How long a reader waits before it asks again for an entry that is not there: at first, and at most.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
+const LOOK_PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Which stream it is, and how it is made if it is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,11 +41,13 @@ pub struct StreamConfig {
     pub bytes_max: i64,
 }
 
-/// A stream of NATS JetStream as a broker. It is used from a thread without a runtime of its own.
+/// A stream of NATS JetStream as a broker. It is used from a thread without a runtime of its own, and the runtime in which it was
+/// opened must outlive it.
 pub struct JetStream {
     runtime: Handle,
     context: Context,
     stream: Stream<()>,
+    name: String,
     subject: String,
     stopped: Arc<AtomicBool>,
 }
@@ -89,39 +93,62 @@ impl JetStream {
             ..stream::Config::default()
         };
         let failed = |source| StreamError { name: name.clone(), source };
-        context.get_or_create_stream(wanted).await.map_err(|error| failed(error.into()))?;
+        let made = context.get_or_create_stream(wanted.clone()).await.map_err(|error| failed(error.into()))?;
+        if let Some(what) = difference(&made.cached_info().config, &wanted) {
+            return Err(failed(format!("its setting {what} is another one than this program needs").into()));
+        }
         let stream = context.get_stream_no_info(name).await.map_err(|error| failed(error.into()))?;
-        Ok(Self { runtime: Handle::current(), context, stream, subject, stopped })
+        Ok(Self { runtime: Handle::current(), context, stream, name: name.clone(), subject, stopped })
     }
 
     async fn publish(&self, after: u64, entry: &[u8]) -> Reply {
-        let message = PublishMessage::build().payload(entry.to_vec().into()).expected_last_sequence(after);
-        let published =
-            timeout(REQUEST_TIMEOUT, async { self.context.send_publish(self.subject.clone(), message).await?.await });
-        match published.await {
-            Ok(Ok(_)) => return Reply::Stored,
-            Ok(Err(error)) if error.kind() == PublishErrorKind::WrongLastSequence => return Reply::Taken,
-            Ok(Err(_)) | Err(_) => {}
+        let message = PublishMessage::build().payload(entry.to_vec().into());
+        let message = message.expected_last_sequence(after).expected_stream(&self.name);
+        // Without a connection the client would keep each copy until there is one.
+        if self.context.client().connection_state() == State::Connected {
+            let published = timeout(REQUEST_TIMEOUT, async {
+                self.context.send_publish(self.subject.clone(), message).await?.await
+            });
+            match published.await {
+                Ok(Ok(ack)) if ack.sequence == after + 1 => return Reply::Stored,
+                Ok(Ok(_)) => return Reply::Taken,
+                Ok(Err(error)) if error.kind() == PublishErrorKind::WrongLastSequence => return Reply::Taken,
+                Ok(Err(_)) | Err(_) => {}
+            }
         }
         sleep(PAUSE).await;
         Reply::Nothing
     }
 
     async fn read(&self, sequence: u64, patience: Duration) -> Reply {
-        let end = Instant::now() + patience;
+        let (end, mut pause) = (Instant::now() + patience, LOOK_PAUSE);
         loop {
             let reply = match timeout(REQUEST_TIMEOUT, self.stream.get_raw_message(sequence)).await {
                 Ok(Ok(message)) => return Reply::Found(Some(message.payload.to_vec())),
                 Ok(Err(error)) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Reply::Found(None),
                 Ok(Err(_)) | Err(_) => Reply::Nothing,
             };
+            sleep(pause).await; // Also before it answers, or a writer would ask without a rest.
             if reply == Reply::Nothing || Instant::now() >= end {
-                sleep(LOOK_PAUSE).await; // Or a writer would ask without a rest.
                 return reply;
             }
-            sleep(LOOK_PAUSE).await;
+            pause = (2 * pause).min(LOOK_PAUSE_MAX);
         }
     }
+}
+
+/// The first setting of a stream in which entries could be lost or go elsewhere, and which is not as wanted.
+fn difference(found: &stream::Config, wanted: &stream::Config) -> Option<&'static str> {
+    let settings = [
+        ("subjects", found.subjects == wanted.subjects),
+        ("storage", found.storage == wanted.storage),
+        ("num_replicas", found.num_replicas == wanted.num_replicas),
+        ("discard", found.discard == wanted.discard),
+        ("retention", found.retention == wanted.retention),
+        ("max_age", found.max_age == wanted.max_age),
+        ("deny_delete", found.deny_delete == wanted.deny_delete),
+    ];
+    settings.into_iter().find(|(_, is_same)| !is_same).map(|(name, _)| name)
 }
 
 impl Broker for JetStream {
@@ -133,9 +160,11 @@ impl Broker for JetStream {
         self.runtime.block_on(self.read(sequence, patience))
     }
 
-    fn last(&mut self) -> Result<u64, Unreached> {
+    fn range(&mut self) -> Result<(u64, u64), Unreached> {
         let info = self.runtime.block_on(async { timeout(REQUEST_TIMEOUT, self.stream.get_info()).await });
-        info.ok().and_then(Result::ok).map(|info| info.state.last_sequence).ok_or(Unreached)
+        let state = info.ok().and_then(Result::ok).ok_or(Unreached)?.state;
+        let first = if state.messages == 0 { state.last_sequence + 1 } else { state.first_sequence };
+        Ok((first, state.last_sequence))
     }
 
     fn is_stopped(&self) -> bool {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidings_store::{CommitLog, LogError, LogPosition, LogRecord};
 
-use crate::entry::{self, Content, WriterId};
+use crate::entry::{self, Content, WriterId, hash};
 use crate::reader::{Read, Reader};
 use crate::writer::{Reply, Step, Writer, Written};
 
@@ -21,11 +21,12 @@ pub trait Broker: Send {
     /// an entry that may be lost again while all members of the broker work.
     fn look(&mut self, sequence: u64, patience: Duration) -> Reply;
 
-    /// The last sequence number.
+    /// The sequence numbers of the first and of the last entry that it has. Without an entry, the first is one more than the
+    /// last.
     ///
     /// # Errors
     /// When the broker does not answer.
-    fn last(&mut self) -> Result<u64, Unreached>;
+    fn range(&mut self) -> Result<(u64, u64), Unreached>;
 
     /// Whether this node stops, so that nothing is tried again.
     fn is_stopped(&self) -> bool;
@@ -42,18 +43,26 @@ pub struct Log<B> {
     broker: B,
     id: WriterId,
     reader: Reader,
+    /// Whether the log has what the reader continues.
+    is_checked: bool,
     /// While this node leads.
     writer: Option<Writer>,
 }
 
 impl<B: Broker> Log<B> {
     /// Reads from the beginning on, until it is told another place ([`CommitLog::seek`]).
-    pub fn new(broker: B, id: WriterId) -> Self {
-        Self { broker, id, reader: Reader::new(LogPosition::default()), writer: None }
+    pub fn new(broker: B) -> Self {
+        let id = WriterId(rand::random());
+        Self { broker, id, reader: Reader::new(LogPosition::default()), is_checked: false, writer: None }
     }
 
-    /// Appends an entry with this writer, however long it takes.
-    fn write(&mut self, mut writer: Writer, content: Content<'_>) -> Result<(Writer, Written), LogError> {
+    /// Appends an entry with this writer, however long it takes; or while the broker answers, if it `gives_up`.
+    fn write(
+        &mut self,
+        mut writer: Writer,
+        content: Content<'_>,
+        gives_up: bool,
+    ) -> Result<(Writer, Written), LogError> {
         let appending = writer.begin(content);
         let mut step = Step::Put;
         loop {
@@ -63,8 +72,37 @@ impl<B: Broker> Log<B> {
                 Step::Put => self.broker.put(appending.after, &appending.bytes),
                 Step::Look => self.broker.look(appending.after + 1, Duration::ZERO),
             };
+            match reply {
+                Reply::Nothing if gives_up => return Err(unavailable(Unreached)),
+                Reply::Found(None) => self.check(writer.last())?, // Perhaps there is less than it stands behind.
+                _ => {}
+            }
             step = writer.next(&appending, reply);
         }
+    }
+
+    /// Refuses a log that does not have the entry at this position, or not all behind it.
+    fn check(&mut self, position: LogPosition) -> Result<(), LogError> {
+        let LogPosition { sequence, .. } = position;
+        let found = if sequence == 0 { Reply::Found(None) } else { self.broker.look(sequence, Duration::ZERO) };
+        match found {
+            Reply::Found(Some(bytes)) if hash(&bytes) == position.hash => return Ok(()),
+            Reply::Found(Some(_)) => return Err(LogError::Lost(format!("its entry {sequence} is another one"))),
+            Reply::Found(None) => {}
+            _ => return Err(unavailable(Unreached)),
+        }
+        let (first, last) = self.broker.range().map_err(unavailable)?;
+        if last < sequence {
+            return Err(LogError::Lost(format!(
+                "it ends with entry {last}, and this store has followed it to {sequence}"
+            )));
+        }
+        if first > sequence + 1 {
+            return Err(LogError::Lost(format!(
+                "it begins with entry {first}, and this store has followed it to {sequence}"
+            )));
+        }
+        Ok(()) // That entry was trimmed. The next one tells whether it follows on it.
     }
 }
 
@@ -73,18 +111,15 @@ fn unavailable(error: impl Error + Send + Sync + 'static) -> LogError {
 }
 
 impl<B: Broker> CommitLog for Log<B> {
-    fn seek(&mut self, after: LogPosition) -> Result<(), LogError> {
-        (self.reader, self.writer) = (Reader::new(after), None);
-        let last = self.broker.last().map_err(unavailable)?;
-        if last < after.sequence {
-            let what = format!("it ends with entry {last}, and this store has followed it to {}", after.sequence);
-            return Err(LogError::Lost(what));
-        }
-        Ok(())
+    fn seek(&mut self, after: LogPosition) {
+        (self.reader, self.is_checked, self.writer) = (Reader::new(after), false, None);
     }
 
     fn next(&mut self, patience: Duration) -> Result<Option<LogRecord>, LogError> {
-        let mut patience = patience;
+        if !self.is_checked {
+            self.check(self.reader.position())?;
+            self.is_checked = true;
+        }
         loop {
             let sequence = self.reader.position().sequence + 1;
             let bytes = match self.broker.look(sequence, patience) {
@@ -95,14 +130,14 @@ impl<B: Broker> CommitLog for Log<B> {
             if let Read::Record(record) = self.reader.take(sequence, &bytes)? {
                 return Ok(Some(record));
             }
-            patience = Duration::ZERO; // What follows on it is there, or not yet.
         }
     }
 
     fn lead(&mut self) -> Result<Option<LogPosition>, LogError> {
         let position = self.reader.position();
+        self.check(position)?;
         let writer = Writer::new(self.id, position.term + 1, position);
-        let (writer, written) = self.write(writer, Content::Term)?;
+        let (writer, written) = self.write(writer, Content::Term, true)?;
         let Written::At(position) = written else { return Ok(None) };
         // The reader stays where it is: it is not used in this term, and `seek` ends the term.
         self.writer = Some(writer);
@@ -116,7 +151,7 @@ impl<B: Broker> CommitLog for Log<B> {
         let parts = entry::parts(record).ok_or_else(|| LogError::Lost("a record is too large for it".to_owned()))?;
         for part in parts {
             let written;
-            (writer, written) = self.write(writer, part)?;
+            (writer, written) = self.write(writer, part, false)?;
             if let Written::Fenced { sequence } = written {
                 return Err(LogError::Fenced { sequence });
             }

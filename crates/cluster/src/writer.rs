@@ -4,15 +4,14 @@
 //! the entry may be in the log, or on its way, or lost. Then the same bytes are put again, behind the same number. The broker
 //! stores one entry under a number, so it cannot be there twice, however late a copy arrives.
 //!
-//! ```text
-//!            ┌─────────────────── no answer ──┐
-//!            ▼                                │
-//!  begin ─► Put ─── stored ─► At              │
-//!            ▲ └─── taken ──► Look ───────────┴─ no answer, or nothing there: what took the place was lost again
-//!            └────────────────│──┘
-//!                             ├─ the same bytes ─► At
-//!                             └─ others ─────────► Fenced
-//! ```
+//! | Step | Answer | Then |
+//! |---|---|---|
+//! | put | stored | the entry is in the log |
+//! | put | another entry has the place, or is about to | look |
+//! | put or look | none | put |
+//! | look | nothing is there: what had the place is lost | put |
+//! | look | the same bytes | the entry is in the log |
+//! | look | other bytes | it is fenced: the entry never will be in the log |
 //!
 //! docs/decisions/0033-a-doubtful-entry-is-put-again.md
 

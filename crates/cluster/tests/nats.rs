@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidings_cluster::entry::WriterId;
 use tidings_cluster::{JetStream, Log, StreamConfig};
 use tidings_store::{CommitSink, DurableChannel, NewEvent, QueueLimit, Role, Store, StoreConfig, StoredPublication};
 use tidings_telemetry::unix_now;
@@ -134,14 +133,14 @@ struct Node {
 }
 
 impl Node {
-    async fn start(brokers: &Brokers, life: u64) -> Self {
+    async fn start(brokers: &Brokers) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (client, stopped) = (brokers.client().await, Arc::<AtomicBool>::default());
         let stream = StreamConfig { name: "test".to_owned(), replica_count: brokers.ports.len(), bytes_max: 1 << 30 };
         let broker = until("the stream is there", || async {
             JetStream::open(client.clone(), &stream, stopped.clone()).await.ok()
         });
-        let log = Log::new(broker.await, WriterId(life));
+        let log = Log::new(broker.await);
         let config = config(folder.path());
         let opened = tokio::task::spawn_blocking(move || Store::join(config, Box::new(log), Arc::new(Nobody)));
         Self { store: opened.await.unwrap().unwrap(), stopped, _folder: folder }
@@ -218,10 +217,10 @@ fn is_each_once(ids: &[String], count: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_broker_may_be_killed_and_nothing_acknowledged_is_lost() {
     let mut brokers = Brokers::start(1);
-    let leader = Node::start(&brokers, 1).await;
+    let leader = Node::start(&brokers).await;
     leader.store.lead(true);
     leader.becomes(Role::Leading).await;
-    let follower = Node::start(&brokers, 2).await;
+    let follower = Node::start(&brokers).await;
     for id in 0..300 {
         if id % 100 == 50 {
             brokers.kill(0);
@@ -239,10 +238,10 @@ async fn one_broker_may_be_killed_and_nothing_acknowledged_is_lost() {
 #[expect(clippy::print_stdout, reason = "the times are for people to read")]
 async fn of_three_brokers_the_leading_one_may_be_killed_and_another_node_takes_over() {
     let mut brokers = Brokers::start(3);
-    let mut nodes = vec![Node::start(&brokers, 1).await];
+    let mut nodes = vec![Node::start(&brokers).await];
     nodes[0].store.lead(true);
     nodes[0].becomes(Role::Leading).await;
-    nodes.push(Node::start(&brokers, 2).await);
+    nodes.push(Node::start(&brokers).await);
     let mut times = Vec::new();
     for id in 0..200 {
         times.push(nodes[0].append(id).await);

@@ -33,11 +33,12 @@ use self::effect::Effect;
 use self::load::{Derived, load};
 use self::rounds::Rounds;
 use crate::checkpoint::Checkpointer;
-use crate::engine::{self, Durability, Engine, EngineError, Table, probe};
+use crate::engine::{self, Durability, Engine, EngineError, STATE_KEY, Table, probe};
 use crate::folder::FolderLock;
 use crate::log::{CommitLog, LOG_KEY, LogPosition, Role, position_row};
 use crate::meta::State;
 use crate::queue::{Drained, Queue};
+use crate::rows;
 use crate::shared::{Counters, Shared};
 use crate::sink::CommitSink;
 use crate::table::DeviceTable;
@@ -71,7 +72,7 @@ pub(crate) struct Committer {
     log: Option<Box<dyn CommitLog>>,
     /// How far the store is in the log.
     position: LogPosition,
-    /// Since the log last worked.
+    /// Whether the log has failed, and the log file says so already.
     is_log_failing: bool,
 }
 
@@ -81,6 +82,14 @@ enum Failure {
     Disk(Option<Doubtful>),
     /// The log did not take it, so this store does not lead any more.
     Demoted,
+}
+
+/// What a batch is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Callers wait for it.
+    Requests,
+    Maintenance,
 }
 
 /// A batch whose commit failed. It may be durable nevertheless.
@@ -170,6 +179,9 @@ impl Committer {
 
     /// Opens the store again if the disk failed. Then a store with a log follows it.
     fn recover(&mut self, mut failure: Failure) -> Reopened {
+        if self.log.is_some() {
+            self.shared.role.send_replace(Role::Following);
+        }
         loop {
             if let Failure::Disk(doubtful) = failure
                 && self.reopen(doubtful) == Reopened::Closed
@@ -194,7 +206,7 @@ impl Committer {
             let mut acks: Vec<Ack> = Vec::with_capacity(waiting);
             // An error drops `acks` and the remaining requests. So their callers are refused before the store is opened
             // again.
-            self.write(|draft| {
+            self.write(Kind::Requests, |draft| {
                 for work in requests.by_ref() {
                     acks.extend(draft.attempt(work)?); // A request that meets a damaged row has none: it is refused.
                     if draft.is_full() {
@@ -209,13 +221,25 @@ impl Committer {
         Ok(())
     }
 
+    /// Does the maintenance that is due and changes no rows: the only one of a follower.
+    fn tend(&mut self) -> Result<(), Failure> {
+        if Instant::now() < self.rounds.next_tending() {
+            return Ok(());
+        }
+        self.shared.backup.clear_idle();
+        let mut rounds = mem::replace(&mut self.rounds, Rounds::new(Instant::now()));
+        self.write(Kind::Maintenance, |draft| rounds.tend(draft, Instant::now()))?;
+        self.rounds = rounds;
+        Ok(())
+    }
+
     /// Does the maintenance that is due. It reads the clock, so that mutes and idle devices also end when there are no
     /// writes.
     fn maintain(&mut self) -> Result<(), Failure> {
         let trim_to = JournalPosition(self.shared.trim_to.load(Ordering::Relaxed));
         // After an error all rounds begin anew.
         let mut rounds = mem::replace(&mut self.rounds, Rounds::new(Instant::now()));
-        self.write(|draft| {
+        self.write(Kind::Maintenance, |draft| {
             draft.now = draft.now.max((draft.shared.config.clock)());
             rounds.run(draft, trim_to, Instant::now())
         })?;
@@ -225,7 +249,11 @@ impl Committer {
     }
 
     /// Fills a draft, makes it durable, applies it to memory and calls the sink, in this order.
-    fn write(&mut self, fill: impl FnOnce(&mut Draft<'_>) -> Result<(), EngineError>) -> Result<(), Failure> {
+    fn write(
+        &mut self,
+        kind: Kind,
+        fill: impl FnOnce(&mut Draft<'_>) -> Result<(), EngineError>,
+    ) -> Result<(), Failure> {
         let shared = self.shared.clone();
         let engine = shared.engine.read();
         let engine =
@@ -234,6 +262,10 @@ impl Committer {
         fill(&mut draft).map_err(|error| self.refuse(&error))?;
         let mut batch = draft.finish();
         self.now = batch.now;
+        if batch.rows.is_empty() && kind == Kind::Requests && self.log.is_some() {
+            // The answers rest on what this store has. Only the log knows whether another node leads by now.
+            batch.rows.put(Table::Meta, STATE_KEY, rows::encode(&batch.state));
+        }
         if batch.rows.is_empty() {
             return Ok(());
         }

@@ -37,6 +37,9 @@ pub enum OpenError {
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// It is one of several stores that share a log: alone it would write what the others never get.
+    #[error("the store shares a log with other nodes, and cannot be opened without it")]
+    HasLog,
     /// The log that several nodes share cannot be used.
     #[error(transparent)]
     Log(#[from] LogError),

@@ -12,7 +12,7 @@ use crate::engine::{EngineError, Table};
 /// The key of the row in [`Table::Meta`] that says how far the store is in the log.
 pub(crate) const LOG_KEY: &[u8] = b"log";
 
-/// A record's place in the log, and a hash of the log up to it. Two logs that differ anywhere before have other hashes.
+/// A record's place in the log, and a hash of the log up to it. Two logs that differ anywhere before have different hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogPosition {
     /// Grows with each record, and may leave numbers out; 0: before all records.
@@ -39,18 +39,16 @@ impl fmt::Debug for LogRecord {
     }
 }
 
-/// A log as one node sees it. Its methods are called by one thread, and may block.
+/// A log as one node sees it. Its methods are called by one thread at a time, and may block.
 pub trait CommitLog: Send {
-    /// Reading continues behind this position, and this node does not lead any more.
-    ///
-    /// # Errors
-    /// [`LogError::Lost`] if the log does not have this position, or not all behind it.
-    fn seek(&mut self, after: LogPosition) -> Result<(), LogError>;
+    /// Reading continues behind this position, and this node does not lead any more. Returns at once.
+    fn seek(&mut self, after: LogPosition);
 
     /// The next record that some node appended; `None` if there was none for `patience`.
     ///
     /// # Errors
-    /// When it cannot be read now, or never.
+    /// When it cannot be read now, or never: [`LogError::Lost`] if the log does not have the position of the last
+    /// [`CommitLog::seek`] any more, or not all behind it.
     fn next(&mut self, patience: Duration) -> Result<Option<LogRecord>, LogError>;
 
     /// Begins a term of this node: from then on nobody else appends, unless another node begins a term. Returns where it
@@ -71,7 +69,7 @@ pub trait CommitLog: Send {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// Another node has written here, or this one does not lead.
-    #[error("another node has written entry {sequence} of the log")]
+    #[error("this node does not lead: entry {sequence} of the log is not its own")]
     Fenced {
         /// The sequence number.
         sequence: u64,
@@ -79,8 +77,8 @@ pub enum LogError {
     /// It cannot be reached, or this node stops. Trying again helps.
     #[error("the log cannot be reached")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It is not the log that this store has followed, or it has forgotten what comes next. Trying again does not help:
-    /// the store has to begin from a backup of another node.
+    /// It is not the log that this store has followed, or it has forgotten what comes next. Trying again does not help: the
+    /// store has to begin anew from a copy of another one.
     #[error("the log does not continue this store: {0}")]
     Lost(String),
 }

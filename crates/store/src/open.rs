@@ -58,8 +58,10 @@ impl Store {
         config.subscription_count_max = config.subscription_count_max.min(u32::from(u16::MAX)); // The table counts in u16.
         let lock = lock_folder(&config.path)?;
         let engine = Engine::open(&config.path, config.cache_bytes, || first_rows(&State::empty(hash::new_epoch())))?;
-        if let Some(log) = &mut log {
-            begin_with(&mut **log, &engine)?;
+        match &mut log {
+            Some(log) => begin_with(&mut **log, &engine)?,
+            None if read_position(&engine)? != LogPosition::default() => return Err(OpenError::HasLog),
+            None => {}
         }
         let format = check_format(&engine)?;
         let (state, Derived { table, index, brakes, blocks, checkpoint }) = load(&engine, &config.path)?;
@@ -110,7 +112,7 @@ fn begin_with(log: &mut dyn CommitLog, engine: &Engine) -> Result<(), OpenError>
     if !is_new {
         return Ok(());
     }
-    log.seek(LogPosition::default())?;
+    log.seek(LogPosition::default());
     let Some(LogRecord { position, bytes }) = log.next(FIRST_PATIENCE)? else { return Ok(()) };
     let record = record::decode(&bytes, &Arc::default()).map_err(|error| LogError::Lost(error.to_string()))?;
     if record.state.commit > 0 {

@@ -37,20 +37,21 @@ impl Committer {
     pub(super) fn follow(&mut self) -> Result<(), Failure> {
         let wants_to_lead = *self.shared.wants_to_lead.borrow();
         let log = self.log.as_mut().expect("only a store with a log follows");
-        let begun = if wants_to_lead { log.lead() } else { Ok(None) };
-        let read = match begun {
-            Ok(Some(position)) => return self.begin_to_lead(position),
-            Ok(None) => log.next(PATIENCE),
-            Err(error) => Err(error),
-        };
-        let made = match read {
-            Ok(None) => return Ok(()),
+        let made = match log.next(if wants_to_lead { Duration::ZERO } else { PATIENCE }) {
+            Ok(None) if wants_to_lead => match log.lead() {
+                Ok(Some(position)) => return self.begin_to_lead(position),
+                led => led.map(|_| ()),
+            },
+            Ok(None) => Ok(self.tend()?),
             Ok(Some(record)) => self.follow_record(record)?,
             Err(error) => Err(error),
         };
         match made {
             Ok(()) => self.on_log_working(),
-            Err(error) => self.on_log_failed(&error),
+            Err(error) => {
+                self.on_log_failed(&error);
+                self.seek(); // What was read and refused is read again. So a store that is lost never leads.
+            }
         }
         Ok(())
     }
@@ -102,7 +103,9 @@ impl Committer {
         if epoch != self.state.epoch {
             return Err(LogError::Lost("it belongs to another store".to_owned()));
         }
-        if commit != self.state.commit + 1 {
+        // A store that was used before has put its own state first, and may have forgotten that it did.
+        let is_own_first = self.position == LogPosition::default() && commit == self.state.commit;
+        if commit != self.state.commit + 1 && !is_own_first {
             return Err(LogError::Lost(format!("commit {commit} comes behind commit {}", self.state.commit)));
         }
         Ok(record)
@@ -123,19 +126,19 @@ impl Committer {
         }
         self.rounds = Rounds::new(Instant::now());
         info!(sequence = position.sequence, "Store leads");
-        self.queue.resume(); // Who sees the role may write at once.
+        self.queue.resume(); // Whoever sees the role may write at once.
         self.shared.role.send_replace(Role::Leading);
         Ok(())
     }
 
-    /// The log has no batch yet. Its first one is what a new store has. With it, an empty store can follow this one, if this
-    /// one is empty too; otherwise it has to begin from a backup.
+    /// The log has no batch yet. Its first one is what a new store has, so that other new stores can follow.
     fn append_first_rows(&mut self) -> Result<(), Failure> {
+        self.with_engine(|committer, engine| engine.sync().map_err(|error| committer.refuse(&error)))?;
         self.append(&first_rows(&self.state), &[])?;
         let mut noted = Rows::default();
         noted.put(Table::Meta, LOG_KEY, position_row(self.position));
         self.with_engine(|committer, engine| {
-            engine.commit(noted, Durability::Handed).map_err(|error| committer.refuse(&error))
+            engine.commit(noted, Durability::Synced).map_err(|error| committer.refuse(&error))
         })
     }
 
@@ -163,12 +166,14 @@ impl Committer {
         self.shared.role.send_replace(Role::Following);
         self.position =
             self.with_engine(|committer, engine| read_position(engine).map_err(|error| committer.refuse(&error)))?;
-        let position = self.position;
-        let log = self.log.as_mut().expect("only a store with a log follows");
-        if let Err(error) = log.seek(position) {
-            self.on_log_failed(&error);
-        }
+        self.seek();
         Ok(())
+    }
+
+    /// Reads behind the last batch that was made. If the log does not have that, the next attempt to read says so.
+    fn seek(&mut self) {
+        let position = self.position;
+        self.log.as_mut().expect("only a store with a log follows").seek(position);
     }
 
     fn with_engine<T>(&mut self, what: impl FnOnce(&mut Self, &Engine) -> Result<T, Failure>) -> Result<T, Failure> {

@@ -42,6 +42,9 @@ impl Round {
         Self::Numbers,
     ];
 
+    /// Those that change the device table in memory and no rows.
+    const TENDING: [Self; 2] = [Self::Table, Self::Ids];
+
     /// The pause before the next round if there is no more work.
     const fn interval(self) -> Duration {
         match self {
@@ -80,6 +83,16 @@ impl Rounds {
         std::mem::take(&mut self.expired)
     }
 
+    /// When the next round of those that change no rows is due.
+    pub(super) fn next_tending(&self) -> Instant {
+        Round::TENDING.map(|round| self.next[round as usize]).into_iter().min().expect("there are rounds")
+    }
+
+    /// Does those of the rounds that are due which change no rows.
+    pub(super) fn tend(&mut self, draft: &mut Draft<'_>, now: Instant) -> Result<(), EngineError> {
+        self.run_some(&Round::TENDING, draft, JournalPosition(0), now)
+    }
+
     /// Does the rounds that are due.
     pub(super) fn run(
         &mut self,
@@ -87,7 +100,17 @@ impl Rounds {
         trim_to: JournalPosition,
         now: Instant,
     ) -> Result<(), EngineError> {
-        for round in Round::ALL {
+        self.run_some(&Round::ALL, draft, trim_to, now)
+    }
+
+    fn run_some(
+        &mut self,
+        rounds: &[Round],
+        draft: &mut Draft<'_>,
+        trim_to: JournalPosition,
+        now: Instant,
+    ) -> Result<(), EngineError> {
+        for &round in rounds {
             if self.next[round as usize] > now {
                 continue;
             }

@@ -52,9 +52,8 @@ fn unavailable() -> LogError {
 }
 
 impl CommitLog for Reader {
-    fn seek(&mut self, after: LogPosition) -> Result<(), LogError> {
+    fn seek(&mut self, after: LogPosition) {
         (self.read, self.term) = (after.sequence as usize, None);
-        Ok(())
     }
 
     fn next(&mut self, _: Duration) -> Result<Option<LogRecord>, LogError> {
@@ -132,7 +131,7 @@ impl CommitSink for Diary {
 struct Node {
     store: Store,
     diary: Arc<Diary>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Node {
@@ -141,7 +140,7 @@ impl Node {
         let diary = Arc::<Diary>::default();
         let few = StoreConfig { checkpoint_change_count: 2, ..config(folder.path()) };
         let store = Store::join(few, Reader::of(paper), diary.clone()).unwrap();
-        Self { store, diary, _folder: folder }
+        Self { store, diary, folder }
     }
 
     async fn becomes(&self, role: Role) {
@@ -309,6 +308,9 @@ async fn a_follower_refuses_writes_and_a_leader_that_another_one_follows_on_is_f
     other.store.lead(true);
     other.becomes(Role::Leading).await;
     other.store.append_events(event("e2"), Timestamp(1)).await.unwrap();
+    // Also an answer that changes nothing would rest on what it has missed.
+    let nobody = DeviceId::new("nobody").unwrap();
+    assert!(former.store.delete_device(&nobody, Precondition::None).await.is_err());
     // A write finds out that it leads no more. It does not take over again by itself.
     let refused = former.store.append_events(event("e3"), Timestamp(1)).await;
     assert_eq!(refused, Err(AppendError::Write(WriteError::Unavailable)));
@@ -317,6 +319,30 @@ async fn a_follower_refuses_writes_and_a_leader_that_another_one_follows_on_is_f
     former.becomes(Role::Leading).await;
     let repeated = former.store.append_events(event("e2"), Timestamp(1)).await.unwrap();
     assert!(repeated[0].repeated, "it has followed what the other one wrote");
+}
+
+#[tokio::test]
+async fn a_store_with_a_log_is_not_opened_without_it_and_goes_on_where_it_was() {
+    let paper = Arc::<Mutex<Paper>>::default();
+    let [leader, follower] = pair(&paper).await;
+    leader.store.append_events(event("e0"), Timestamp(1)).await.unwrap();
+    follower.catches_up(&paper).await;
+    let Node { store, folder, .. } = follower;
+    store.close().await;
+    drop(store);
+    leader.store.append_events(event("e1"), Timestamp(1)).await.unwrap();
+    let alone = Store::open(config(folder.path()), Arc::<Diary>::default());
+    assert!(matches!(alone, Err(crate::OpenError::HasLog)));
+    let diary = Arc::<Diary>::default();
+    let store = Store::join(config(folder.path()), Reader::of(&paper), diary.clone()).unwrap();
+    let again = Node { store, diary, folder };
+    again.catches_up(&paper).await;
+    assert_eq!(again.diary.0.lock().unwrap()["events"], [format!("{:?}", JournalPosition(3))], "only what is new");
+    leader.store.lead(false);
+    leader.becomes(Role::Following).await;
+    leader.catches_up(&paper).await;
+    again.catches_up(&paper).await;
+    assert_eq!(again.rows(), leader.rows());
 }
 
 #[tokio::test]
@@ -329,4 +355,7 @@ async fn a_store_does_not_follow_the_log_of_another_one() {
     stranger.store.lead(true);
     stranger.becomes(Role::Lost).await;
     assert_eq!(stranger.store.journal_end(), JournalPosition(1), "it has nothing of the other store");
+    leader.store.append_events(event("e1"), Timestamp(1)).await.unwrap();
+    follower.catches_up(&paper).await;
+    assert_eq!(paper.lock().unwrap().term, 1, "it never began a term");
 }
