@@ -6,7 +6,7 @@
 //! in no row, and a history that is shorter than the batch has deleted its row already.
 //!
 //! ```text
-//! record     version (a byte), number of told effects, the told effects, tables to the end
+//! record     version (a byte), number of told effects, the told effects, number of tables, the tables
 //! told       kind (a byte), channel, then by kind:
 //! published    offset, history_size, history_ttl in ms, flags (a byte): 1 has texts, 2 the publication follows as JSON;
 //!              otherwise it is in its row of table `history`
@@ -63,6 +63,7 @@ pub(crate) fn encode(rows: &Rows, effects: &[Effect]) -> Vec<u8> {
     let told = || effects.iter().filter(|effect| is_told(effect));
     put_varint(&mut record, told().count() as u64);
     told().for_each(|effect| put_told(&mut record, effect, rows));
+    put_varint(&mut record, rows.by_table().count() as u64);
     for (table, rows) in rows.by_table() {
         put_bytes(&mut record, table.name().as_bytes());
         put_varint(&mut record, rows.len() as u64);
@@ -132,7 +133,7 @@ pub(crate) fn decode(record: &[u8], brakes: &Arc<Brakes>) -> Result<Record, Unre
 
 fn read_rows(rest: &mut Unpack<'_>) -> Option<Rows> {
     let mut rows = Rows::default();
-    while !rest.is_empty() {
+    for _ in 0..rest.varint()? {
         let name = rest.text()?;
         let table = Table::ALL.into_iter().find(|table| table.name() == name)?;
         for _ in 0..rest.varint()? {
@@ -145,7 +146,7 @@ fn read_rows(rest: &mut Unpack<'_>) -> Option<Rows> {
         }
     }
     rows.keep();
-    Some(rows)
+    rest.is_empty().then_some(rows)
 }
 
 /// A told effect as it is in the record.
