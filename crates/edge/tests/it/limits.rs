@@ -289,8 +289,8 @@ async fn a_frame_that_is_not_allowed_ends_its_own_connection() {
 async fn a_peer_that_sends_drop_by_drop_has_no_more_time() {
     let stale_timeout = Duration::from_millis(500);
     let server = Server::start(Options { stale_timeout, ..Options::default() }).await;
+    let began = Instant::now(); // The server's time begins later.
     let (mut reader, mut writer) = client::upgraded(&server).await.into_split();
-    let began = Instant::now();
     let dripping = async {
         writer.write_all(&header(0x81, 60_000)).await.unwrap();
         let mut drops = tokio::time::interval(Duration::from_millis(10));
