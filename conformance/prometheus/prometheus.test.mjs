@@ -81,7 +81,7 @@ scrape_configs:
     ({ exemplars }) => exemplars.map(({ labels }) => labels.trace_id),
   );
   assert.deepEqual(await exemplars("tidings_api_accept_seconds"), [], "no event was in a trace");
-  const event = { id: "goal-1", topic: "goal", text: { en: { title: "Goal", body: "." } }, subjects: ["match:1"] };
+  const event = { id: "goal-1", topic: "goal", text: { und: { title: "Goal", body: "." } }, subjects: ["match:1"] };
   const answer = await server.request("POST", "/v1/events", event, { traceparent: `00-${TRACE}-b7ad6b7169203331-01` });
   assert.equal(answer.status, 202, await answer.text());
   for (const metric of ["tidings_api_accept_seconds", "tidings_sender_selection_seconds"]) {
