@@ -21,6 +21,9 @@
 //! tokens and the time when a device was last seen are written without a sync: after a power failure they may be older,
 //! and their readers allow for that.
 //!
+//! A store can also be one of several that share a log (`log.rs`): then the log is what makes a batch durable, one store
+//! leads, and the others make the same batches of its records (`record.rs`) and refuse writes.
+//!
 //! Full: when a queue, the journal or a count is at its bound, writes fail with [`WriteError::Overloaded`]. While the
 //! disk fails, writes fail with [`WriteError::Unavailable`]; reading and sending from memory continue.
 //!

@@ -100,7 +100,7 @@ fn put_told(record: &mut Vec<u8>, effect: &Effect, rows: &Rows) {
         }
         Effect::HistoryRemoved { channel, until } => head(REMOVED, channel, *until),
         Effect::ChannelForgotten { channel, floor } => head(FORGOTTEN, channel, *floor),
-        _ => unreachable!("{} is not told", std::any::type_name::<Effect>()),
+        _ => unreachable!("`is_told` has left it out"),
     }
 }
 

@@ -88,7 +88,7 @@ impl Effect {
             Self::DeviceSet { number, device, before } => {
                 table.set(*number, device.clone());
                 if matches!(before, Before::Nothing) {
-                    table.hint_at(&device.id, *number); // The batch has the row that names it.
+                    table.hint_at(&device.id, *number); // A batch has the row that names a new device.
                 }
             }
             Self::DeviceRemoved { number, .. } => table.remove(*number),
