@@ -97,13 +97,17 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
     counted(workshop, STEP, tests, node_result)
 }
 
-/// The step `cluster`: nodes on real NATS servers (`crates/cluster/tests/nats.rs`).
+/// The step `cluster`: nodes on real NATS servers (`crates/cluster/tests/nats.rs`), and the crash campaign against a cluster
+/// of three servers.
 pub(crate) fn cluster(workshop: &Workshop) -> Result<Tally, Failure> {
     const STEP: &str = "cluster";
+    const CAMPAIGN: &str = "nothing_acknowledged_is_lost_when_the_server_is_killed";
     need_tools(workshop, STEP, |program| program == "go")?;
     run(workshop, STEP, go(workshop, "nats", NATS), |_| ())?;
-    let mut tests = cargo(workshop, &["test", "--workspace", "--test", "nats", "--", "--nocapture"]);
-    tests.env("NATS_SERVER", workshop.built("conformance/go/bin/nats-server"));
+    build_for(workshop, STEP)?;
+    let mut tests = cargo(workshop, &["test", "--workspace", "--test", "nats", "--test", "crash", "--", "--nocapture"]);
+    tests.args(["on_real_brokers", CAMPAIGN]);
+    tests.env("NATS_SERVER", workshop.built("conformance/go/bin/nats-server")).env("TIDINGS_BIN", workshop.built(BINARY));
     counted(workshop, STEP, tests, cargo_result)
 }
 

@@ -130,6 +130,7 @@ mod readiness;
 mod routes;
 mod selectors;
 mod shared;
+mod standby;
 mod system;
 mod target;
 mod texts;
@@ -170,6 +171,7 @@ pub use ports::{
 pub use publisher::{Publisher, Unpublished};
 pub use rate::Rate;
 pub use readiness::{ProviderStatus, Readiness, ReadyListener, ReadyProvider};
+pub use standby::{Leader, Standby, StandbyStatus, standby_router};
 pub use tidings_jobs::DeviceTrail;
 pub use tidings_telemetry::rfc3339::{Rfc3339, Rfc3339Error};
 pub use warnings::Configured;

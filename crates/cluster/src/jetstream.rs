@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::connection::State;
+use async_nats::jetstream::Context;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{self, DiscardPolicy, LastRawMessageErrorKind, StorageType, Stream};
-use async_nats::jetstream::{self, Context};
+use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -74,13 +75,8 @@ impl JetStream {
     ///
     /// # Cancel safety
     /// Dropped: the stream is made or not.
-    pub async fn open(
-        client: async_nats::Client,
-        config: &StreamConfig,
-        stopped: Arc<AtomicBool>,
-    ) -> Result<Self, StreamError> {
+    pub async fn open(context: Context, config: &StreamConfig, stopped: Arc<AtomicBool>) -> Result<Self, StreamError> {
         let StreamConfig { name, replica_count, bytes_max } = config;
-        let context = jetstream::new(client);
         let subject = format!("{name}.log");
         let wanted = stream::Config {
             name: name.clone(),
@@ -105,7 +101,7 @@ impl JetStream {
         let message = PublishMessage::build().payload(entry.to_vec().into());
         let message = message.expected_last_sequence(after).expected_stream(&self.name);
         // Without a connection the client would keep each copy until there is one.
-        if self.context.client().connection_state() == State::Connected {
+        if is_connected(&self.context) {
             let published = timeout(REQUEST_TIMEOUT, async {
                 self.context.send_publish(self.subject.clone(), message).await?.await
             });
@@ -134,6 +130,53 @@ impl JetStream {
             }
             pause = (2 * pause).min(LOOK_PAUSE_MAX);
         }
+    }
+}
+
+/// Whether a message would be sent now.
+pub(crate) fn is_connected(context: &Context) -> bool {
+    context.client().connection_state() == State::Connected
+}
+
+/// How much a log has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LogState {
+    /// The number of its first entry.
+    pub first: u64,
+    /// The number of its last entry; 0: there never was one.
+    pub last: u64,
+    /// Bytes of its entries.
+    pub bytes: u64,
+}
+
+/// A log from beside: it is looked at and trimmed.
+pub(crate) struct Trimmer(Stream<()>);
+
+impl Trimmer {
+    /// The log of the cluster with this name; `None`: NATS does not answer.
+    pub(crate) async fn open(context: &Context, name: &str) -> Option<Self> {
+        context.get_stream_no_info(name).await.ok().map(Self)
+    }
+
+    /// How much it has; `None`: NATS does not answer, or there is no such log.
+    pub(crate) async fn state(&self) -> Option<LogState> {
+        let info = timeout(REQUEST_TIMEOUT, self.0.get_info()).await.ok()?.ok()?;
+        let stream::State { first_sequence, last_sequence, bytes, .. } = info.state;
+        Some(LogState { first: first_sequence, last: last_sequence, bytes })
+    }
+
+    /// The bytes of an entry. `None`: NATS does not answer; `Some(None)`: there is no such entry.
+    pub(crate) async fn entry(&self, sequence: u64) -> Option<Option<Vec<u8>>> {
+        match timeout(REQUEST_TIMEOUT, self.0.get_raw_message(sequence)).await {
+            Ok(Ok(message)) => Some(Some(message.payload.to_vec())),
+            Ok(Err(error)) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Some(None),
+            Ok(Err(_)) | Err(_) => None,
+        }
+    }
+
+    /// Removes the entries before this one. If it cannot now, it can later.
+    pub(crate) async fn trim(&self, first: u64) -> bool {
+        timeout(REQUEST_TIMEOUT, self.0.purge().sequence(first).into_future()).await.is_ok_and(|purged| purged.is_ok())
     }
 }
 

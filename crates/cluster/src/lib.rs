@@ -14,14 +14,26 @@
 //! - [`Reader`]: makes records of entries, and finds out that the log is not the one it was. A core.
 //! - [`Log`]: both over a [`Broker`], as one node's [`CommitLog`](tidings_store::CommitLog).
 //! - [`JetStream`]: a stream of NATS JetStream as the broker.
+//! - [`lease`]: who should lead. A core.
+//! - [`Cluster`]: a node with all of this, and with a copy of the store for new nodes.
+//! - [`Survey`]: a cluster from outside, for operators.
 
+mod copies;
 pub mod entry;
 mod jetstream;
+pub mod lease;
 mod log;
+mod node;
 mod reader;
+mod register;
+mod survey;
 mod writer;
 
-pub use jetstream::{JetStream, StreamConfig, StreamError};
+pub use copies::CopyError;
+pub use jetstream::{JetStream, LogState, StreamConfig, StreamError};
 pub use log::{Broker, Log, Unreached};
+pub use node::{Cluster, ClusterConfig, ClusterError, Lost, NodeReport, NodeRole, Resignation};
 pub use reader::{Read, Reader};
+pub use register::{Standing, boot_time};
+pub use survey::{Checked, ClusterStatus, Survey, SurveyError};
 pub use writer::{Appending, Reply, Step, Writer, Written};

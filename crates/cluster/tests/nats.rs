@@ -2,11 +2,10 @@
 //!
 //! `cargo xtask cluster` runs it: it needs `nats-server`, whose path is in the variable `NATS_SERVER`.
 
+mod brokers;
+
 use std::collections::HashSet;
-use std::fs;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,90 +16,27 @@ use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, Event, EventId, JournalPosition, StreamPosition, Subject, TopicName};
 use tokio::time::{Instant, interval, timeout};
 
+use brokers::Brokers;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// NATS servers that form a cluster, or a single one.
-struct Brokers {
-    program: PathBuf,
-    folder: tempfile::TempDir,
-    ports: Vec<u16>,
-    routes: Vec<u16>,
-    running: Vec<Option<Child>>,
+/// A client of them all.
+async fn client(brokers: &Brokers) -> async_nats::Client {
+    let servers: Vec<async_nats::ServerAddr> =
+        brokers.ports.iter().map(|port| format!("nats://127.0.0.1:{port}").parse().unwrap()).collect();
+    let connected = until("a broker answers", || async {
+        async_nats::ConnectOptions::new().connection_timeout(Duration::from_secs(2)).connect(&servers).await.ok()
+    });
+    connected.await
 }
 
-impl Brokers {
-    fn start(count: usize) -> Self {
-        let program = std::env::var_os("NATS_SERVER").expect("NATS_SERVER names the program nats-server");
-        let ports = free_ports(2 * count);
-        let (ports, routes) = (ports[..count].to_vec(), ports[count..].to_vec());
-        let folder = tempfile::tempdir().unwrap();
-        let running = (0..count).map(|_| None).collect();
-        let mut brokers = Self { program: program.into(), folder, ports, routes, running };
-        (0..count).for_each(|index| brokers.restart(index));
-        brokers
-    }
-
-    fn restart(&mut self, index: usize) {
-        let place = self.folder.path().join(format!("n{index}"));
-        let urls: Vec<_> = self.routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
-        let cluster = match self.routes.len() {
-            1 => String::new(),
-            _ => format!(
-                "cluster {{ name: test, listen: \"127.0.0.1:{}\", routes: [{}] }}",
-                self.routes[index],
-                urls.join(", ")
-            ),
-        };
-        let configuration = format!(
-            "server_name: n{index}\nlisten: \"127.0.0.1:{}\"\njetstream {{ store_dir: {:?}, sync_interval: always }}\n{cluster}\n",
-            self.ports[index],
-            place.join("data"),
-        );
-        fs::create_dir_all(&place).unwrap();
-        fs::write(place.join("nats.conf"), configuration).unwrap();
-        let log = fs::File::options().create(true).append(true).open(place.join("log")).unwrap();
-        let mut command = Command::new(&self.program);
-        command.arg("--config").arg(place.join("nats.conf")).stdout(Stdio::null()).stderr(log);
-        self.running[index] = Some(command.spawn().expect("nats-server starts"));
-    }
-
-    /// Kills it as a power switch would, except that the disk keeps what it was given.
-    fn kill(&mut self, index: usize) {
-        let mut child = self.running[index].take().expect("it runs");
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-
-    async fn client(&self) -> async_nats::Client {
-        let servers: Vec<async_nats::ServerAddr> =
-            self.ports.iter().map(|port| format!("nats://127.0.0.1:{port}").parse().unwrap()).collect();
-        let connected = until("a broker answers", || async {
-            async_nats::ConnectOptions::new().connection_timeout(Duration::from_secs(2)).connect(&servers).await.ok()
-        });
-        connected.await
-    }
-
-    /// Which of them leads the stream.
-    async fn leader(&self) -> usize {
-        let context = async_nats::jetstream::new(self.client().await);
-        let leader = until("the stream has a leader", || async {
-            context.get_stream("test").await.ok()?.cached_info().cluster.as_ref()?.leader.clone()
-        });
-        leader.await.trim_start_matches('n').parse().unwrap()
-    }
-}
-
-impl Drop for Brokers {
-    fn drop(&mut self) {
-        for child in self.running.iter_mut().flatten() {
-            let _ = child.kill().and_then(|()| child.wait()); // It may have ended by itself.
-        }
-    }
-}
-
-fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+/// Which of them leads the stream.
+async fn leader(brokers: &Brokers) -> usize {
+    let context = async_nats::jetstream::new(client(brokers).await);
+    let leader = until("the stream has a leader", || async {
+        context.get_stream("test").await.ok()?.cached_info().cluster.as_ref()?.leader.clone()
+    });
+    leader.await.trim_start_matches('n').parse().unwrap()
 }
 
 /// Asks until there is an answer.
@@ -135,10 +71,10 @@ struct Node {
 impl Node {
     async fn start(brokers: &Brokers) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (client, stopped) = (brokers.client().await, Arc::<AtomicBool>::default());
+        let (client, stopped) = (client(brokers).await, Arc::<AtomicBool>::default());
         let stream = StreamConfig { name: "test".to_owned(), replica_count: brokers.ports.len(), bytes_max: 1 << 30 };
         let broker = until("the stream is there", || async {
-            JetStream::open(client.clone(), &stream, stopped.clone()).await.ok()
+            JetStream::open(async_nats::jetstream::new(client.clone()), &stream, stopped.clone()).await.ok()
         });
         let log = Log::new(broker.await);
         let config = config(folder.path());
@@ -249,7 +185,7 @@ async fn of_three_brokers_the_leading_one_may_be_killed_and_another_node_takes_o
     times.sort();
     println!("an event on three brokers: p50 {:?}, p99 {:?}", times[100], times[198]);
 
-    let killed = brokers.leader().await;
+    let killed = leader(&brokers).await;
     brokers.kill(killed);
     println!("the first event after the leading broker was killed: {:?}", nodes[0].append(200).await);
     brokers.restart(killed);

@@ -27,9 +27,9 @@ use tracing_subscriber::EnvFilter;
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
-    Api, ApiKey, Apns, Apps, Channel, Client, Config, Console, Fcm, Feed, Hook, Http, Influx, JetStream, Names,
-    Namespace, Outbox, Shadow, Tls, Token, Topic, TopicPresent, Traces, TranslationService, Translations, WebPush,
-    Webhook,
+    Api, ApiKey, Apns, Apps, Channel, Client, Cluster, Config, Console, Fcm, Feed, Hook, Http, Influx, JetStream,
+    Names, Namespace, Outbox, Shadow, Tls, Token, Topic, TopicPresent, Traces, TranslationService, Translations,
+    WebPush, Webhook,
 };
 use super::tree::{Origin, Problem};
 use super::value::{Leaf as _, Missing, Moment, Secret, Sha256, StaticHeader};
@@ -88,6 +88,7 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     }
     check.hooks(config);
     check.sources(config);
+    check.cluster(&config.cluster, &config.api);
     check.webhook(&mut config.webhook);
     check.presence(config);
     check.influx(&config.influx);
@@ -101,6 +102,12 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
 /// Checks the topics alone.
 pub(super) fn check_topics(config: &Config, reader: &mut Reader) {
     Check { reader, warnings: Vec::new() }.topics(&config.topics);
+}
+
+/// Whether streams, buckets and subjects of NATS may be named after it.
+fn is_cluster_name(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=64).contains(&text.len()) && text.bytes().all(is_letter)
 }
 
 struct Check<'a> {
@@ -675,21 +682,48 @@ impl Check<'_> {
         }
     }
 
-    fn jetstream(&mut self, path: &str, stream: &JetStream) {
-        if stream.servers.is_empty() {
-            self.problem(&format!("{path}.servers"), "must name a server");
+    fn cluster(&mut self, cluster: &Cluster, api: &Api) {
+        let Cluster { servers, credentials_file, ca_file, name, node, replicas, .. } = cluster;
+        if servers.is_empty() {
+            return; // The server is alone.
         }
-        for server in &stream.servers {
+        self.nats("cluster", servers, credentials_file.as_deref(), ca_file.as_deref());
+        for (path, name) in [("cluster.name", Some(name)), ("cluster.node", node.as_ref())] {
+            if let Some(name) = name.filter(|name| !is_cluster_name(name)) {
+                let message = format!("must be 1 to 64 letters, digits, `_` and `-`, got {name:?}");
+                self.problem(path, &message);
+            }
+        }
+        if ![1, 3, 5].contains(replicas) {
+            self.problem("cluster.replicas", &format!("must be 1, 3 or 5, got {replicas}"));
+        }
+        if api.keys.is_empty() {
+            let message = "needs keys that all servers have: add one under [[api.keys]]";
+            self.problem("cluster.servers", message);
+        }
+    }
+
+    /// What is needed to connect to NATS.
+    fn nats(&mut self, path: &str, servers: &[String], credentials_file: Option<&Path>, ca_file: Option<&Path>) {
+        for server in servers {
             if let Err(error) = tidings_intake::server(server) {
                 self.problem(&format!("{path}.servers"), &format!("{error}, got {server:?}"));
             }
         }
-        if let Some(file) = &stream.credentials_file {
+        if let Some(file) = credentials_file {
             let _ = self.file(&format!("{path}.credentials_file"), file); // Only whether it can be read.
         }
-        if let Some(file) = &stream.ca_file {
+        if let Some(file) = ca_file {
             self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
         }
+    }
+
+    fn jetstream(&mut self, path: &str, stream: &JetStream) {
+        if stream.servers.is_empty() {
+            self.problem(&format!("{path}.servers"), "must name a server");
+        }
+        let (credentials_file, ca_file) = (stream.credentials_file.as_deref(), stream.ca_file.as_deref());
+        self.nats(path, &stream.servers, credentials_file, ca_file);
         for (name, value) in [("stream", &stream.stream), ("consumer", &stream.consumer)] {
             if !is_nats_name(value) {
                 let message = format!("must be 1 to 255 visible ASCII characters but . * > / and \\, got {value:?}");

@@ -73,6 +73,8 @@ section! {
         shadow: Shadow;
         /// Durable data.
         store: Store;
+        /// Several servers of which one leads and the others take over (docs/cluster.md).
+        cluster: Cluster;
         /// Jobs: events on their way to devices.
         sender: Sender;
         /// Reports to your back end when an event is done.
@@ -87,6 +89,28 @@ section! {
         log: Log;
         /// The console: web pages for operators (docs/console.md).
         console: Console;
+    }
+
+    /// Several servers that share a log on NATS JetStream: one leads, the others follow, and one of them takes over when
+    /// it is gone (docs/cluster.md). Without `servers`, this server is alone.
+    Cluster {
+        /// The servers of NATS (2.15 or later, with JetStream): `nats://HOST:PORT` or `tls://HOST:PORT`. Plain text is
+        /// refused beyond loopback.
+        servers: Vec<String>, like "[\"tls://nats-1.example.com:4222\", \"tls://nats-2.example.com:4222\"]";
+        /// A credentials file of NATS (.creds).
+        credentials_file: Option<PathBuf>, like "tidings.creds";
+        /// Certificates (PEM) to trust instead of those of the system.
+        ca_file: Option<PathBuf>, like "nats-ca.pem";
+        /// The name of the cluster, the same on all its servers: its streams are named after it.
+        name: String = "tidings";
+        /// The name of this server, which no other server of the cluster has. Without it, the name of the machine.
+        node: Option<String>, like "a";
+        /// Where others reach this server. `tidings cluster status` and the other servers' /ready show it.
+        address: Option<String>, like "https://a.example.com";
+        /// On how many NATS servers each entry of the log is kept: 1, 3 or 5.
+        replicas: u32 = "3", from "1" to "5";
+        /// Disk for the log on each NATS server. When half of it is full, a copy of the store is made and the log trimmed.
+        log_bytes_max: ByteSize = "4GiB", from "16MiB" to "1024GiB";
     }
 
     /// The console: web pages for operators, at /console (docs/console.md). Who opens it logs in with an API key.

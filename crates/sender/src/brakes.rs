@@ -2,7 +2,7 @@
 //! brake concerns.
 //!
 //! A paused lane hands out nothing. Notifications that are in its lake already are still sent. Meanwhile the walk,
-//! receipts and expiry continue.
+//! receipts and expiry continue. While the process may not push ([`Tenure`]), all lanes are paused.
 
 use std::sync::Arc;
 
@@ -10,17 +10,24 @@ use tidings_store::Brakes;
 use tidings_types::{AppId, BrakeScope, Provider, TopicName};
 use tokio::sync::watch;
 
+use crate::config::Tenure;
+
 /// The store's brakes, and what each lane carries.
 #[derive(Clone)]
 pub(crate) struct Braking {
     brakes: watch::Receiver<Arc<Brakes>>,
+    tenure: Option<Tenure>,
     /// By lane.
     lanes: Arc<[(Provider, AppId)]>,
 }
 
 impl Braking {
-    pub(crate) fn new(brakes: watch::Receiver<Arc<Brakes>>, lanes: Arc<[(Provider, AppId)]>) -> Self {
-        Self { brakes, lanes }
+    pub(crate) fn new(
+        brakes: watch::Receiver<Arc<Brakes>>,
+        tenure: Option<Tenure>,
+        lanes: Arc<[(Provider, AppId)]>,
+    ) -> Self {
+        Self { brakes, tenure, lanes }
     }
 
     /// The widest brake that holds all events of a topic.
@@ -45,14 +52,28 @@ impl Braking {
         self.brakes.borrow().clone()
     }
 
-    /// Resolves when the brakes have changed since this clone last resolved. Never resolves after the store has ended.
+    /// Resolves when the brakes have changed since this clone last resolved, or when the process may push again. Never
+    /// resolves after the store has ended.
     pub(crate) async fn changed(&mut self) {
-        if self.brakes.changed().await.is_err() {
+        let renewed = async {
+            match &mut self.tenure {
+                Some(tenure) => tenure.until.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let changed = tokio::select! {
+            changed = self.brakes.changed() => changed,
+            renewed = renewed => renewed,
+        };
+        if changed.is_err() {
             std::future::pending().await
         }
     }
 
     fn first<const COUNT: usize>(&self, scopes: [BrakeScope; COUNT]) -> Option<BrakeScope> {
+        if self.tenure.as_ref().is_some_and(Tenure::is_over) {
+            return Some(BrakeScope::Everything);
+        }
         let brakes = self.brakes.borrow();
         if brakes.paused.is_empty() {
             return None;

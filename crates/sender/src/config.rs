@@ -8,6 +8,7 @@ use tidings_push::web_push::guard::EndpointRules;
 use tidings_push::{Lakes, PoolGauge};
 use tidings_telemetry::trace::Tracer;
 use tidings_types::{AppId, DeviceId, Environment, Provider};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::error::StartError;
@@ -41,6 +42,24 @@ pub struct SenderConfig {
     pub shadow: Option<Shadow>,
     /// Where spans of jobs go; `None`: nowhere.
     pub tracer: Option<Tracer>,
+    /// Until when this process may push; `None`: no other one pushes for the same devices.
+    pub tenure: Option<Tenure>,
+}
+
+/// Until when a process may push, where only one of several may. After it, lanes hand out nothing, as if everything was
+/// paused. What is in a lake already is still sent.
+#[derive(Debug, Clone)]
+pub struct Tenure {
+    /// The end. Its receivers are told only when it had passed and is later now.
+    pub until: watch::Receiver<Duration>,
+    /// The clock that `until` is of.
+    pub clock: fn() -> Duration,
+}
+
+impl Tenure {
+    pub(crate) fn is_over(&self) -> bool {
+        (self.clock)() >= *self.until.borrow()
+    }
 }
 
 /// The devices that shadow mode really pushes: named devices, and a percentage of all.
@@ -77,6 +96,7 @@ impl Default for SenderConfig {
             why_bytes_max: 64 << 20,
             shadow: None,
             tracer: None,
+            tenure: None,
         }
     }
 }

@@ -113,7 +113,7 @@ mod wave;
 mod why;
 mod worker;
 
-pub use config::{Pool, SenderConfig, Shadow};
+pub use config::{Pool, SenderConfig, Shadow, Tenure};
 pub use error::{StartError, TopicError};
 pub use report::{Backlog, Drained, Estimate};
 pub use service::Sender;

@@ -71,7 +71,7 @@ impl Sender {
         }
         let routes = Arc::new(Routes::new(&pools)?);
         let carried = routes.lanes().iter().map(|lane| (lane.provider, lane.app.clone())).collect();
-        let brakes = Braking::new(store.brakes(), carried);
+        let brakes = Braking::new(store.brakes(), config.tenure.clone(), carried);
         let table = restore(&store)?;
         let dispatched = table.next;
         store.trim(table.floor()); // The store does not keep this, and perhaps no later checkpoint says it.

@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn whose_event_is_lost_is_finished_with_one_outcome_for_everybody() {
         let store_brakes = tokio::sync::watch::channel(Default::default()).1;
-        let brakes = Braking::new(store_brakes, std::sync::Arc::new([]));
+        let brakes = Braking::new(store_brakes, None, std::sync::Arc::new([]));
         let metrics = Metrics::new(&Registry::new());
         let report = begun().lose(POSITION, &brakes, &metrics);
         assert_eq!((report.state, report.audience, report.counts.total()), (JobState::Finished, 7, 7));

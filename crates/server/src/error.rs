@@ -83,6 +83,12 @@ pub enum ServeError {
     /// A feed cannot be started.
     #[error("cannot start the feeds")]
     Feeds(#[from] FeedsError),
+    /// A file that `cluster` names cannot be used.
+    #[error("cannot connect to the cluster")]
+    ClusterSettings(#[source] OutgoingError),
+    /// The server cannot be a node of its cluster.
+    #[error("cannot be part of the cluster")]
+    Cluster(#[from] tidings_cluster::ClusterError),
     /// The system cannot start a thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),

@@ -2,6 +2,7 @@
 //! channels at the start, and proves devices from their stored records.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, ProveFuture, PublishFuture};
 use tidings_hub::Hub;
 use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, Tags};
+use tidings_sender::Tenure;
 use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::trace::{Span, Tracer, part, span_id};
@@ -29,14 +31,21 @@ const LATER_RETRY: Duration = Duration::from_millis(100);
 /// Publishes what has become durable, on the committer's thread and before the acknowledgement.
 #[derive(Default)]
 pub(super) struct Sink {
+    /// Whether a hub is about to follow. Before that, a standby has no use for anything.
+    is_awaited: AtomicBool,
     hub: OnceLock<Arc<Hub>>,
-    /// Channels forgotten before there was a hub. Bound: the number of durable channels.
+    /// Channels forgotten while a hub was awaited. Bound: the number of durable channels.
     forgotten: Mutex<Vec<(ChannelName, Offset)>>,
     edge: OnceLock<Weak<Edge>>,
     tracer: OnceLock<Tracer>,
 }
 
 impl Sink {
+    /// From now on, what a hub would miss that is about to be made is kept for it.
+    pub(super) fn await_hub(&self) {
+        self.is_awaited.store(true, Ordering::Release);
+    }
+
     /// From now on, publications go to the hub. Called once, after the durable channels were restored.
     pub(super) fn follow(&self, hub: Arc<Hub>) {
         let mut forgotten = self.forgotten.lock();
@@ -82,7 +91,8 @@ impl CommitSink for Sink {
         let mut forgotten = self.forgotten.lock();
         match self.hub.get() {
             Some(hub) => hub.on_channel_forgotten(channel, floor),
-            None => forgotten.push((channel.clone(), floor)),
+            None if self.is_awaited.load(Ordering::Acquire) => forgotten.push((channel.clone(), floor)),
+            None => {}
         }
     }
 
@@ -100,6 +110,13 @@ impl CommitSink for Sink {
             edge.revoke(device, false);
         }
     }
+}
+
+/// A store that leads its log, for a server to be started on.
+pub struct Led {
+    pub(crate) store: Store,
+    pub(crate) sink: Arc<Sink>,
+    pub(crate) tenure: Tenure,
 }
 
 fn publication(offset: Offset, stored: StoredPublication) -> Publication {
@@ -302,6 +319,7 @@ mod tests {
             store.close().await;
 
             let sink = Arc::new(Sink::default());
+            sink.await_hub();
             let (store, hub) = start(&sink);
             assert_eq!(hub.history(&name, Default::default()).unwrap().1.offset, last, "it comes back as it was");
             if is_followed_late {

@@ -11,6 +11,7 @@
 //! continues at the next start.
 
 mod auditing;
+pub mod cluster;
 pub mod command_error;
 mod connections;
 mod console;
@@ -55,7 +56,7 @@ use tidings_intake::Intake;
 use tidings_protocol::token::TokenVerifier;
 use tidings_protocol::{PersonalChannels, SessionConfig};
 
-use tidings_sender::{Sender, SenderConfig, Shadow, Topics};
+use tidings_sender::{Sender, SenderConfig, Shadow, Tenure, Topics};
 use tidings_store::{QueueLimit, Store, StoreConfig};
 use tidings_stream::TailBounds;
 use tidings_telemetry::trace::Tracer;
@@ -86,6 +87,7 @@ use tidings_config::{Config, Problem, PushSection};
 
 pub use self::error::ServeError;
 pub use self::feeds::FeedsError;
+pub use self::journal::Led;
 pub use self::keys::KeyError;
 pub use self::listener::{FILE_RESERVE, listen, raise_file_limit};
 pub use self::outgoing::OutgoingError;
@@ -196,12 +198,13 @@ impl Server {
     /// If a part cannot start. The parts that had started are dropped.
     pub async fn start(config: Config) -> Result<Self, ServeError> {
         let again = config.clone();
-        Self::start_with(config, &[], Arc::new(move || Ok((again.clone(), Vec::new()))), None).await
+        Self::start_with(config, &[], Arc::new(move || Ok((again.clone(), Vec::new()))), None, None).await
     }
 
     /// As [`Server::start`], and registers the devices of a file before the listeners open. `faults`: what is wrong with the
     /// topics that [`tidings_config::load_to_serve`] has left out.
-    /// `load`: reads the configuration again, when the API asks for a reload of the texts.
+    /// `load`: reads the configuration again, when the API asks for a reload of the texts. `led`: the store of a node of a
+    /// cluster; `None`: the server is alone and opens its own.
     ///
     /// # Errors
     /// As [`Server::start`], and if the file is wrong or the store refuses its devices.
@@ -210,6 +213,7 @@ impl Server {
         faults: &[Problem],
         load: Loader,
         seed: Option<&Path>,
+        led: Option<Led>,
     ) -> Result<Self, ServeError> {
         let registry = Registry::new();
         tidings_telemetry::process::register(&registry);
@@ -234,10 +238,14 @@ impl Server {
         let (keys, api_key) = keys::keys(&config)?;
 
         let namespaces = Arc::new(config.namespaces());
-        let sink = Arc::new(Sink::default());
-        let store_config = store_config(&config);
-        let (opened, to_open) = (sink.clone(), move |sink: Arc<Sink>| Store::open(store_config, sink));
-        let store = tokio::task::spawn_blocking(move || to_open(opened)).await.expect("opening does not panic")?;
+        let (store, sink, tenure) = match led {
+            Some(Led { store, sink, tenure }) => (store, sink, Some(tenure)),
+            None => {
+                let (store, sink) = open_alone(&config).await?;
+                (store, sink, None)
+            }
+        };
+        sink.await_hub();
         if let Some(right) = right {
             texts.keep(&right); // Only now is the data folder ours.
         }
@@ -259,7 +267,7 @@ impl Server {
         let (data_dir, memory) = (config.data_dir.as_path(), &memory);
         let sources = metrics::Sources { data_dir, memory, store: &store, hub: &hub, sections: &sections };
         metrics::register(&registry, &sources);
-        let (jobs, receipts) = (sender_config(&config, tracer.clone()), hub.receipts().clone());
+        let (jobs, receipts) = (sender_config(&config, tracer.clone(), tenure), hub.receipts().clone());
         let sender = Arc::new(Sender::start(jobs, store.clone(), texts.current(), pools, receipts, &registry)?);
         let backlog = sender.backlog();
         auditing::restored(audit.as_ref(), backlog.events_waiting + backlog.jobs_running);
@@ -498,6 +506,15 @@ impl Server {
     }
 }
 
+/// The store of a server that is alone, and its sink.
+async fn open_alone(config: &Config) -> Result<(Store, Arc<Sink>), ServeError> {
+    let (config, sink) = (store_config(config), Arc::new(Sink::default()));
+    sink.await_hub();
+    let opened = sink.clone();
+    let store = tokio::task::spawn_blocking(move || Store::open(config, opened)).await;
+    Ok((store.expect("opening does not panic")?, sink))
+}
+
 /// A listening socket and its address. For port 0 the system chooses the port.
 fn bind(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
     let bound = listener::listen(addr).and_then(|listener| listener.local_addr().map(|addr| (listener, addr)));
@@ -672,7 +689,7 @@ fn node(uid: String, edge: &Arc<Edge>) -> Node {
     }
 }
 
-fn sender_config(config: &Config, tracer: Option<Tracer>) -> SenderConfig {
+fn sender_config(config: &Config, tracer: Option<Tracer>, tenure: Option<Tenure>) -> SenderConfig {
     let sender = &config.sender;
     SenderConfig {
         job_count_max: sender.job_count_max,
@@ -686,6 +703,7 @@ fn sender_config(config: &Config, tracer: Option<Tracer>) -> SenderConfig {
         why_bytes_max: usize::try_from(sender.why_bytes_max.0).unwrap_or(usize::MAX),
         tell_finished: config.webhook.url.is_some(),
         tracer,
+        tenure,
         shadow: config.shadow.enabled.then(|| Shadow {
             devices: config.shadow.devices.iter().cloned().collect(),
             percent: u8::try_from(config.shadow.percent).unwrap_or(100),

@@ -7,14 +7,28 @@
 //! ```text
 //! running  Store::begin_backup ─► Backup::next_block … ─► file, response
 //! stopped  Backup::of_folder   ─┘
-//! file     restore ─► data.new ─► synced, data        verify, verify_folder ─► Report
+//! file     restore, restore_copy ─► data.new ─► synced, data        verify, verify_folder ─► Report
 //! ```
 //!
 //! A backup contains tokens, hashes of credentials and events, like the store. Anybody who can read it can push.
 //!
+//! There are two ways to make a store from a backup:
+//!
+//! | | [`restore`] | [`restore_copy`] |
+//! |---|---|---|
+//! | when | the store is lost | a new node joins, and another node's store lives on |
+//! | the new store is | another one, with a new epoch | the same one, with the same epoch |
+//! | its log | none: it is alone, and can begin a new log | the same one: it follows from the position of the backup |
+//! | pushes that were due | may be paused | are the leader's, as before |
+//!
 //! A restored store has a new epoch, because its channels continue from the backup and may use the same offsets for other
 //! publications. Clients that come back are told of the gap. Revisions of devices continue far above those of the backup,
-//! so that no revision is used twice.
+//! so that no revision is used twice. A copy needs nothing of this: it makes no batch of its own before it has read all of
+//! the log.
+//!
+//! A copy has the state row as it is, so it says that there are changes since the last checkpoint (`checkpoint.rs`) whose rows
+//! the backup does not have. Only a checkpoint from before the copy would need them. The copy's own checkpoints are newer, and
+//! one that was left in its folder is deleted.
 //!
 //! Bounds: a block of 1 MiB, or of one row, in memory; one backup of a store at a time. During a backup, compacted files
 //! stay on the disk and the write buffers of its start stay in memory. So a backup ends early when its next block is not
@@ -48,10 +62,12 @@ use self::summary::KEPT;
 pub use self::summary::{BackupSummary, Progress, TableCount};
 use self::verify::Inspector;
 pub use self::verify::{Finding, Findings};
+use crate::checkpoint;
 use crate::engine::{Durability, Engine, EngineError, Rows, Table};
 use crate::error::OpenError;
 use crate::folder::{FolderLock, lock_folder};
 use crate::hash;
+use crate::log::{LOG_KEY, LogPosition, decode_log_position};
 use crate::meta::{DISPATCHED_KEY, FORMAT, FORMAT_KEY, State};
 use crate::rows;
 use crate::service::Store;
@@ -95,6 +111,8 @@ pub struct Report {
 pub struct Backup {
     source: Source,
     summary: BackupSummary,
+    /// The row that says how far the store was in its log.
+    log_row: Option<Vec<u8>>,
 }
 
 enum Source {
@@ -118,11 +136,11 @@ impl Store {
             return Err(BackupError::Busy);
         }
         let encoder = Encoder::new(engine.cut(&KEPT))?;
-        let summary = encoder.summary();
+        let (summary, log_row) = (encoder.summary(), encoder.log_row().map(<[u8]>::to_vec));
         let number = slot.0 + 1;
         *slot = (number, Some(Running { encoder, asked_at: Instant::now() }));
         drop(slot);
-        Ok(Backup { source: Source::Store(shared.clone(), number), summary })
+        Ok(Backup { source: Source::Store(shared.clone(), number), summary, log_row })
     }
 
     /// Writes a whole backup. Blocks; use [`Store::begin_backup`] in async code.
@@ -143,8 +161,8 @@ impl Backup {
     pub fn of_folder(folder: &Path) -> Result<Self, BackupError> {
         let (engine, lock) = open_folder(folder)?;
         let encoder = Encoder::new(engine.cut(&KEPT))?;
-        let summary = encoder.summary();
-        Ok(Self { source: Source::Folder(Box::new(encoder), lock), summary })
+        let (summary, log_row) = (encoder.summary(), encoder.log_row().map(<[u8]>::to_vec));
+        Ok(Self { source: Source::Folder(Box::new(encoder), lock), summary, log_row })
     }
 
     /// The next bytes of the backup: one mebibyte, or more for a large row; `None` at its end. Blocks while rows are read.
@@ -175,6 +193,15 @@ impl Backup {
     /// The summary of the blocks so far.
     pub fn summary(&self) -> &BackupSummary {
         &self.summary
+    }
+
+    /// How far the store was in its log when the backup began: the backup has exactly the records up to this position. A copy
+    /// of it ([`restore_copy`]) reads the log behind it. `None`: the store shares no log. Does not block.
+    ///
+    /// # Errors
+    /// [`BackupError::Engine`] when the row that has the position is damaged.
+    pub fn log_position(&self) -> Result<Option<LogPosition>, BackupError> {
+        Ok(self.log_row.as_deref().map(decode_log_position).transpose()?)
     }
 
     /// Writes all blocks, and reports the progress after each. Blocks.
@@ -246,9 +273,12 @@ impl std::fmt::Debug for Checker {
     }
 }
 
-/// Makes a store in `folder` from a backup, as a whole or not at all. It is filled beside its place, and moved there after
-/// everything was checked and synced. The next restore or start removes the files of an interrupted restore. Calls `progress`
-/// after each block. Blocks.
+/// Makes a store in `folder` from a backup of a lost one, as a whole or not at all. It is filled beside its place, and moved
+/// there after everything was checked and synced. The next restore or start removes the files of an interrupted restore.
+/// Calls `progress` after each block. Blocks.
+///
+/// If the lost store shared a log, this one does not: it is opened alone ([`Store::open`]), or begins a new log
+/// ([`Store::join`]). To add a node to the nodes of a log that goes on, use [`restore_copy`].
 ///
 /// # Errors
 /// When the folder has a store or is in use, and when the backup is incomplete or damaged.
@@ -258,21 +288,104 @@ pub fn restore(
     pushes: RestoredPushes,
     progress: impl FnMut(Progress),
 ) -> Result<Restored, BackupError> {
+    make_store(Life::New(pushes), input, folder, progress)
+}
+
+/// Makes a copy of a store in `folder` from a backup of it, to follow the same log from there ([`Store::join`]). Everything
+/// stays as it is in the backup: the epoch, the revisions, the position in the log; nothing is paused. Safe as [`restore`]: as
+/// a whole or not at all. Calls `progress` after each block. Blocks.
+///
+/// The log must still have all records behind the position of the backup ([`Backup::log_position`]). Otherwise the copy
+/// cannot follow ([`Role::Lost`](crate::Role::Lost)). A copy of a copy is as good as a copy of the leader.
+///
+/// # Errors
+/// [`BackupError::NoLog`] when the backup is of a store without a log. When the folder has a store or is in use, and when the
+/// backup is incomplete or damaged.
+pub fn restore_copy(
+    input: impl Read,
+    folder: &Path,
+    progress: impl FnMut(Progress),
+) -> Result<BackupSummary, BackupError> {
+    make_store(Life::Same, input, folder, progress).map(|restored| restored.summary)
+}
+
+/// What the store that is made from a backup is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// Another store, which is alone.
+    New(RestoredPushes),
+    /// The same store, on another node.
+    Same,
+}
+
+fn make_store(
+    life: Life,
+    input: impl Read,
+    folder: &Path,
+    progress: impl FnMut(Progress),
+) -> Result<Restored, BackupError> {
     let _lock = lock_folder(folder)?;
     if Engine::is_in(folder)? {
         return Err(BackupError::HasStore { path: folder.to_owned() });
     }
     let mut reader = Reader::new(input, progress);
-    let first = reader.next_rows()?; // Most invalid files are noticed here, before anything is written.
+    // Most invalid files are noticed here, before anything is written.
+    let (mut meta, first) = read_meta(&mut reader)?;
+    match life {
+        Life::New(_) => begin_new_life(&mut meta)?,
+        Life::Same => check_has_log(&meta)?,
+    }
     let mut is_paused = false;
     Engine::create(folder, CACHE_BYTES, |engine| {
-        let mut meta = fill(engine, first, &mut reader)?;
-        if let RestoredPushes::Paused(now) = pushes {
+        fill(engine, first, &mut reader)?;
+        if let Life::New(RestoredPushes::Paused(now)) = life {
             is_paused = pause_due_pushes(engine, &mut meta, now)?;
         }
+        // The epoch may be that of a store that was here before. Then its checkpoint would seem usable.
+        checkpoint::remove(folder).map_err(EngineError::from)?;
         Ok::<_, BackupError>(engine.commit(meta, Durability::Synced)?)
     })?;
     Ok(Restored { summary: reader.decoder.finish()?, is_paused })
+}
+
+/// Changes the rows of `meta` of a backup for a store that is another one.
+fn begin_new_life(meta: &mut Rows) -> Result<(), EngineError> {
+    let row = meta.get(Table::Meta, STATE_KEY).flatten().unwrap_or_default();
+    let mut state = another_life(rows::decode(Table::Meta, STATE_KEY, row)?);
+    (state.change_base, state.change_bytes) = (state.change_end, 0); // Changes are derived and left out.
+    meta.put(Table::Meta, STATE_KEY, rows::encode(&state));
+    meta.delete(Table::Meta, LOG_KEY);
+    Ok(())
+}
+
+/// The state of a store that goes on from here, while another one may have gone on from here, too.
+fn another_life(state: State) -> State {
+    let revision = state.revision.saturating_add(REVISION_LEAP);
+    State { epoch: hash::new_epoch(), revision, ..state }
+}
+
+/// Makes a store that shares a log one that is alone, with a new epoch, as a restored one. It can then begin a new log. No
+/// server may have it open. Returns whether it shared a log; if not, nothing changes. Blocks.
+///
+/// # Errors
+/// As [`Backup::of_folder`], and when the store cannot be written.
+pub fn leave_log(folder: &Path) -> Result<bool, BackupError> {
+    let (engine, _lock) = open_folder(folder)?;
+    if engine.get(Table::Meta, LOG_KEY)?.is_none() {
+        return Ok(false);
+    }
+    let mut changed = Rows::default();
+    changed.put(Table::Meta, STATE_KEY, rows::encode(&another_life(read_state(&engine)?)));
+    changed.delete(Table::Meta, LOG_KEY);
+    engine.commit(changed, Durability::Synced)?;
+    Ok(true)
+}
+
+/// Refuses the rows of `meta` of a store that does not know how far it is in its log.
+fn check_has_log(meta: &Rows) -> Result<(), BackupError> {
+    let row = meta.get(Table::Meta, LOG_KEY).flatten().ok_or(BackupError::NoLog)?;
+    decode_log_position(row)?;
+    Ok(())
 }
 
 /// Pauses everything if a push is due. True if one is due.
@@ -296,27 +409,28 @@ fn pause_due_pushes(engine: &Engine, rows: &mut Rows, now: Timestamp) -> Result<
     Ok(is_due)
 }
 
-/// Writes the rows of a backup into an empty engine. It returns the rows of `meta`, which complete the store.
+/// The rows of `meta`, which come first in a backup, and the block behind them.
+fn read_meta<R: Read, P: FnMut(Progress)>(reader: &mut Reader<R, P>) -> Result<(Rows, Option<Block>), BackupError> {
+    let (mut meta, mut next) = (Rows::default(), reader.next_rows()?);
+    while let Some(block) = next.take_if(|block| block.table == Table::Meta) {
+        block.rows().for_each(|(key, value)| meta.put(Table::Meta, key, value));
+        next = reader.next_rows()?;
+    }
+    if [FORMAT_KEY, STATE_KEY].iter().any(|key| meta.get(Table::Meta, key).is_none()) {
+        return Err(BackupError::NoStore);
+    }
+    Ok((meta, next))
+}
+
+/// Writes the rows of a backup behind those of `meta` into an empty engine.
 fn fill<R: Read, P: FnMut(Progress)>(
     engine: &Engine,
     mut next: Option<Block>,
     reader: &mut Reader<R, P>,
-) -> Result<Rows, BackupError> {
-    let mut meta = Rows::default();
-    while let Some(block) = next.take() {
-        if block.table == Table::Meta {
-            for (key, value) in block.rows() {
-                match key {
-                    STATE_KEY => meta.put(Table::Meta, key, restored_state(value)?),
-                    _ => meta.put(Table::Meta, key, value),
-                }
-            }
-            next = reader.next_rows()?;
-            continue;
-        }
+) -> Result<(), BackupError> {
+    while let Some(mut block) = next.take() {
         let table = block.table;
         engine.fill(table, |write| {
-            let mut block = block;
             loop {
                 block.rows().try_for_each(|(key, value)| write(key, value))?;
                 match reader.next_rows()? {
@@ -329,19 +443,7 @@ fn fill<R: Read, P: FnMut(Progress)>(
             }
         })?;
     }
-    if [FORMAT_KEY, STATE_KEY].iter().any(|key| meta.get(Table::Meta, key).is_none()) {
-        return Err(BackupError::NoStore);
-    }
-    Ok(meta)
-}
-
-/// The counters of a backup, changed for the restored store.
-fn restored_state(row: &[u8]) -> Result<Vec<u8>, EngineError> {
-    let mut state: State = rows::decode(Table::Meta, STATE_KEY, row)?;
-    state.epoch = hash::new_epoch();
-    state.revision = state.revision.saturating_add(REVISION_LEAP);
-    (state.change_base, state.change_bytes) = (state.change_end, 0); // Changes are derived and left out.
-    Ok(rows::encode(&state))
+    Ok(())
 }
 
 /// Reads a backup to its end and checks every row. Blocks.

@@ -158,7 +158,7 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
 fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     let state = &shared.checkpoint;
     // The number is read before the parts, so that each part has at least all changes before it.
-    let head = Head { epoch: shared.channel_start.epoch, change: state.changed.load(Ordering::Acquire) };
+    let head = Head { epoch: shared.epoch, change: state.changed.load(Ordering::Acquire) };
     let mut writer = Writer::create(&shared.config.path, head)?;
     let mut throttle = Throttle { state, pace, began: Instant::now(), bytes: 0, unsynced_bytes: 0 };
     let mut bytes = Vec::new();

@@ -308,6 +308,7 @@ impl Committer {
         let limit = shared.config.checkpoint_change_count;
         shared.checkpoint.on_changes(state.change_end, change_count, limit);
         self.tell(&effects, state);
+        shared.log_position.send_replace(self.position);
         Ok(())
     }
 
@@ -339,6 +340,8 @@ impl Committer {
     }
 
     fn tell(&mut self, effects: &[Effect], state: State) {
+        // Before the sink is told: a reader that begins too late for the sink's call finds the floor here.
+        self.shared.channel_floor.store(state.channel_floor.0, Ordering::Relaxed);
         for effect in effects {
             match effect {
                 Effect::Published { channel, position, publication } => {
@@ -416,7 +419,7 @@ impl Committer {
         let config = &self.shared.config;
         let engine = Engine::open_again(&config.path, config.cache_bytes)?;
         let (state, derived) = load(&engine, &config.path)?;
-        if state.epoch != self.shared.channel_start.epoch {
+        if state.epoch != self.shared.epoch {
             return Err(EngineError::replaced());
         }
         Ok((engine, state, derived))

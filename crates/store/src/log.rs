@@ -3,6 +3,9 @@
 //! A store without a log is alone: it syncs each batch itself. A store with one ([`Store::join`](crate::Store::join)) leads
 //! or follows. The leader appends each batch to the log and commits it only then, unsynced: the log is what survives. A
 //! follower commits what it reads. So all have the same rows, except that each notes how far it is ([`LogPosition`]).
+//!
+//! A store that is new reads the log from its first record. If the log does not have that any more, or reading all of it would
+//! take too long, a store begins as a copy of another one ([`restore_copy`](crate::backup::restore_copy)).
 
 use std::fmt;
 use std::time::Duration;
@@ -78,7 +81,7 @@ pub enum LogError {
     #[error("the log cannot be reached")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// It is not the log that this store has followed, or it has forgotten what comes next. Trying again does not help: the
-    /// store has to begin anew from a copy of another one.
+    /// store has to begin anew from a copy of another one ([`restore_copy`](crate::backup::restore_copy)).
     #[error("the log does not continue this store: {0}")]
     Lost(String),
 }

@@ -44,7 +44,8 @@ pub(crate) struct State {
     /// New channels begin behind this offset. No channel that was forgotten had a later publication.
     #[serde(default)]
     pub(crate) channel_floor: Offset,
-    /// The number of the oldest row of `change` and of the next one, and the bytes of these rows.
+    /// The number of the oldest row of `change` and of the next one, and the bytes of these rows. A store that began as a copy
+    /// lacks those from before the copy.
     #[serde(default)]
     pub(crate) change_base: u64,
     #[serde(default)]

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use tidings_types::{ChannelName, JournalPosition, StreamPosition, Timestamp};
+use tidings_types::{ChannelName, JournalPosition, Timestamp};
 use tokio::sync::watch;
 use tracing::info;
 
@@ -50,6 +51,14 @@ impl Store {
         Self::begin(config, Some(log), sink)
     }
 
+    /// Whether the folder has a store. Blocks.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn is_in(folder: &Path) -> Result<bool, OpenError> {
+        Ok(Engine::is_in(folder)?)
+    }
+
     fn begin(
         mut config: StoreConfig,
         mut log: Option<Box<dyn CommitLog>>,
@@ -63,6 +72,7 @@ impl Store {
             None if read_position(&engine)? != LogPosition::default() => return Err(OpenError::HasLog),
             None => {}
         }
+        let position = read_position(&engine)?;
         let format = check_format(&engine)?;
         let (state, Derived { table, index, brakes, blocks, checkpoint }) = load(&engine, &config.path)?;
         if format != FORMAT {
@@ -79,7 +89,8 @@ impl Store {
             index: RwLock::new(index),
             losses: Losses::default(),
             blocks: Mutex::new(blocks),
-            channel_start: StreamPosition { offset: state.channel_floor, epoch: state.epoch },
+            epoch: state.epoch,
+            channel_floor: AtomicU64::new(state.channel_floor.0),
             journal_end: watch::Sender::new(JournalPosition(state.journal_end)),
             brakes: watch::Sender::new(Arc::new(brakes)),
             next_later: watch::Sender::new(state.later_first.map(|first| first.at)),
@@ -91,6 +102,7 @@ impl Store {
             backup: Slot::default(),
             checkpoint: checkpointing,
             role: watch::Sender::new(if log.is_some() { Role::Following } else { Role::Alone }),
+            log_position: watch::Sender::new(position),
             wants_to_lead: watch::Sender::new(false),
             ended: watch::Sender::new(false),
         });

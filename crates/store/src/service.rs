@@ -12,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 use crate::committer::draft::{Ack, Draft, Work};
 use crate::engine::{Engine, EngineError};
 use crate::error::{ReadError, WriteError};
-use crate::log::Role;
+use crate::log::{LogPosition, Role};
 use crate::queue::{Class, Queue};
 use crate::shared::Shared;
 
@@ -106,6 +106,15 @@ impl Store {
     /// it is told again. Nothing that was acknowledged is lost.
     pub fn lead(&self, wants_to_lead: bool) {
         self.shared().wants_to_lead.send_replace(wants_to_lead);
+    }
+
+    /// How far the store is in its log: its rows, its data in memory and its sink have all records up to this position.
+    /// [`LogPosition::default`] if it has no log or nothing of it. Reads memory only, and does not wait.
+    ///
+    /// It grows, with two exceptions. A store that stops leading goes back from the beginning of its term to its last record
+    /// if it has appended nothing. A store whose disk failed goes back to what the disk has.
+    pub fn log_position(&self) -> LogPosition {
+        *self.shared().log_position.borrow()
     }
 
     /// The counters of now.

@@ -5,13 +5,13 @@
 //! a waiting writer. In return a waiting writer is always next, also when readers come one after another. (With the
 //! standard library's lock, new readers may overtake a writer that was woken and does not run yet.)
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use parking_lot::RwLock;
 use tidings_audience::Index;
 use tidings_telemetry::Histogram;
-use tidings_types::{JournalPosition, StreamPosition, Timestamp};
+use tidings_types::{Epoch, JournalPosition, Offset, StreamPosition, Timestamp};
 use tokio::sync::watch;
 
 use crate::backup::Slot;
@@ -20,7 +20,7 @@ use crate::brakes::Brakes;
 use crate::checkpoint::Checkpointing;
 use crate::config::StoreConfig;
 use crate::engine::Engine;
-use crate::log::Role;
+use crate::log::{LogPosition, Role};
 use crate::table::{DeviceTable, Losses};
 
 /// See the module for the rule about locks.
@@ -34,8 +34,10 @@ pub(crate) struct Shared {
     pub(crate) losses: Losses,
     /// Device numbers in use and free. Only the committer uses it.
     pub(crate) blocks: Mutex<Blocks>,
-    /// The position at which a new durable channel began when the store was opened.
-    pub(crate) channel_start: StreamPosition,
+    /// The epoch of all durable channels.
+    pub(crate) epoch: Epoch,
+    /// New durable channels begin behind this offset.
+    pub(crate) channel_floor: AtomicU64,
     pub(crate) journal_end: watch::Sender<JournalPosition>,
     pub(crate) brakes: watch::Sender<Arc<Brakes>>,
     pub(crate) next_later: watch::Sender<Option<Timestamp>>,
@@ -51,10 +53,19 @@ pub(crate) struct Shared {
     pub(crate) checkpoint: Checkpointing,
     /// What the store does with its log.
     pub(crate) role: watch::Sender<Role>,
+    /// How far it is in its log: rows and memory have all records up to this one.
+    pub(crate) log_position: watch::Sender<LogPosition>,
     /// Whether the store is told to lead.
     pub(crate) wants_to_lead: watch::Sender<bool>,
     /// True after the committer has ended and the folder is free.
     pub(crate) ended: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// The position at which a new durable channel begins.
+    pub(crate) fn channel_start(&self) -> StreamPosition {
+        StreamPosition { offset: Offset(self.channel_floor.load(Ordering::Relaxed)), epoch: self.epoch }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@
 //! standard error; `--json` makes results machine-readable. Colours only on a terminal.
 
 mod client;
+mod cluster;
 mod common;
 #[cfg(feature = "simulate")]
 mod simulate;
@@ -24,6 +25,7 @@ use tidings_config::parse_duration;
 use tidings_demo::DemoArgs;
 
 pub(crate) use client::*;
+pub(crate) use cluster::*;
 use common::parameter;
 pub(crate) use common::{ApiServer, ConfigFile, Server};
 #[cfg(feature = "simulate")]
@@ -111,6 +113,9 @@ restart.")]
     /// Back up, restore or check the store.
     #[command(subcommand)]
     Store(StoreCommand),
+    /// See who leads a cluster of servers, let another one lead, check their log.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Look at the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),

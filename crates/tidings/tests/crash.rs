@@ -24,6 +24,9 @@
 //! tests); a plain `cargo test` leaves it out (`test = false` in Cargo.toml). The checkers have tests of their own beside
 //! them, which show each of them failing.
 //!
+//! With `NATS_SERVER`, the path of that program, the server is a cluster of three on three NATS servers: the leader is
+//! killed each time, and with every second one a NATS server. `cargo xtask cluster` runs it so.
+//!
 //! To vary it, in the environment: `CRASH_SEED` (printed; what the load is drawn from: it does not make the run the
 //! same, since time takes part), `CRASH_KILLS`, `CRASH_DEVICES`, `CRASH_CLIENTS`. With `CRASH_CANARY` something is
 //! spoilt, and both campaigns must fail: with `forge` a delivery to a browser is forged into the ledger, with `drop` one
@@ -35,10 +38,14 @@
 
 #[path = "crash/books.rs"]
 mod books;
+#[path = "../../cluster/tests/brokers/mod.rs"]
+mod brokers;
 #[path = "crash/checkpoint.rs"]
 mod checkpoint;
 #[path = "crash/deliveries.rs"]
 mod deliveries;
+#[path = "crash/fleet.rs"]
+mod fleet;
 #[path = "crash/flood.rs"]
 mod flood;
 #[path = "crash/http.rs"]
@@ -119,6 +126,7 @@ struct Options {
     devices: u32,
     clients: usize,
     canary: Option<String>,
+    is_cluster: bool,
 }
 
 /// What `CRASH_CANARY` may be.
@@ -144,6 +152,7 @@ impl Options {
             devices: u32::try_from(number("CRASH_DEVICES", 20_000)).expect("CRASH_DEVICES is below 2^32"),
             clients: number("CRASH_CLIENTS", 200) as usize,
             canary: canary(),
+            is_cluster: std::env::var_os("NATS_SERVER").is_some(),
         }
     }
 }
@@ -293,7 +302,11 @@ impl Campaign {
             ledger.lock().expect("the ledger is whole").accept(acceptance);
         });
         set_faults(&simulators);
-        let server = Server::start(folder, &simulators, slow_checkpoints(options.canary.as_deref())).await;
+        let more = slow_checkpoints(options.canary.as_deref());
+        let server = match options.is_cluster {
+            true => Server::start_cluster(folder, &simulators, more).await,
+            false => Server::start(folder, &simulators, more).await,
+        };
         let load = Load::start(server.addr(), simulators.addresses.clone(), options.seed);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(options.seed);
         let mut channels = |_| -> Vec<String> {
@@ -401,7 +414,7 @@ impl Campaign {
         self.life_events = self.load.world().events.len();
         self.gap_max = Duration::ZERO;
         self.is_starting = false;
-        if may_strike && self.rng.random_ratio(1, 4) {
+        if may_strike && !self.options.is_cluster && self.rng.random_ratio(1, 4) {
             let patience = Duration::from_millis(self.rng.random_range(1..=START_STRIKE_MS_MAX));
             let ready = self.server.begin_to_start(patience).await;
             self.is_starting = ready.is_none();

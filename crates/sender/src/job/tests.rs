@@ -88,7 +88,7 @@ fn settled(number: u32) -> Settled {
 fn unbraked() -> Braking {
     let lanes = [(Provider::Apns, AppId::new("one").unwrap()), (Provider::Fcm, AppId::new("two").unwrap())];
     let (_, none) = tokio::sync::watch::channel(Arc::default());
-    Braking::new(none, Arc::new(lanes))
+    Braking::new(none, None, Arc::new(lanes))
 }
 
 /// Under no brakes.

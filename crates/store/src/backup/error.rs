@@ -18,6 +18,9 @@ pub enum BackupError {
     /// The folder has no store.
     #[error("there is no store")]
     NoStore,
+    /// The backup to copy from is of a store that is alone, so its copy would have no log to follow.
+    #[error("the backup is of a store that shares no log with other nodes; it can be restored, but not copied")]
+    NoLog,
     /// The folder to restore into has a store.
     #[error("{path} already has a store; move it away first, or name another folder")]
     HasStore {

@@ -23,6 +23,7 @@ use super::error::BackupError;
 use super::summary::{BackupSummary, KEPT, Progress, TableCount};
 use crate::engine::STATE_KEY;
 use crate::engine::{Cut, Table};
+use crate::log::LOG_KEY;
 use crate::meta::{FORMAT_KEY, State};
 use crate::packed::{Unpack, put_bytes};
 use crate::rows;
@@ -79,6 +80,8 @@ pub(super) struct Encoder {
     /// A row that was read but belongs to the next frame.
     held: Option<Row>,
     head: Head,
+    /// The row that says how far the store was in its log.
+    log_row: Option<Vec<u8>>,
     out: Out,
     stage: Stage,
 }
@@ -102,7 +105,7 @@ struct Out {
 impl Encoder {
     /// `cut` must have the tables [`KEPT`].
     pub(super) fn new(mut cut: Cut) -> Result<Self, BackupError> {
-        let (mut ahead, mut format, mut state) = (Vec::new(), None, None);
+        let (mut ahead, mut format, mut state, mut log_row) = (Vec::new(), None, None, None);
         for row in &mut cut {
             let (table, key, value) = row?;
             if table == Table::Meta && &key[..] == FORMAT_KEY {
@@ -110,6 +113,9 @@ impl Encoder {
             }
             if table == Table::Meta && &key[..] == STATE_KEY {
                 state = Some(rows::decode::<State>(Table::Meta, STATE_KEY, &value)?);
+            }
+            if table == Table::Meta && &key[..] == LOG_KEY {
+                log_row = Some(value.to_vec());
             }
             ahead.push((table, key.to_vec(), value.to_vec()));
             if table != Table::Meta {
@@ -120,7 +126,7 @@ impl Encoder {
         let tables = KEPT.map(|table| table.name().to_owned()).to_vec();
         let head = Head { format: format.ok_or(BackupError::NoStore)?, epoch, commit, tables };
         let (ahead, out) = (ahead.into_iter(), Out::default());
-        Ok(Self { cut, ahead, held: None, head, out, stage: Stage::Head })
+        Ok(Self { cut, ahead, held: None, head, log_row, out, stage: Stage::Head })
     }
 
     /// The next bytes of the backup; `None` at its end.
@@ -168,6 +174,11 @@ impl Encoder {
         let place = KEPT.iter().position(|kept| *kept == table).expect("the cut has these tables");
         self.out.rows[place] += u64::from(count);
         Ok(Some(self.out.frame(Kind::Rows, place as u8, count, &plain)))
+    }
+
+    /// The row that says how far the store was in its log at the moment of the cut; `None`: it was alone.
+    pub(super) fn log_row(&self) -> Option<&[u8]> {
+        self.log_row.as_deref()
     }
 
     fn row(&mut self) -> Result<Option<Row>, BackupError> {

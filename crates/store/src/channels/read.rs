@@ -14,11 +14,11 @@ use crate::rows;
 use crate::service::Store;
 
 impl Store {
-    /// The position at which a new durable channel begins, until
-    /// [`CommitSink::on_channel_forgotten`](crate::CommitSink::on_channel_forgotten) reports another offset. All durable
-    /// channels have the same epoch: one life of the store.
+    /// The position at which a new durable channel begins now. Its offset grows when channels are forgotten;
+    /// [`CommitSink::on_channel_forgotten`](crate::CommitSink::on_channel_forgotten) reports that a moment later. All durable
+    /// channels have the same epoch, which stays the same for one life of the store. Reads memory only.
     pub fn channel_start(&self) -> StreamPosition {
-        self.shared().channel_start
+        self.shared().channel_start()
     }
 
     /// All durable channels with their publications that have not expired by `now`, for the start of the hub. To be read

@@ -1,6 +1,6 @@
 //! The changes that the checkpoint does not have yet: they are written with each batch, replayed at open, and deleted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use tidings_audience::Index;
@@ -14,7 +14,7 @@ use crate::rows::{self, Change, Changes, DeviceRow, State};
 use crate::table::DeviceTable;
 
 /// Rows that one round deletes.
-const TRIM_COUNT: usize = 2000;
+const TRIM_COUNT: u64 = 2000;
 /// If no checkpoint can be written and there are more bytes of changes, the oldest are deleted. The next opening then reads
 /// all rows.
 const CHANGE_BYTES_MAX: u64 = 1 << 30;
@@ -136,30 +136,33 @@ impl From<EngineError> for NotReplayed {
 
 impl Draft<'_> {
     /// Deletes the changes before `taken`, which a checkpoint has. True when there are more.
+    ///
+    /// It goes by their numbers, not by the rows that are there: a store that began as a copy lacks the oldest rows, but the
+    /// other stores of its log have them, and delete what it deletes.
     pub(crate) fn trim_changes(&mut self, taken: u64) -> Result<bool, EngineError> {
-        let first = self.state.change_base;
-        if first >= taken && self.state.change_bytes <= CHANGE_BYTES_MAX {
+        let (first, end) = (self.state.change_base, self.state.change_end);
+        let is_needed = |state: &State, number| number >= taken && state.change_bytes <= CHANGE_BYTES_MAX;
+        if is_needed(&self.state, first) {
             return Ok(false);
         }
-        let (mut read, mut is_last) = (Vec::new(), true);
+        let (last, mut bytes) = (end.min(first + TRIM_COUNT), BTreeMap::new());
         self.engine.scan(Table::Change, Bound::Included(&rows::change_key(first)), |key, row| {
             let Ok(number) = key.try_into().map(u64::from_be_bytes) else { return Ok(false) };
-            read.push((number, row.len() as u64));
-            is_last = read.len() < TRIM_COUNT;
-            Ok(is_last)
+            bytes.insert(number, row.len() as u64);
+            Ok(number < last)
         })?;
-        for (number, bytes) in read {
-            if number >= taken && self.state.change_bytes <= CHANGE_BYTES_MAX {
+        for number in first..last {
+            if is_needed(&self.state, number) {
                 return Ok(false);
             }
             self.rows.delete(Table::Change, rows::change_key(number));
             self.state.change_base = number + 1;
-            self.state.change_bytes = self.state.change_bytes.saturating_sub(bytes);
+            let freed = bytes.get(&number).copied().unwrap_or_default();
+            self.state.change_bytes = self.state.change_bytes.saturating_sub(freed);
         }
-        if is_last {
-            self.state.change_base = self.state.change_end;
+        if last == end {
             self.state.change_bytes = 0; // Corrects the sum if rows were missing.
         }
-        Ok(!is_last)
+        Ok(last < end)
     }
 }

@@ -124,6 +124,7 @@ impl Committer {
         if is_first {
             self.append_first_rows()?;
         }
+        self.shared.log_position.send_replace(self.position);
         self.rounds = Rounds::new(Instant::now());
         info!(sequence = position.sequence, "Store leads");
         self.queue.resume(); // Whoever sees the role may write at once.
@@ -166,6 +167,7 @@ impl Committer {
         self.shared.role.send_replace(Role::Following);
         self.position =
             self.with_engine(|committer, engine| read_position(engine).map_err(|error| committer.refuse(&error)))?;
+        self.shared.log_position.send_replace(self.position);
         self.seek();
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::{
 };
 
 mod channels;
+mod copy;
 mod damage;
 mod derived;
 mod expire;

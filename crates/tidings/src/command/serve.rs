@@ -1,16 +1,19 @@
 //! `tidings serve`: runs the server until it is told to stop.
 
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::cli::ServeArgs;
 use crate::command::{CommandError, load_to_serve};
-use tidings_config::{Config, memory_sum};
+use tidings_config::{Config, Problem, memory_sum};
+use tidings_server::cluster::{Node, Resignation};
 use tidings_server::output::{Kind, remark};
-use tidings_server::{FILE_RESERVE, Server, raise_file_limit, stopped};
+use tidings_server::{FILE_RESERVE, Led, Loader, Server, raise_file_limit, stopped};
+use tidings_telemetry::chain;
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let (loaded, faults) = load_to_serve(&args.file).inspect_err(|error| {
@@ -38,32 +41,99 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     // First of all: without a handler, these signals would end the process.
     let mut hangup = signal(SignalKind::hangup())?;
     let mut stop = pin!(stopped()?);
-    // Opening a large store takes seconds, in which this task does not watch for signals.
+    let file = args.file.clone();
+    let load: Loader = Arc::new(move || load_to_serve(&file).map(|(loaded, faults)| (loaded.config, faults)));
+    let (mut config, mut faults) = (loaded.config, faults);
+    let mut node = tokio::select! {
+        node = Node::connect(&config) => node?,
+        () = &mut stop => return Ok(()),
+    };
+    loop {
+        let led = match &mut node {
+            None => None,
+            Some(node) => tokio::select! {
+                led = node.stand_by(&config) => Some(led?),
+                () = &mut stop => {
+                    node.leave(None).await;
+                    return Ok(());
+                }
+            },
+        };
+        let server = start(&config, &faults, &load, args.seed.as_deref(), led).await?;
+        announce(&server);
+        let end = serve(&server, &mut node, &mut stop, &mut hangup).await;
+        match &end {
+            None => {
+                remark(Kind::Note, "stopping; a second signal stops at once, and nothing that was acknowledged is lost")
+            }
+            Some(_) => remark(Kind::Note, "stopping, to follow as a standby"),
+        }
+        tokio::select! {
+            () = server.stop() => {}
+            () = stopped()? => return Err(CommandError::Failed("cut short".to_owned())),
+        }
+        let Some(node) = &mut node else { return Ok(()) };
+        match end {
+            None => {
+                node.leave(None).await;
+                return Ok(());
+            }
+            Some(resignation) => node.leave(resignation.to()).await,
+        }
+        match load() {
+            Ok(now) => (config, faults) = now,
+            Err(error) => {
+                tracing::error!(error = chain(&error), "The configuration is wrong now; the former one holds")
+            }
+        }
+    }
+}
+
+/// Starts the server. Opening a large store takes seconds, in which nobody watches for signals, so that one ends the process.
+async fn start(
+    config: &Config,
+    faults: &[Problem],
+    load: &Loader,
+    seed: Option<&Path>,
+    led: Option<Led>,
+) -> Result<Server, CommandError> {
     let (early, mut starting) = (stopped()?, JoinSet::new());
     starting.spawn(async move {
         early.await;
         remark(Kind::Note, "stopped while starting; nothing that was acknowledged is lost");
         std::process::exit(0);
     });
-    let file = args.file.clone();
-    let load = Arc::new(move || load_to_serve(&file).map(|(loaded, faults)| (loaded.config, faults)));
-    let server = Server::start_with(loaded.config, &faults, load, args.seed.as_deref()).await?;
-    drop(starting);
+    Ok(Server::start_with(config.clone(), faults, load.clone(), seed, led).await?)
+}
+
+/// Says where the server listens.
+fn announce(server: &Server) {
     let (public, api, tls) = (server.addr(), server.api_addr(), server.tls_addr());
     let scheme = if tls == Some(public) { "https" } else { "http" };
     let secure = tls.filter(|tls| *tls != public).map_or_else(String::new, |tls| format!(" and https://{tls}"));
     let inside = if api == public { String::new() } else { format!(" with the API on http://{api}") };
     remark(Kind::Note, format!("listening on {scheme}://{public}{secure}{inside} (Ctrl-C stops)"));
+}
+
+/// Runs the server until it is told to stop, or should not lead its cluster any more.
+async fn serve(
+    server: &Server,
+    node: &mut Option<Node>,
+    stop: &mut (impl Future<Output = ()> + Unpin),
+    hangup: &mut Signal,
+) -> Option<Resignation> {
     loop {
+        let resigned = async {
+            match node {
+                Some(node) => node.resigns(server.store()).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            () = &mut stop => break,
+            () = &mut *stop => return None,
             Some(()) = hangup.recv() => server.reload(),
+            resignation = resigned => return Some(resignation),
         }
-    }
-    remark(Kind::Note, "stopping; a second signal stops at once, and nothing that was acknowledged is lost");
-    tokio::select! {
-        () = server.stop() => Ok(()),
-        () = stopped()? => Err(CommandError::Failed("cut short".to_owned())),
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) async fn run(command: StoreCommand) -> Result<(), CommandError> {
     }
 }
 
-fn store_in(data: &Path) -> PathBuf {
+pub(super) fn store_in(data: &Path) -> PathBuf {
     data.join("store")
 }
 
@@ -44,7 +44,7 @@ fn is_dash(path: &Path) -> bool {
 }
 
 /// A backup error with advice, where the error itself has none.
-fn failed(what: &Path, error: &BackupError) -> CommandError {
+pub(super) fn failed(what: &Path, error: &BackupError) -> CommandError {
     let hint = match error {
         BackupError::Folder(tidings_store::OpenError::Locked { .. }) => {
             "; stop the server, or take its backup over the API: tidings store backup --out FILE"

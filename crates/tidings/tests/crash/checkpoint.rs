@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roaring::RoaringBitmap;
 use serde::Deserialize;
+use tidings_store::backup::leave_log;
 use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, StreamPosition};
@@ -46,6 +47,7 @@ impl Checkpoint {
     pub(crate) fn read_copy(data: &Path, scratch: &Path) -> Self {
         let _ = std::fs::remove_dir_all(scratch); // That of the kill before.
         copy_folder(&data.join("store"), scratch);
+        leave_log(scratch).expect("what a crash leaves can be opened"); // Of a node of a cluster.
         Self::read(scratch)
     }
 

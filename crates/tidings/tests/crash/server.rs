@@ -1,6 +1,7 @@
-//! The server under test: the real program as a child process, always on the same port and folder.
+//! The server under test: the real program as a child process, always on the same port and folder; or several of them as a
+//! cluster (`fleet.rs`), of which one leads.
 //!
-//! What it logs goes to one file for all of its lives; the end of that is shown when something is wrong.
+//! What a process logs goes to one file for all of its lives; the end of that is shown when something is wrong.
 
 use std::fs::{self, File, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -12,6 +13,7 @@ use hyper::Method;
 use tokio::time::{Instant, interval, timeout};
 
 use crate::API_KEY;
+use crate::fleet::Fleet;
 use crate::http::Caller;
 use crate::simulators::Simulators;
 
@@ -19,10 +21,13 @@ use crate::simulators::Simulators;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const LOG_LINES_SHOWN: usize = 40;
 
+/// The server, or the servers of a cluster.
 pub(crate) struct Server {
-    folder: PathBuf,
-    addr: SocketAddr,
-    child: Option<Child>,
+    nodes: Vec<Node>,
+    /// The one that leads, or led last.
+    leading: usize,
+    /// What makes a cluster of them.
+    fleet: Option<Fleet>,
 }
 
 impl Server {
@@ -33,28 +38,114 @@ impl Server {
         server
     }
 
+    /// As [`Server::start`], for a cluster of three.
+    pub(crate) async fn start_cluster(folder: &Path, simulators: &Simulators, more: &str) -> Self {
+        let fleet = Fleet::start().await;
+        let nodes = ["a", "b", "c"].map(|name| {
+            let folder = folder.join(name);
+            fs::create_dir_all(&folder).unwrap();
+            Node::prepare(&folder, simulators, &(more.to_owned() + &fleet.section(name)))
+        });
+        let mut server = Self { nodes: nodes.into(), leading: 0, fleet: Some(fleet) };
+        server.start_again().await;
+        server
+    }
+
     /// Writes configuration, with the providers' and `more` sections, and keys into `folder`.
     pub(crate) fn prepare(folder: &Path, simulators: &Simulators, more: &str) -> Self {
+        Self { nodes: vec![Node::prepare(folder, simulators, more)], leading: 0, fleet: None }
+    }
+
+    /// Starts what does not run, and returns when the server takes requests: how long that took.
+    pub(crate) async fn start_again(&mut self) -> Duration {
+        let began = Instant::now();
+        self.nodes.iter_mut().filter(|node| node.child.is_none()).for_each(Node::launch);
+        let ready = timeout(START_TIMEOUT, self.ready()).await;
+        assert!(ready.is_ok(), "not ready within {START_TIMEOUT:?}\n{}", self.log_end());
+        began.elapsed()
+    }
+
+    /// Starts the process, and returns how long it took to be ready or, after `patience`, `None`.
+    pub(crate) async fn begin_to_start(&mut self, patience: Duration) -> Option<Duration> {
+        assert!(self.fleet.is_none(), "a cluster is not killed while it starts");
+        let began = Instant::now();
+        self.nodes[0].launch();
+        timeout(patience, self.ready()).await.ok().map(|()| began.elapsed())
+    }
+
+    async fn ready(&mut self) {
+        if let Some(fleet) = &mut self.fleet {
+            fleet.go_on(&self.nodes);
+        }
+        let mut callers: Vec<_> = self.nodes.iter().map(|node| Caller::new(node.addr)).collect();
+        let mut pulse = interval(Duration::from_millis(2));
+        loop {
+            for (index, caller) in callers.iter_mut().enumerate() {
+                if caller.call(Method::GET, "/ready", None).await.is_ok_and(|answer| answer.status == 200) {
+                    self.leading = index;
+                    if let Some(fleet) = &mut self.fleet {
+                        fleet.lead_to(self.nodes[index].addr);
+                    }
+                    return;
+                }
+                self.nodes[index].check_alive();
+            }
+            pulse.tick().await;
+        }
+    }
+
+    /// SIGKILL. The other servers of a cluster stand still until this one is started again.
+    pub(crate) fn kill(&mut self) {
+        let leading = self.leading;
+        if let Some(fleet) = &mut self.fleet {
+            let others = self.nodes.iter().enumerate().filter(|(index, _)| *index != leading);
+            fleet.stand_still(others.map(|(_, node)| node));
+        }
+        self.nodes[leading].kill();
+    }
+
+    /// SIGTERM; returns how the leading one ended, which is the last one.
+    pub(crate) async fn stop(&mut self) -> ExitStatus {
+        for index in (0..self.nodes.len()).filter(|index| *index != self.leading) {
+            let status = self.nodes[index].stop().await;
+            assert!(status.success(), "a standby ended with {status}\n{}", self.log_end());
+        }
+        self.nodes[self.leading].stop().await
+    }
+
+    /// Fails when one ended by itself.
+    pub(crate) fn check_alive(&mut self) {
+        self.nodes.iter_mut().for_each(Node::check_alive);
+    }
+
+    /// Where requests go.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.fleet.as_ref().map_or(self.nodes[0].addr, Fleet::addr)
+    }
+
+    pub(crate) fn data_folder(&self) -> PathBuf {
+        self.nodes[self.leading].folder.join("data")
+    }
+
+    /// The last lines they logged.
+    pub(crate) fn log_end(&self) -> String {
+        self.nodes.iter().map(Node::log_end).collect::<Vec<_>>().join("\n\n")
+    }
+}
+
+/// A process.
+pub(crate) struct Node {
+    folder: PathBuf,
+    addr: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Node {
+    fn prepare(folder: &Path, simulators: &Simulators, more: &str) -> Self {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr()).unwrap().port();
         let text = configuration(port, folder) + &simulators.sections(folder) + more;
         fs::write(folder.join("tidings.toml"), text).unwrap();
         Self { folder: folder.to_owned(), addr: (Ipv4Addr::LOCALHOST, port).into(), child: None }
-    }
-
-    /// Starts the process and returns when it is healthy: how long that took.
-    pub(crate) async fn start_again(&mut self) -> Duration {
-        let began = Instant::now();
-        self.launch();
-        let ready = timeout(START_TIMEOUT, self.ready()).await;
-        assert!(ready.is_ok(), "not healthy within {START_TIMEOUT:?}\n{}", self.log_end());
-        began.elapsed()
-    }
-
-    /// Starts the process, and returns how long it took to be healthy or, after `patience`, `None`.
-    pub(crate) async fn begin_to_start(&mut self, patience: Duration) -> Option<Duration> {
-        let began = Instant::now();
-        self.launch();
-        timeout(patience, self.ready()).await.ok().map(|()| began.elapsed())
     }
 
     fn launch(&mut self) {
@@ -72,29 +163,24 @@ impl Server {
         self.child = Some(child.expect("the server's program starts"));
     }
 
-    async fn ready(&mut self) {
-        let mut caller = Caller::new(self.addr);
-        let mut pulse = interval(Duration::from_millis(2));
-        while !caller.call(Method::GET, "/health", None).await.is_ok_and(|answer| answer.status == 200) {
-            self.check_alive();
-            pulse.tick().await;
-        }
-    }
-
-    /// SIGKILL.
-    pub(crate) fn kill(&mut self) {
+    fn kill(&mut self) {
         self.check_alive();
         let mut child = self.child.take().expect("it runs");
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
-    /// SIGTERM; returns how it ended.
-    pub(crate) async fn stop(&mut self) -> ExitStatus {
-        self.check_alive();
-        let child = self.child.as_mut().expect("it runs");
-        let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    /// Sends it a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let child = self.child.as_ref().expect("it runs");
+        let told = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
         assert!(told.expect("there is a program `kill`").success());
+    }
+
+    async fn stop(&mut self) -> ExitStatus {
+        self.check_alive();
+        self.signal("TERM");
+        let child = self.child.as_mut().expect("it runs");
         let began = Instant::now();
         let mut pulse = interval(Duration::from_millis(5));
         loop {
@@ -107,8 +193,12 @@ impl Server {
         }
     }
 
-    /// Fails when it ended by itself.
-    pub(crate) fn check_alive(&mut self) {
+    /// Whether it was not killed.
+    pub(crate) fn runs(&self) -> bool {
+        self.child.is_some()
+    }
+
+    fn check_alive(&mut self) {
         let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
         if let Some(status) = ended {
             self.child = None;
@@ -116,16 +206,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    pub(crate) fn data_folder(&self) -> PathBuf {
-        self.folder.join("data")
-    }
-
-    /// The last lines it logged.
-    pub(crate) fn log_end(&self) -> String {
+    fn log_end(&self) -> String {
         let log = fs::read(self.log_path()).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().collect();
@@ -137,7 +218,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for Node {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
             let _ = child.kill();

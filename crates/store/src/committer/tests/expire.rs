@@ -30,7 +30,7 @@ fn look(store: &Store, now: Timestamp, cursor: &mut Vec<u8>) -> u64 {
     let engine = shared.engine.read();
     let engine = engine.as_ref().unwrap();
     CLOCK.set(now);
-    let mut draft = Draft::new(engine, shared, State::empty(shared.channel_start.epoch), Timestamp(u64::MAX));
+    let mut draft = Draft::new(engine, shared, State::empty(shared.epoch), Timestamp(u64::MAX));
     let count = draft.expire_devices(10 * DAY, cursor).unwrap();
     let rows = draft.finish().rows;
     if !rows.is_empty() {

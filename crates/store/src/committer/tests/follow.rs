@@ -15,35 +15,35 @@ use crate::{CommitLog, LogError, LogPosition, LogRecord, Role};
 
 /// A log in memory. Its hashes are its sequence numbers.
 #[derive(Default)]
-struct Paper {
+pub(super) struct Paper {
     /// `None`: a term began.
-    records: Vec<Option<Vec<u8>>>,
+    pub(super) records: Vec<Option<Vec<u8>>>,
     term: u64,
     /// What happens to the next record.
     fault: Option<LogFault>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LogFault {
+pub(super) enum LogFault {
     /// It is not stored, and the node is told that this is unknown.
     Lost,
     /// It is stored, and the node is told that this is unknown.
     Doubtful,
 }
 
-struct Reader {
+pub(super) struct Reader {
     paper: Arc<Mutex<Paper>>,
     read: usize,
     term: Option<u64>,
 }
 
 impl Reader {
-    fn of(paper: &Arc<Mutex<Paper>>) -> Box<Self> {
+    pub(super) fn of(paper: &Arc<Mutex<Paper>>) -> Box<Self> {
         Box::new(Self { paper: paper.clone(), read: 0, term: None })
     }
 }
 
-fn at(sequence: usize) -> LogPosition {
+pub(super) fn at(sequence: usize) -> LogPosition {
     LogPosition { sequence: sequence as u64, hash: sequence as u128, term: 0 }
 }
 
@@ -96,11 +96,15 @@ impl CommitLog for Reader {
 
 /// Keeps all that it is told.
 #[derive(Default)]
-struct Diary(Mutex<BTreeMap<&'static str, Vec<String>>>);
+pub(super) struct Diary(Mutex<BTreeMap<&'static str, Vec<String>>>);
 
 impl Diary {
     fn note(&self, of: &'static str, what: String) {
         self.0.lock().unwrap().entry(of).or_default().push(what);
+    }
+
+    pub(super) fn told(&self) -> BTreeMap<&'static str, Vec<String>> {
+        self.0.lock().unwrap().clone()
     }
 }
 
@@ -128,29 +132,61 @@ impl CommitSink for Diary {
     }
 }
 
-struct Node {
-    store: Store,
-    diary: Arc<Diary>,
-    folder: tempfile::TempDir,
+pub(super) struct Node {
+    pub(super) store: Store,
+    pub(super) diary: Arc<Diary>,
+    pub(super) folder: tempfile::TempDir,
 }
 
+type TableRows = BTreeMap<Vec<u8>, Vec<u8>>;
+
 impl Node {
-    fn start(paper: &Arc<Mutex<Paper>>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let diary = Arc::<Diary>::default();
+    pub(super) fn start(paper: &Arc<Mutex<Paper>>) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), paper)
+    }
+
+    /// Writes a checkpoint after few changes.
+    pub(super) fn start_in(folder: tempfile::TempDir, paper: &Arc<Mutex<Paper>>) -> Self {
         let few = StoreConfig { checkpoint_change_count: 2, ..config(folder.path()) };
-        let store = Store::join(few, Reader::of(paper), diary.clone()).unwrap();
+        Self::start_with(few, folder, paper)
+    }
+
+    pub(super) fn start_with(config: StoreConfig, folder: tempfile::TempDir, paper: &Arc<Mutex<Paper>>) -> Self {
+        let diary = Arc::<Diary>::default();
+        let store = Store::join(config, Reader::of(paper), diary.clone()).unwrap();
         Self { store, diary, folder }
     }
 
-    async fn becomes(&self, role: Role) {
+    /// Closes the store and starts it again.
+    pub(super) async fn restart(&mut self, paper: &Arc<Mutex<Paper>>, has_checkpoint: bool) {
+        self.store.close().await;
+        let checkpoint = self.folder.path().join("checkpoint");
+        if !has_checkpoint && checkpoint.exists() {
+            std::fs::remove_file(checkpoint).unwrap();
+        }
+        let config = self.store.shared().config.clone();
+        self.store = Store::join(config, Reader::of(paper), self.diary.clone()).unwrap();
+    }
+
+    pub(super) async fn leads(&self) {
+        self.store.lead(true);
+        self.becomes(Role::Leading).await;
+    }
+
+    /// Maintenance writes when it likes, so the leader rests while stores are compared.
+    pub(super) async fn rests(&self) {
+        self.store.lead(false);
+        self.becomes(Role::Following).await;
+    }
+
+    pub(super) async fn becomes(&self, role: Role) {
         let mut roles = self.store.role();
         let waited = tokio::time::timeout(Duration::from_secs(20), roles.wait_for(|now| *now == role)).await;
         waited.expect("its role changes").unwrap();
     }
 
     /// All rows, by table; none while the store is opened again.
-    fn rows(&self) -> BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>> {
+    pub(super) fn rows(&self) -> BTreeMap<&'static str, TableRows> {
         let engine = self.store.shared().engine.read();
         let Some(engine) = engine.as_ref() else { return BTreeMap::new() };
         let of = |table: Table| {
@@ -165,13 +201,13 @@ impl Node {
         Table::ALL.into_iter().map(of).collect()
     }
 
-    fn facts(&self) -> Vec<String> {
+    pub(super) fn facts(&self) -> Vec<String> {
         let shared = self.store.shared();
         facts(&shared.table.read(), &shared.index.read(), &shared.brakes.borrow())
     }
 
     /// Waits until it has the rows of all batches of the log, while nobody appends. Memory and sink follow a moment later.
-    async fn catches_up(&self, paper: &Arc<Mutex<Paper>>) {
+    pub(super) async fn catches_up(&self, paper: &Arc<Mutex<Paper>>) {
         let end = || paper.lock().unwrap().records.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         let is_there = || {
             let engine = self.store.shared().engine.read();
@@ -184,7 +220,7 @@ impl Node {
 
 /// What happens before a group of changes.
 #[derive(Debug, Clone)]
-enum Trouble {
+pub(super) enum Trouble {
     None,
     /// The other node leads.
     Move,
@@ -193,7 +229,7 @@ enum Trouble {
     Log(LogFault),
 }
 
-fn trouble() -> impl Strategy<Value = Trouble> {
+pub(super) fn trouble() -> impl Strategy<Value = Trouble> {
     prop_oneof![
         4 => Just(Trouble::None),
         1 => Just(Trouble::Move),
@@ -202,7 +238,7 @@ fn trouble() -> impl Strategy<Value = Trouble> {
     ]
 }
 
-fn set_fault(store: &Store, fault: Option<Fault>) {
+pub(super) fn set_fault(store: &Store, fault: Option<Fault>) {
     if let Some(engine) = store.shared().engine.read().as_ref() {
         *engine.hooks.fault.lock().unwrap() = fault;
     }
@@ -210,7 +246,7 @@ fn set_fault(store: &Store, fault: Option<Fault>) {
 
 /// Waits until rows, memory and what was told are the same: they change one after the other.
 async fn become_alike([one, other]: &[Node; 2]) {
-    let told = |node: &Node| node.diary.0.lock().unwrap().clone();
+    let told = |node: &Node| node.diary.told();
     let mut pulse = tokio::time::interval(Duration::from_millis(2));
     let alike = async {
         while one.rows() != other.rows() || one.facts() != other.facts() || told(one) != told(other) {
@@ -224,52 +260,82 @@ async fn become_alike([one, other]: &[Node; 2]) {
     }
 }
 
-async fn run(groups: Vec<(Trouble, Vec<Change>)>) {
-    let paper = Arc::<Mutex<Paper>>::default();
-    let mut nodes = [Node::start(&paper), Node::start(&paper)];
-    nodes[0].store.lead(true);
-    nodes[0].becomes(Role::Leading).await;
-    // The other one was new too, and did not know which store the log is of.
-    nodes[1] = Node::start(&paper);
-    let mut leader = 0;
-    for (trouble, changes) in groups {
+/// Two stores, of which one leads.
+pub(super) struct Pair {
+    pub(super) paper: Arc<Mutex<Paper>>,
+    pub(super) nodes: [Node; 2],
+    leader: usize,
+}
+
+impl Pair {
+    pub(super) async fn start() -> Self {
+        let paper = Arc::<Mutex<Paper>>::default();
+        let mut nodes = [Node::start(&paper), Node::start(&paper)];
+        nodes[0].leads().await;
+        // The other one was new too, and did not know which store the log is of.
+        nodes[1] = Node::start(&paper);
+        Self { paper, nodes, leader: 0 }
+    }
+
+    pub(super) fn leader(&self) -> &Node {
+        &self.nodes[self.leader]
+    }
+
+    pub(super) fn follower(&self) -> &Node {
+        &self.nodes[1 - self.leader]
+    }
+
+    pub(super) async fn meets(&mut self, trouble: Trouble) {
         match trouble {
             Trouble::None => {}
             Trouble::Move => {
-                nodes[leader].store.lead(false);
-                nodes[leader].becomes(Role::Following).await;
-                leader = 1 - leader;
-                nodes[leader].store.lead(true);
+                self.leader().rests().await;
+                self.leader = 1 - self.leader;
+                self.leader().store.lead(true);
             }
             Trouble::Disks(of_leader, of_follower) => {
-                set_fault(&nodes[leader].store, of_leader);
-                set_fault(&nodes[1 - leader].store, of_follower);
+                set_fault(&self.leader().store, of_leader);
+                set_fault(&self.follower().store, of_follower);
             }
-            Trouble::Log(fault) => paper.lock().unwrap().fault = Some(fault),
+            Trouble::Log(fault) => self.paper.lock().unwrap().fault = Some(fault),
         }
-        nodes[leader].becomes(Role::Leading).await;
-        // At once, so that one batch has several requests.
-        let mut applied = JoinSet::new();
-        for change in changes {
-            let store = nodes[leader].store.clone();
-            applied.spawn(async move { apply(&store, change).await });
+        self.leader().becomes(Role::Leading).await;
+    }
+
+    /// Ends the trouble, and waits until both stores are alike and nobody writes.
+    pub(super) async fn rests(&self) {
+        self.paper.lock().unwrap().fault = None;
+        self.nodes.iter().for_each(|node| set_fault(&node.store, None));
+        self.leader().rests().await;
+        for node in &self.nodes {
+            node.catches_up(&self.paper).await;
         }
-        applied.join_all().await;
-        paper.lock().unwrap().fault = None;
-        nodes.iter().for_each(|node| set_fault(&node.store, None));
-        // Maintenance writes when it likes, so the leader rests while both are compared.
-        nodes[leader].store.lead(false);
-        nodes[leader].becomes(Role::Following).await;
-        for node in &nodes {
-            node.catches_up(&paper).await;
-        }
-        become_alike(&nodes).await;
-        let rows = nodes[0].rows();
+        become_alike(&self.nodes).await;
+        let rows = self.leader().rows();
         let numbers: BTreeSet<_> = rows["device_id"].values().collect();
         assert_eq!(numbers.len(), rows["device_id"].len(), "each device has a number of its own");
-        nodes[leader].store.lead(true);
     }
-    for node in nodes {
+}
+
+/// Begins all changes at once, so that one batch has several requests.
+pub(super) fn begin(changes: Vec<Change>, store: &Store) -> JoinSet<()> {
+    let mut applied = JoinSet::new();
+    for change in changes {
+        let store = store.clone();
+        applied.spawn(async move { apply(&store, change).await });
+    }
+    applied
+}
+
+async fn run(groups: Vec<(Trouble, Vec<Change>)>) {
+    let mut pair = Pair::start().await;
+    for (trouble, changes) in groups {
+        pair.meets(trouble).await;
+        begin(changes, &pair.leader().store).join_all().await;
+        pair.rests().await;
+        pair.leader().store.lead(true);
+    }
+    for node in pair.nodes {
         node.store.close().await;
     }
 }
@@ -284,10 +350,9 @@ proptest! {
 }
 
 /// Starts two nodes of which the first leads.
-async fn pair(paper: &Arc<Mutex<Paper>>) -> [Node; 2] {
+pub(super) async fn pair(paper: &Arc<Mutex<Paper>>) -> [Node; 2] {
     let leader = Node::start(paper);
-    leader.store.lead(true);
-    leader.becomes(Role::Leading).await;
+    leader.leads().await;
     [leader, Node::start(paper)]
 }
 
@@ -303,7 +368,7 @@ async fn a_follower_is_told_of_publications_that_their_batch_has_deleted_again()
     };
     leader.store.append_events(vec![short("e0", false), short("e1", true)], Timestamp(1)).await.unwrap();
     leader.store.remove_history(&ChannelName::new("team:1").unwrap()).await.unwrap();
-    let told = |node: &Node| node.diary.0.lock().unwrap().clone();
+    let told = |node: &Node| node.diary.told();
     eventually("it is told the same", || told(&follower) == told(&leader)).await;
     assert_eq!(told(&leader)["channels"].len(), 3, "{:?}", told(&leader));
 }
