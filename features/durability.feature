@@ -34,13 +34,3 @@ Feature: What was acknowledged stays
     And the backend tells of 5 events about "match:1"
     And Ada's app comes back
     Then Ada's app has got the 10 events, in order, once
-
-  @unwritten
-  Scenario: One of three servers dies
-    Tidings runs on one machine. Several servers that work together do not exist yet.
-
-    Given three servers work together
-    And Ada's app is connected to the first and follows "match:1"
-    When the first server dies
-    And the backend tells of a "goal" about "match:1"
-    Then Ada's app gets the event once

@@ -6,7 +6,7 @@
 //! small and are started by tests.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
@@ -102,13 +102,19 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
 pub(crate) fn cluster(workshop: &Workshop) -> Result<Tally, Failure> {
     const STEP: &str = "cluster";
     const CAMPAIGN: &str = "nothing_acknowledged_is_lost_when_the_server_is_killed";
-    need_tools(workshop, STEP, |program| program == "go")?;
-    run(workshop, STEP, go(workshop, "nats", NATS), |_| ())?;
+    let nats = nats_server(workshop, STEP)?;
     build_for(workshop, STEP)?;
     let mut tests = cargo(workshop, &["test", "--workspace", "--test", "nats", "--test", "crash", "--", "--nocapture"]);
-    tests.args(["on_real_brokers", CAMPAIGN]);
-    tests.env("NATS_SERVER", workshop.built("conformance/go/bin/nats-server")).env("TIDINGS_BIN", workshop.built(BINARY));
+    tests.args(["broker", CAMPAIGN]);
+    tests.env("NATS_SERVER", nats).env("TIDINGS_BIN", workshop.built(BINARY));
     counted(workshop, STEP, tests, cargo_result)
+}
+
+/// Builds the program `nats-server`, and says where it is.
+pub(crate) fn nats_server(workshop: &Workshop, step: &str) -> Result<PathBuf, Failure> {
+    need_tools(workshop, step, |program| program == "go")?;
+    run(workshop, step, go(workshop, "nats", NATS), |_| ())?;
+    Ok(workshop.built("conformance/go/bin/nats-server"))
 }
 
 /// Fails if one of the [`TOOLS`] that are `wanted` is missing or too old.

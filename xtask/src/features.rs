@@ -25,6 +25,7 @@ use anyhow::{Context as _, Result, anyhow};
 use jiff::Timestamp;
 
 use crate::command::{cargo, run};
+use crate::conformance::nats_server;
 use crate::report::{Failure, Tally};
 use crate::tools::{CHROMIUM, debian_tool};
 use crate::workshop::Workshop;
@@ -52,7 +53,9 @@ pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
     let pictures = workshop.built(PICTURES);
     let _ = fs::remove_file(&results); // Results and pictures of an earlier run must not be read.
     let _ = fs::remove_dir_all(&pictures);
+    let nats = nats_server(workshop, STEP)?;
     let mut command = cargo(workshop, &["test", "--workspace", "--test", "features"]); // Built as in the step `test`.
+    command.env("NATS_SERVER", nats);
     command.env("TIDINGS_FEATURES_JSON", &results).env("TIDINGS_FEATURES_PICTURES", &pictures);
     command.env_remove(WEBHOOK_VARIABLE); // A secret, and nothing for the features.
     let ended = run(workshop, STEP, command, |_| ());

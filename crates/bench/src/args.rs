@@ -62,6 +62,14 @@ Needs nginx (Debian: nginx-light). If wrk is installed, the result also shows it
   tidings bench msgpack
   tidings bench msgpack --runs 5 --json")]
     Msgpack(BenchMsgpackArgs),
+    /// What it costs that a store shares its log with other servers on NATS.
+    #[command(after_help = "Examples:
+  tidings bench cluster --nats nats://127.0.0.1:4222
+  tidings bench cluster --nats nats://127.0.0.1:4222 --replicas 3 --runs 5
+
+Needs NATS 2.15 or later with JetStream, which it writes to disk at each append if it is configured
+with sync_interval: always. It makes a stream of its own and deletes it.")]
+    Cluster(BenchClusterArgs),
     /// A document of a data provider becomes events: speed and memory, beside bare quick-xml.
     #[command(after_help = "Examples:
   tidings bench feed
@@ -217,6 +225,18 @@ pub struct BenchHttpArgs {
 pub struct BenchMsgpackArgs {
     #[command(flatten)]
     pub common: BenchArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BenchClusterArgs {
+    #[command(flatten)]
+    pub common: BenchArgs,
+    /// A server of NATS.
+    #[arg(long, value_name = "URL")]
+    pub nats: String,
+    /// On how many NATS servers each entry is kept.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
+    pub replicas: u32,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidings_server::command_error::{CommandError, failed_by};
-use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
+use tidings_store::{CommitLog, CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, JournalPosition, StreamPosition};
 
@@ -22,6 +22,13 @@ impl CommitSink for NoSink {
 pub(super) async fn open(path: &Path) -> Result<Store, CommandError> {
     let config = config(path);
     let opened = tokio::task::spawn_blocking(move || Store::open(config, Arc::new(NoSink))).await;
+    opened.expect("opening does not panic").map_err(|error| failed_by("cannot open the store", &error))
+}
+
+/// As [`open`], as one of the stores that share a log.
+pub(super) async fn join(path: &Path, log: Box<dyn CommitLog>) -> Result<Store, CommandError> {
+    let config = config(path);
+    let opened = tokio::task::spawn_blocking(move || Store::join(config, log, Arc::new(NoSink))).await;
     opened.expect("opening does not panic").map_err(|error| failed_by("cannot open the store", &error))
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::object_store::{self, InfoErrorKind, ObjectMetadata, ObjectStore};
 use async_nats::jetstream::stream::StorageType;
+use futures_util::TryStreamExt as _;
 use tidings_store::Store;
 use tidings_store::backup::{Backup, BackupError};
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
@@ -46,7 +47,11 @@ fn bucket(prefix: &str) -> String {
     format!("{prefix}_copy")
 }
 
-pub(crate) struct Copies(ObjectStore);
+pub(crate) struct Copies {
+    store: ObjectStore,
+    context: Context,
+    bucket: String,
+}
 
 impl Copies {
     /// The bucket, which is made if it is not there.
@@ -61,17 +66,20 @@ impl Copies {
             max_bytes: -1,
             ..object_store::Config::default()
         };
-        context.create_object_store(config).await.map(Self).map_err(broker)
+        let store = context.create_object_store(config).await.map_err(broker)?;
+        Ok(Self { store, context: context.clone(), bucket: bucket(prefix) })
     }
 
     /// The bucket, if it is there and NATS answers.
     pub(crate) async fn find(context: &Context, prefix: &str) -> Option<Self> {
-        context.get_object_store(&bucket(prefix)).await.ok().map(Self)
+        let bucket = bucket(prefix);
+        let store = context.get_object_store(&bucket).await.ok()?;
+        Some(Self { store, context: context.clone(), bucket })
     }
 
     /// How far in the log the copy is; `None`: there is none.
     pub(crate) async fn sequence(&self) -> Result<Option<u64>, CopyError> {
-        match self.0.info(OBJECT).await {
+        match self.store.info(OBJECT).await {
             Ok(info) if info.deleted => Ok(None),
             Ok(info) => Ok(info.metadata.get(SEQUENCE).and_then(|sequence| sequence.parse().ok())),
             Err(error) if error.kind() == InfoErrorKind::NotFound => Ok(None),
@@ -79,8 +87,30 @@ impl Copies {
         }
     }
 
+    /// Removes the pieces of copies that broke off. NATS does not know that nobody needs them.
+    async fn clear(&self) -> Result<(), CopyError> {
+        let pieces = format!("$O.{}.C.*", self.bucket);
+        let current = match self.store.info(OBJECT).await {
+            Ok(info) => Some(pieces.replace('*', &info.nuid)),
+            Err(error) if error.kind() == InfoErrorKind::NotFound => None,
+            Err(error) => return Err(broker(error)),
+        };
+        let stream = self.context.get_stream_no_info(format!("OBJ_{}", self.bucket)).await.map_err(broker)?;
+        let mut subjects = stream.info_with_subjects(&pieces).await.map_err(broker)?;
+        while let Some((subject, _)) = subjects.try_next().await.map_err(broker)? {
+            if Some(&subject) != current.as_ref() {
+                stream.purge().filter(subject).await.map_err(broker)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Replaces the copy by one of this store. Returns how far in the log it is.
+    ///
+    /// # Cancel safety
+    /// Dropped: the copy before stays. The next call removes what is left.
     pub(crate) async fn put(&self, store: Store) -> Result<u64, CopyError> {
+        self.clear().await?;
         let begun = tokio::task::spawn_blocking(move || store.begin_backup()).await;
         let backup = begun.map_err(broker)??;
         let sequence = backup.log_position()?.map_or(0, |position| position.sequence);
@@ -94,7 +124,7 @@ impl Copies {
             ..ObjectMetadata::default()
         };
         let put =
-            self.0.put(about, &mut Blocks { received, block: Vec::new(), taken: 0, sending: JoinSet::new() }).await;
+            self.store.put(about, &mut Blocks { received, block: Vec::new(), taken: 0, sending: JoinSet::new() }).await;
         made.await.map_err(broker)??; // Its error says more than the broker's.
         put.map(|_| sequence).map_err(broker)
     }
@@ -104,7 +134,7 @@ impl Copies {
         if self.sequence().await?.is_none() {
             return Ok(None);
         }
-        let mut object = self.0.get(OBJECT).await.map_err(broker)?;
+        let mut object = self.store.get(OBJECT).await.map_err(broker)?;
         let (blocks, received) = mpsc::channel(BLOCK_COUNT);
         let mut sending = JoinSet::new();
         sending.spawn(async move {

@@ -7,18 +7,20 @@
 //!
 //! Source: nats-server 2.15, ADR-56 (what JetStream guarantees), docs.nats.io "JetStream wire API".
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::jetstream::Context;
-use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{self, DiscardPolicy, LastRawMessageErrorKind, StorageType, Stream};
 use serde::Serialize;
+use tidings_telemetry::chain;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
+use tracing::warn;
 
 use crate::log::{Broker, Unreached};
 use crate::writer::Reply;
@@ -27,6 +29,8 @@ use crate::writer::Reply;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause after a request without an answer.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The pause between two lines about entries that are not taken.
+const SAY_PAUSE: Duration = Duration::from_secs(10);
 /// How long a reader waits before it asks again for an entry that is not there: at first, and at most.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 const LOOK_PAUSE_MAX: Duration = Duration::from_millis(20);
@@ -51,6 +55,8 @@ pub struct JetStream {
     name: String,
     subject: String,
     stopped: Arc<AtomicBool>,
+    /// When it was said last that an entry is not taken.
+    said: Mutex<Option<Instant>>,
 }
 
 impl std::fmt::Debug for JetStream {
@@ -61,10 +67,25 @@ impl std::fmt::Debug for JetStream {
 
 /// The stream cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the stream {name} cannot be used")]
-pub struct StreamError {
-    name: String,
-    source: Box<dyn std::error::Error + Send + Sync>,
+pub enum StreamError {
+    /// NATS does not answer or refuses. Trying again may help.
+    #[error("the stream {name} cannot be used")]
+    Unreached {
+        /// The stream.
+        name: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// It was made with another setting, with which entries could be lost.
+    #[error(
+        "the stream {name} has another setting {setting} than this program needs: delete it if it has nothing of value"
+    )]
+    Settings {
+        /// The stream.
+        name: String,
+        /// The setting, as NATS calls it.
+        setting: &'static str,
+    },
 }
 
 impl JetStream {
@@ -88,13 +109,21 @@ impl JetStream {
             deny_delete: true,
             ..stream::Config::default()
         };
-        let failed = |source| StreamError { name: name.clone(), source };
+        let failed = |source| StreamError::Unreached { name: name.clone(), source };
         let made = context.get_or_create_stream(wanted.clone()).await.map_err(|error| failed(error.into()))?;
-        if let Some(what) = difference(&made.cached_info().config, &wanted) {
-            return Err(failed(format!("its setting {what} is another one than this program needs").into()));
+        if let Some(setting) = difference(&made.cached_info().config, &wanted) {
+            return Err(StreamError::Settings { name: name.clone(), setting });
         }
         let stream = context.get_stream_no_info(name).await.map_err(|error| failed(error.into()))?;
-        Ok(Self { runtime: Handle::current(), context, stream, name: name.clone(), subject, stopped })
+        Ok(Self {
+            runtime: Handle::current(),
+            context,
+            stream,
+            name: name.clone(),
+            subject,
+            stopped,
+            said: Mutex::default(),
+        })
     }
 
     async fn publish(&self, after: u64, entry: &[u8]) -> Reply {
@@ -109,11 +138,21 @@ impl JetStream {
                 Ok(Ok(ack)) if ack.sequence == after + 1 => return Reply::Stored,
                 Ok(Ok(_)) => return Reply::Taken,
                 Ok(Err(error)) if error.kind() == PublishErrorKind::WrongLastSequence => return Reply::Taken,
-                Ok(Err(_)) | Err(_) => {}
+                Ok(Err(error)) => self.say(&error),
+                Err(_) => {}
             }
         }
         sleep(PAUSE).await;
         Reply::Nothing
+    }
+
+    /// Says why an entry is not taken, now and then: it is put again and again.
+    fn say(&self, error: &PublishError) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.is_none_or(|at| at.elapsed() >= SAY_PAUSE) {
+            *said = Some(Instant::now());
+            warn!(error = chain(error), stream = self.name, "NATS does not take an entry of the log; it is put again");
+        }
     }
 
     async fn read(&self, sequence: u64, patience: Duration) -> Reply {
@@ -147,6 +186,8 @@ pub struct LogState {
     pub last: u64,
     /// Bytes of its entries.
     pub bytes: u64,
+    /// Bytes that it may have.
+    pub bytes_max: u64,
 }
 
 /// A log from beside: it is looked at and trimmed.
@@ -162,7 +203,8 @@ impl Trimmer {
     pub(crate) async fn state(&self) -> Option<LogState> {
         let info = timeout(REQUEST_TIMEOUT, self.0.get_info()).await.ok()?.ok()?;
         let stream::State { first_sequence, last_sequence, bytes, .. } = info.state;
-        Some(LogState { first: first_sequence, last: last_sequence, bytes })
+        let bytes_max = u64::try_from(info.config.max_bytes).unwrap_or(u64::MAX); // -1: no limit.
+        Some(LogState { first: first_sequence, last: last_sequence, bytes, bytes_max })
     }
 
     /// The bytes of an entry. `None`: NATS does not answer; `Some(None)`: there is no such entry.

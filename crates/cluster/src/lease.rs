@@ -71,10 +71,10 @@ pub enum Answer {
     Nothing,
 }
 
-/// Whether this node may take the lease.
+/// Whether this node may take the lease, or keep it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// It may not.
+    /// It may not. If it has it, it gives it back.
     No,
     /// It may if it has read the log as far as the last holder said.
     Read(u64),
@@ -87,6 +87,8 @@ pub struct Lease {
     process: u64,
     state: State,
     is_giving_back: bool,
+    /// The last request was refused.
+    was_refused: bool,
 }
 
 #[derive(Debug)]
@@ -100,14 +102,16 @@ enum State {
 impl Lease {
     /// A process that does not have the lease.
     pub fn new(node: String, process: u64) -> Self {
-        Self { node, process, state: State::Watching(None), is_giving_back: false }
+        Self { node, process, state: State::Watching(None), is_giving_back: false, was_refused: false }
     }
 
     /// What to ask next.
     pub fn ask(&self, now: Duration, readiness: Readiness) -> Ask {
         match &self.state {
             State::Holding { is_doubtful: true, .. } | State::Watching(None) => Ask::Look,
-            State::Holding { revision, .. } if self.is_giving_back => Ask::Release(*revision),
+            State::Holding { revision, .. } if self.is_giving_back || readiness == Readiness::No => {
+                Ask::Release(*revision)
+            }
             State::Holding { revision, .. } => Ask::Take(*revision),
             State::Watching(Some((revision, holder, since))) => {
                 let is_silent = now.saturating_sub(*since) >= SILENCE;
@@ -128,6 +132,10 @@ impl Lease {
 
     /// Takes the answer to a question that was sent at `sent`. Returns whether to ask again at once.
     pub fn hear(&mut self, sent: Duration, now: Duration, ask: Ask, answer: Answer) -> bool {
+        let was_refused = match answer {
+            Answer::Has(..) => self.was_refused, // Only what is asked next tells whether it helps.
+            _ => std::mem::replace(&mut self.was_refused, answer == Answer::Refused),
+        };
         match (ask, answer) {
             (Ask::Take(_), Answer::Done(revision)) => {
                 let since = if let State::Holding { since, .. } = self.state { since } else { sent };
@@ -141,7 +149,7 @@ impl Lease {
             (_, Answer::Has(revision, holder)) => self.see(now, revision, holder),
             (_, Answer::Refused) => {
                 self.doubt();
-                true
+                !was_refused
             }
             _ => {
                 self.doubt();

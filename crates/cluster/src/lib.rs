@@ -32,7 +32,7 @@ mod writer;
 pub use copies::CopyError;
 pub use jetstream::{JetStream, LogState, StreamConfig, StreamError};
 pub use log::{Broker, Log, Unreached};
-pub use node::{Cluster, ClusterConfig, ClusterError, Lost, NodeReport, NodeRole, Resignation};
+pub use node::{Cluster, ClusterConfig, ClusterError, NodeReport, NodeRole, Resignation};
 pub use reader::{Read, Reader};
 pub use register::{Standing, boot_time};
 pub use survey::{Checked, ClusterStatus, Survey, SurveyError};

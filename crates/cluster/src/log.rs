@@ -9,6 +9,10 @@ use crate::entry::{self, Content, WriterId, hash};
 use crate::reader::{Read, Reader};
 use crate::writer::{Reply, Step, Writer, Written};
 
+/// How often a reader finds nothing before it checks again whether the log has what it continues. With the patience of a
+/// store, five seconds.
+const EMPTY_COUNT_MAX: u32 = 256;
+
 /// What keeps the entries: a stream that gives sequence numbers from 1 on, without gaps, and never changes an entry.
 ///
 /// Its methods block, each for a bounded time.
@@ -43,8 +47,8 @@ pub struct Log<B> {
     broker: B,
     id: WriterId,
     reader: Reader,
-    /// Whether the log has what the reader continues.
-    is_checked: bool,
+    /// How often nothing was found since it was checked that the log has what the reader continues; `None`: it was not yet.
+    checked: Option<u32>,
     /// While this node leads.
     writer: Option<Writer>,
 }
@@ -53,7 +57,7 @@ impl<B: Broker> Log<B> {
     /// Reads from the beginning on, until it is told another place ([`CommitLog::seek`]).
     pub fn new(broker: B) -> Self {
         let id = WriterId(rand::random());
-        Self { broker, id, reader: Reader::new(LogPosition::default()), is_checked: false, writer: None }
+        Self { broker, id, reader: Reader::new(LogPosition::default()), checked: None, writer: None }
     }
 
     /// Appends an entry with this writer, however long it takes; or while the broker answers, if it `gives_up`.
@@ -112,19 +116,23 @@ fn unavailable(error: impl Error + Send + Sync + 'static) -> LogError {
 
 impl<B: Broker> CommitLog for Log<B> {
     fn seek(&mut self, after: LogPosition) {
-        (self.reader, self.is_checked, self.writer) = (Reader::new(after), false, None);
+        (self.reader, self.checked, self.writer) = (Reader::new(after), None, None);
     }
 
     fn next(&mut self, patience: Duration) -> Result<Option<LogRecord>, LogError> {
-        if !self.is_checked {
+        // Now and then again: that there is nothing looks the same if what comes next was trimmed.
+        if self.checked.is_none_or(|empty_count| empty_count >= EMPTY_COUNT_MAX) {
             self.check(self.reader.position())?;
-            self.is_checked = true;
+            self.checked = Some(0);
         }
         loop {
             let sequence = self.reader.position().sequence + 1;
             let bytes = match self.broker.look(sequence, patience) {
                 Reply::Found(Some(bytes)) => bytes,
-                Reply::Found(None) => return Ok(None),
+                Reply::Found(None) => {
+                    self.checked = self.checked.map(|empty_count| empty_count + 1);
+                    return Ok(None);
+                }
                 _ => return Err(unavailable(Unreached)),
             };
             if let Read::Record(record) = self.reader.take(sequence, &bytes)? {

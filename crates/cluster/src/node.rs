@@ -21,11 +21,12 @@ use tidings_store::{CommitSink, LogError, OpenError, Role, Store, StoreConfig};
 use tidings_telemetry::chain;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
 use crate::copies::{Copies, CopyError};
-use crate::jetstream::{JetStream, StreamConfig, StreamError, Trimmer};
+use crate::entry::{Content, Entry};
+use crate::jetstream::{JetStream, LogState, StreamConfig, StreamError, Trimmer};
 use crate::lease::{Holder, Readiness};
 use crate::log::Log;
 use crate::register::{Order, Register, Standing, Told, keep};
@@ -38,6 +39,12 @@ pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 /// What a node has not read is kept for this long after its last report.
 const ABSENCE_MAX: Duration = Duration::from_mins(10);
+/// Nobody trims the log for this long after a node has said that it joins.
+const JOIN_MAX: Duration = Duration::from_mins(1);
+/// How long a node with the lease may do nothing, and how long it then lets others try.
+const STUCK_MAX: Duration = Duration::from_secs(10);
+/// A log that has at most so many entries may have none that is a record.
+const EMPTY_COUNT_MAX: u64 = 100;
 /// How long closing the store may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long giving the lease back may take.
@@ -86,11 +93,24 @@ pub enum ClusterError {
     Copy(#[from] CopyError),
 }
 
+impl ClusterError {
+    /// Whether trying again may help.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Stream(StreamError::Unreached { .. }) | Self::Copy(_) => true,
+            Self::Store(OpenError::Log(LogError::Unavailable(_)) | OpenError::Locked { .. }) => true,
+            Self::Store(_) | Self::Stream(_) | Self::Credentials(_) | Self::Connect(_) => false,
+        }
+    }
+}
+
 /// How a node is, as it says itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// The node.
     pub node: String,
+    /// Drawn at random by its process.
+    pub process: u64,
     /// Where it can be reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -135,10 +155,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Connects to NATS, and waits for it. Makes the streams that are not there.
+    /// Connects to NATS, and waits for it as long as it takes. Makes the streams that are not there.
     ///
     /// # Errors
-    /// When NATS refuses this node, and when a stream has other settings.
+    /// When NATS refuses this node.
     ///
     /// # Cancel safety
     /// Dropped: streams are made or not.
@@ -159,11 +179,20 @@ impl Cluster {
             released: false,
             to: None,
         };
+        let process = this.process;
         let (nudged, (moved, moves)) = (Arc::<Notify>::default(), mpsc::channel(1));
         let (name, reports) = (config.name.clone(), Arc::<Mutex<Vec<_>>>::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(listen(client.clone(), config.clone(), nudged.clone(), moved, standing.clone(), reports.clone()));
-        tasks.spawn(report(client.clone(), config.clone(), store.clone()));
+        tasks.spawn(listen(
+            client.clone(),
+            config.clone(),
+            nudged.clone(),
+            moved,
+            standing.clone(),
+            reports.clone(),
+            process,
+        ));
+        tasks.spawn(report(client.clone(), config.clone(), process, store.clone()));
         tasks.spawn(keep(register, this, ordered, told, nudged, async move || {
             let _ = client.publish(format!("{name}.nudge"), "".into()).await; // Without it, others look a moment later.
         }));
@@ -191,13 +220,25 @@ impl Cluster {
     /// # Cancel safety
     /// Dropped: the folder has the whole store or none.
     pub async fn join(&mut self, config: StoreConfig, sink: Arc<dyn CommitSink>) -> Result<Store, ClusterError> {
+        self.give_up(); // Whatever is left of the store before.
         self.stopped = Arc::default();
+        while self.moves.try_recv().is_ok() {} // They were about the time before.
         self.orders.send_modify(|order| order.giving_back = None);
+        let (mut standing, mut is_said) = (self.standing.clone(), false);
         let store = loop {
-            if let Some(store) = self.try_join(&config, &sink).await? {
-                break store;
+            standing.mark_unchanged();
+            match self.try_join(&config, &sink).await {
+                Ok(Some(store)) => break store,
+                Ok(None) => {}
+                Err(error) if error.may_pass() => {
+                    if !std::mem::replace(&mut is_said, true) {
+                        warn!(error = chain(&error), "Cannot join the cluster yet; it is tried again");
+                    }
+                }
+                Err(error) => return Err(error),
             }
-            sleep(PAUSE).await;
+            // Perhaps this node has the lease now, which a new cluster needs.
+            let _ = timeout(PAUSE, standing.changed()).await; // Or it is time to look again.
         };
         *self.store.lock().unwrap_or_else(PoisonError::into_inner) = Some(store.clone());
         let of = store.clone();
@@ -220,37 +261,56 @@ impl Cluster {
     ) -> Result<Option<Store>, ClusterError> {
         let log = self.log().await?;
         if Store::is_in(&config.path)? {
-            return open_store(config, log, sink).await.map(Some);
-        }
-        let range = self.log_range().await;
-        match range {
-            None => return Ok(None), // NATS does not answer.
-            Some((_, 0)) => {
-                // The first node makes the cluster's first store.
-                self.may_lead(Arc::new(|| Readiness::Read(0)));
-                if self.standing.borrow().is_held {
-                    return open_store(config, log, sink).await.map(Some);
+            return match open_store(config, log, sink).await {
+                Err(ClusterError::Store(OpenError::Log(LogError::Lost(_)))) if Store::remove_unused(&config.path)? => {
+                    Ok(None) // It was made for a new cluster, and another node was first. A copy takes its place.
                 }
-                return Ok(None);
+                opened => opened.map(Some),
+            };
+        }
+        let Some(has_begun) = self.has_log_begun().await else { return Ok(None) };
+        if !has_begun {
+            // Whoever gets the lease makes the cluster's first store.
+            self.may_lead(Arc::new(|| Readiness::Read(0)));
+            let is_held = self.standing.borrow().is_held;
+            return if is_held { open_store(config, log, sink).await.map(Some) } else { Ok(None) };
+        }
+        self.may_lead(Arc::new(|| Readiness::No));
+        // Without a copy, or with one that is too old, the leader is about to make one.
+        let (Some(copied), Some(state)) = (self.copies.sequence().await?, self.log_state().await) else {
+            return Ok(None);
+        };
+        if !is_of_use(copied, &state) {
+            return Ok(None);
+        }
+        let Some(copy) = self.copies.get().await? else { return Ok(None) };
+        info!("Copying the store of the cluster");
+        let folder = config.path.clone();
+        let copied = tokio::task::spawn_blocking(move || restore_copy(copy, &folder, |_| ())).await;
+        copied.expect("copying does not panic").map_err(CopyError::from)?;
+        open_store(config, log, sink).await.map(Some)
+    }
+
+    /// `None`: NATS does not answer.
+    async fn log_state(&self) -> Option<LogState> {
+        Trimmer::open(&self.context, &self.config.name).await?.state().await
+    }
+
+    /// Whether the log has a record, so that a store has led it. `None`: NATS does not answer.
+    async fn has_log_begun(&self) -> Option<bool> {
+        let log = Trimmer::open(&self.context, &self.config.name).await?;
+        let LogState { first, last, .. } = log.state().await?;
+        if first > 1 || last > EMPTY_COUNT_MAX {
+            return Some(true);
+        }
+        for sequence in first.max(1)..=last {
+            // A node may have begun a term and ended before its first record.
+            let entry = log.entry(sequence).await??;
+            if !Entry::decode(&entry).is_some_and(|entry| entry.content == Content::Term) {
+                return Some(true);
             }
-            Some(_) => self.may_lead(Arc::new(|| Readiness::No)),
         }
-        if let Some(copy) = self.copies.get().await? {
-            info!("Copying the store of the cluster");
-            let folder = config.path.clone();
-            let copied = tokio::task::spawn_blocking(move || restore_copy(copy, &folder, |_| ())).await;
-            copied.expect("copying does not panic").map_err(CopyError::from)?;
-            return open_store(config, log, sink).await.map(Some);
-        }
-        // Without a copy, the log may still have all from the beginning on.
-        match open_store(config, log, sink).await {
-            Ok(store) => Ok(Some(store)),
-            Err(ClusterError::Store(OpenError::Log(LogError::Lost(why)))) => {
-                info!(why, "Waiting for the leader's copy of its store");
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        Some(false)
     }
 
     async fn log(&self) -> Result<Log<JetStream>, ClusterError> {
@@ -259,32 +319,52 @@ impl Cluster {
         Ok(Log::new(JetStream::open(self.context.clone(), &stream, self.stopped.clone()).await?))
     }
 
-    /// The numbers of the first and the last entry; `None`: NATS does not answer.
-    async fn log_range(&self) -> Option<(u64, u64)> {
-        let trimmer = Trimmer::open(&self.context, &self.config.name).await?;
-        trimmer.state().await.map(|state| (state.first, state.last))
-    }
-
-    /// Tells the store to lead while this node has the lease. Returns when the store leads.
-    ///
-    /// # Errors
-    /// [`Lost`] when it cannot.
+    /// Tells the store to lead while this node has the lease. Returns when the store leads. A node that has the lease and
+    /// whose store does not lead in spite of that gives it back for a while. A store that is lost may find back, so it is
+    /// waited for, too.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn leads(&self, store: &Store) -> Result<(), Lost> {
+    pub async fn leads(&self, store: &Store) {
         let (mut standing, mut role) = (self.standing.clone(), store.role());
+        let (mut stuck_since, mut reached) = (None, store.log_position());
         loop {
             let is_held = standing.borrow_and_update().is_held;
             match *role.borrow_and_update() {
-                Role::Leading => return Ok(()),
-                Role::Lost => return Err(Lost),
-                Role::Alone | Role::Following => store.lead(is_held),
+                Role::Leading => return,
+                Role::Alone | Role::Following | Role::Lost => store.lead(is_held),
+            }
+            let now = store.log_position();
+            if !is_held || now != std::mem::replace(&mut reached, now) {
+                stuck_since = None;
+            } else if stuck_since.get_or_insert_with(Instant::now).elapsed() >= STUCK_MAX {
+                warn!("This node has the lease and does not get to lead; it gives the lease back for a while");
+                self.relieve().await;
+                self.sit_out().await;
+                stuck_since = None;
             }
             tokio::select! {
-                changed = standing.changed() => changed.map_err(|_| Lost)?,
-                changed = role.changed() => changed.map_err(|_| Lost)?,
+                _ = standing.changed() => {}
+                _ = role.changed() => {}
+                () = sleep(PAUSE) => {}
             }
+        }
+    }
+
+    /// Gives the lease back, and lets others try.
+    async fn sit_out(&self) {
+        let readiness = self.orders.borrow().readiness.clone();
+        self.give_back(None);
+        sleep(STUCK_MAX).await;
+        self.orders.send_modify(|order| (order.readiness, order.giving_back) = (readiness, None));
+    }
+
+    /// Trims a log that is nearly full to what the copy has. A full log takes no term either, so nobody could lead.
+    async fn relieve(&self) {
+        let Some(log) = Trimmer::open(&self.context, &self.config.name).await else { return };
+        let (Ok(Some(copied)), Some(state)) = (self.copies.sequence().await, log.state().await) else { return };
+        if state.bytes > state.bytes_max / 8 * 7 && is_of_use(copied, &state) {
+            trim(&log, copied).await;
         }
     }
 
@@ -297,8 +377,15 @@ impl Cluster {
         let (mut standing, mut role) = (self.standing.clone(), store.role());
         let (copies, context, config) = (&self.copies, &self.context, &self.config);
         tokio::select! {
-            _ = role.wait_for(|role| *role != Role::Leading) => Resignation::Demoted,
-            _ = standing.wait_for(|standing| !standing.is_held) => Resignation::Deposed,
+            _ = role.wait_for(|role| *role != Role::Leading) => {
+                store.lead(false);
+                self.give_back(None); // Its server has yet to stop, and nothing of that needs the lease.
+                Resignation::Demoted
+            }
+            _ = standing.wait_for(|standing| !standing.is_held) => {
+                self.give_back(None); // It may seem to be this node's again when NATS answers.
+                Resignation::Deposed
+            }
             Some(to) = self.moves.recv() => Resignation::Asked(to),
             never = tend(copies, context, config, store, &self.reports) => match never {},
         }
@@ -311,15 +398,22 @@ impl Cluster {
         if !self.standing.borrow().is_heard {
             self.give_up();
         }
-        if let Some(store) = store {
+        if let Some(store) = store
+            && timeout(CLOSE_TIMEOUT, store.close()).await.is_err()
+        {
+            self.give_up();
             let _ = timeout(CLOSE_TIMEOUT, store.close()).await; // It goes on closing by itself.
         }
+        self.give_back(to);
+        let mut standing = self.standing.clone();
+        let _ = timeout(RELEASE_TIMEOUT, standing.wait_for(|standing| !standing.is_held)).await; // Others wait for its end.
+    }
+
+    fn give_back(&self, to: Option<String>) {
         self.orders.send_modify(|order| {
             order.readiness = Arc::new(|| Readiness::No);
             order.giving_back = Some(to);
         });
-        let mut standing = self.standing.clone();
-        let _ = timeout(RELEASE_TIMEOUT, standing.wait_for(|standing| !standing.is_held)).await; // Others wait for its end.
     }
 
     /// The store's log tries nothing more, so that the store can be closed while NATS does not answer. What was not
@@ -340,11 +434,6 @@ impl std::fmt::Debug for Cluster {
         f.debug_struct("Cluster").field("node", &self.config.node).finish_non_exhaustive()
     }
 }
-
-/// The store cannot follow the log.
-#[derive(Debug, thiserror::Error)]
-#[error("the store cannot follow the log any more")]
-pub struct Lost;
 
 /// Why a node does not lead any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -380,7 +469,7 @@ async fn connect(config: &ClusterConfig) -> Result<Client, ClusterError> {
     loop {
         match connect_once(config).await {
             Ok(client) => return Ok(client),
-            Err(ClusterError::Connect(error)) if error.kind() != ConnectErrorKind::Authentication => {
+            Err(ClusterError::Connect(error)) if !is_refusal(error.kind()) => {
                 if !std::mem::replace(&mut is_said, true) {
                     warn!(error = chain(&error), "NATS does not answer; it is tried again");
                 }
@@ -389,6 +478,10 @@ async fn connect(config: &ClusterConfig) -> Result<Client, ClusterError> {
         }
         sleep(PAUSE).await;
     }
+}
+
+fn is_refusal(kind: ConnectErrorKind) -> bool {
+    matches!(kind, ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation)
 }
 
 pub(crate) async fn connect_once(config: &ClusterConfig) -> Result<Client, ClusterError> {
@@ -430,6 +523,7 @@ async fn listen(
     moved: mpsc::Sender<Option<String>>,
     standing: watch::Receiver<Standing>,
     reports: Arc<Mutex<Vec<(NodeReport, Instant)>>>,
+    process: u64,
 ) {
     // Not to everything of this name: nobody may subscribe to the log and the lease themselves.
     let mut heard = SelectAll::new();
@@ -439,6 +533,7 @@ async fn listen(
             Err(error) => warn!(error = chain(&error), what, "Cannot listen to other nodes"),
         }
     }
+    let mut is_said = false;
     while let Some(message) = heard.next().await {
         match message.subject.as_str().strip_prefix(&name).unwrap_or_default() {
             ".nudge" => nudged.notify_one(),
@@ -450,9 +545,14 @@ async fn listen(
                 }
             }
             subject if subject.starts_with(".node.") => {
-                if let Ok(report) = serde_json::from_slice::<NodeReport>(&message.payload) {
-                    note(&reports, report);
+                let Ok(report) = serde_json::from_slice::<NodeReport>(&message.payload) else { continue };
+                if report.node == node && report.process != process && !std::mem::replace(&mut is_said, true) {
+                    warn!(
+                        node,
+                        "Another server of the cluster has the name of this one: set cluster.node to another name"
+                    );
                 }
+                note(&reports, report);
             }
             _ => {}
         }
@@ -461,12 +561,12 @@ async fn listen(
 
 fn note(reports: &Mutex<Vec<(NodeReport, Instant)>>, report: NodeReport) {
     let mut reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
-    reports.retain(|(known, at)| known.node != report.node && at.elapsed() < ABSENCE_MAX);
+    reports.retain(|(known, at)| known.process != report.process && at.elapsed() < ABSENCE_MAX);
     reports.push((report, Instant::now()));
 }
 
 /// Says each second how this node is.
-async fn report(client: Client, config: ClusterConfig, store: Arc<Mutex<Option<Store>>>) {
+async fn report(client: Client, config: ClusterConfig, process: u64, store: Arc<Mutex<Option<Store>>>) {
     let subject = format!("{}.node.{}", config.name, config.node);
     let mut pulse = interval(REPORT_INTERVAL);
     loop {
@@ -484,12 +584,17 @@ async fn report(client: Client, config: ClusterConfig, store: Arc<Mutex<Option<S
             }
         };
         let ClusterConfig { node, address, version, .. } = config.clone();
-        let report = NodeReport { node, address, version, role, sequence };
+        let report = NodeReport { node, process, address, version, role, sequence };
         let payload = serde_json::to_vec(&report).unwrap_or_default();
         if client.connection_state() == async_nats::connection::State::Connected {
             let _ = client.publish(subject.clone(), payload.into()).await; // The next one follows soon.
         }
     }
+}
+
+/// Whether a node that begins with a copy as of this entry finds the next one in the log.
+fn is_of_use(copied: u64, state: &LogState) -> bool {
+    copied + 1 >= state.first && copied <= state.last
 }
 
 /// Makes a copy and trims the log, when that is due.
@@ -501,21 +606,21 @@ async fn tend(
     reports: &Mutex<Vec<(NodeReport, Instant)>>,
 ) -> std::convert::Infallible {
     let mut pulse = interval(TRIM_INTERVAL);
+    pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         pulse.tick().await;
         let tended = async {
-            let Some(trimmer) = Trimmer::open(context, &config.name).await else { return Ok(()) };
-            let (copied, Some(state)) = (copies.sequence().await?, trimmer.state().await) else { return Ok(()) };
-            let is_full = state.bytes > u64::try_from(config.log_bytes_max).unwrap_or(u64::MAX) / 2;
-            if copied.is_some() && !is_full {
-                return Ok(());
+            let Some(log) = Trimmer::open(context, &config.name).await else { return Ok(()) };
+            let (copied, Some(state)) = (copies.sequence().await?, log.state().await) else { return Ok(()) };
+            let goal = goal(&state, store.log_position().sequence, reports);
+            let mut copied = copied.filter(|copied| is_of_use(*copied, &state));
+            if copied.is_none_or(|copied| goal.is_some_and(|goal| copied < goal)) {
+                let sequence = copies.put(store.clone()).await?;
+                info!(sequence, "The copy for new nodes is made");
+                copied = Some(sequence);
             }
-            let sequence = copies.put(store.clone()).await?;
-            info!(sequence, "The copy for new nodes is made");
-            if is_full {
-                let first = slowest(reports, sequence);
-                trimmer.trim(first).await;
-                info!(first, "The log is trimmed");
+            if let Some((goal, copied)) = goal.zip(copied) {
+                trim(&log, goal.min(copied)).await;
             }
             Ok::<_, CopyError>(())
         };
@@ -525,9 +630,36 @@ async fn tend(
     }
 }
 
-/// The first entry that a node may still need: the copy's, or that of a node which has read less.
-fn slowest(reports: &Mutex<Vec<(NodeReport, Instant)>>, sequence: u64) -> u64 {
+/// The entry to which the log should be trimmed, if it should: when it is half full, what all nodes have read; when it is
+/// fuller still, whatever the leader has.
+fn goal(state: &LogState, reached: u64, reports: &Mutex<Vec<(NodeReport, Instant)>>) -> Option<u64> {
+    let goal = if state.bytes > state.bytes_max / 4 * 3 {
+        reached
+    } else if state.bytes > state.bytes_max / 2 {
+        slowest(reports, reached)
+    } else {
+        return None;
+    };
+    // A copy of the store is much work, for a log that would hardly be shorter.
+    let gain = goal.saturating_sub(state.first);
+    (gain > state.last.saturating_sub(state.first) / 8).then_some(goal)
+}
+
+/// The last entry that all nodes have read which were heard of late. A node that joins may have an old copy.
+fn slowest(reports: &Mutex<Vec<(NodeReport, Instant)>>, reached: u64) -> u64 {
     let reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
-    let present = reports.iter().filter(|(report, at)| at.elapsed() < ABSENCE_MAX && report.role == NodeRole::Standby);
-    present.map(|(report, _)| report.sequence).fold(sequence, u64::min)
+    let needed = reports.iter().filter_map(|(report, at)| match report.role {
+        NodeRole::Standby if at.elapsed() < ABSENCE_MAX => Some(report.sequence),
+        NodeRole::Joining if at.elapsed() < JOIN_MAX => Some(0),
+        _ => None,
+    });
+    needed.fold(reached, u64::min)
+}
+
+async fn trim(log: &Trimmer, first: u64) {
+    match first {
+        0 | 1 => {} // NATS would remove everything.
+        _ if log.trim(first).await => info!(first, "The log is trimmed"),
+        _ => warn!(first, "NATS does not say that it has trimmed the log; it is tried again"),
+    }
 }

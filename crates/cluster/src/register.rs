@@ -93,7 +93,15 @@ impl Register {
         let read = timeout(REQUEST_TIMEOUT, self.stream.get_last_raw_message_by_subject(&self.subject)).await;
         match read {
             Ok(Ok(message)) => Answer::Has(message.sequence, serde_json::from_slice(&message.payload).ok()),
-            Ok(Err(error)) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Answer::Has(0, None),
+            Ok(Err(error)) if error.kind() == LastRawMessageErrorKind::NoMessageFound => self.look_at_empty().await,
+            Ok(Err(_)) | Err(_) => Answer::Nothing,
+        }
+    }
+
+    /// Its revision is not 0 if somebody has deleted the message.
+    async fn look_at_empty(&self) -> Answer {
+        match timeout(REQUEST_TIMEOUT, self.stream.get_info()).await {
+            Ok(Ok(info)) => Answer::Has(info.state.last_sequence, None),
             Ok(Err(_)) | Err(_) => Answer::Nothing,
         }
     }
@@ -126,7 +134,7 @@ pub(crate) async fn keep(
     given_back: impl AsyncFn(),
 ) {
     let mut lease = Lease::new(this.node.clone(), this.process);
-    let mut was_giving_back = false;
+    let (mut was_giving_back, mut sequence) = (false, 0);
     loop {
         let Order { readiness, giving_back } = orders.borrow_and_update().clone();
         if giving_back.is_some() != was_giving_back {
@@ -135,7 +143,9 @@ pub(crate) async fn keep(
         }
         let readiness = readiness();
         let (sent, ask) = (boot_time(), lease.ask(boot_time(), readiness));
-        let sequence = if let Readiness::Read(sequence) = readiness { sequence } else { 0 };
+        if let Readiness::Read(read) = readiness {
+            sequence = read; // Also for when it is given back: who takes it next must have read as much.
+        }
         let mut holder = Holder { sequence, ..this.clone() };
         let answer = match ask {
             Ask::Look => register.look().await,

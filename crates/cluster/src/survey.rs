@@ -176,7 +176,8 @@ impl Survey {
             return Err(SurveyError::Works(node.node));
         }
         let name = &self.config.name;
-        for stream in [name.clone(), format!("{name}_lease"), format!("OBJ_{name}_copy")] {
+        // The log goes last: a copy of another log must not be beside a new one.
+        for stream in [format!("OBJ_{name}_copy"), format!("{name}_lease"), name.clone()] {
             match self.context.delete_stream(&stream).await {
                 Ok(_) => {}
                 Err(error) if is_missing(&error) => {}

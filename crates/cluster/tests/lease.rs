@@ -42,6 +42,7 @@ struct Node {
     process: u64,
     lease: Lease,
     sequence: u64,
+    can_read: bool,
     next: Duration,
     /// What it has asked, when, and what it will hear when.
     asked: Option<(Ask, Duration, Answer, Duration)>,
@@ -51,7 +52,7 @@ impl Node {
     fn new(name: usize, process: u64, now: Duration) -> Self {
         let name = format!("n{name}");
         let lease = Lease::new(name.clone(), process);
-        Self { name, process, lease, sequence: 7, next: now, asked: None }
+        Self { name, process, lease, sequence: 7, can_read: true, next: now, asked: None }
     }
 
     fn step(&mut self, register: &mut Register, now: Duration, rng: &mut StdRng) {
@@ -62,7 +63,8 @@ impl Node {
         if self.asked.is_some() || now < self.next {
             return;
         }
-        let ask = self.lease.ask(now, Readiness::Read(self.sequence));
+        let readiness = if self.can_read { Readiness::Read(self.sequence) } else { Readiness::No };
+        let ask = self.lease.ask(now, readiness);
         let is_lost = register.away_until > now || rng.random_ratio(1, 50);
         let mut answer = if is_lost { Answer::Nothing } else { register.answer(ask, self) };
         if rng.random_ratio(1, 50) {
@@ -103,7 +105,8 @@ fn run(seed: u64) -> Result<usize, String> {
             }
             _ => return Err(format!("{acting:?} act at the same time, at {now:?}")),
         }
-        if now < register.away_until || frozen_until.iter().any(|frozen| now < *frozen) {
+        let is_hard = nodes.iter().any(|node| !node.can_read) || frozen_until.iter().any(|frozen| now < *frozen);
+        if is_hard || now < register.away_until {
             nobody_since = now;
         }
         if now - nobody_since > 6 * SILENCE {
@@ -116,10 +119,27 @@ fn run(seed: u64) -> Result<usize, String> {
 fn disturb(register: &mut Register, nodes: &mut [Node], frozen: &mut [Duration], now: Duration, rng: &mut StdRng) {
     let node = rng.random_range(0..NODE_COUNT);
     match rng.random_range(0..20_000) {
-        0 => nodes[node] = Node::new(node, rng.random(), now), // Killed and started again.
+        0 => {
+            // Killed and started again, with what it has read.
+            let sequence = nodes[node].sequence;
+            nodes[node] = Node { sequence, ..Node::new(node, rng.random(), now) };
+        }
         1 => frozen[node] = now + rng.random_range(100..9_000) * MILLISECOND,
         2 => register.away_until = now + rng.random_range(100..10_000) * MILLISECOND,
         3 => nodes[node].lease.give_back(true),
+        // It cannot read the log for a while, or it can again.
+        10 => nodes[node].can_read = false,
+        11..=14 => nodes[node].can_read = true,
+        // Something is written, which the others read later.
+        15..=200 => {
+            let last = nodes.iter().map(|node| node.sequence).max().unwrap_or_default();
+            let writer = nodes.iter_mut().find(|node| node.may_act(now));
+            writer.into_iter().for_each(|node| node.sequence = last + 1);
+        }
+        201..=600 => {
+            let last = nodes.iter().map(|node| node.sequence).max().unwrap_or_default();
+            nodes[node].sequence = if nodes[node].can_read { last } else { nodes[node].sequence };
+        }
         4..=9 => nodes.iter_mut().for_each(|node| node.lease.give_back(false)),
         _ => {}
     }
@@ -188,6 +208,31 @@ fn a_lease_goes_to_who_has_read_enough_and_at_once_if_it_is_given_back() {
     exchange(&mut holder, &mut register, 21 * BEAT, rng);
     assert!(holder.lease.is_held() && !other.lease.is_held());
     assert_eq!(other.lease.until(), None);
+}
+
+#[test]
+fn a_holder_that_cannot_read_the_log_gives_the_lease_back() {
+    let (mut register, rng) = (Register::default(), &mut StdRng::seed_from_u64(1));
+    let [mut holder, mut other] = pair(&mut register);
+    let ask = holder.lease.ask(BEAT, Readiness::No);
+    let answer = register.answer(ask, &holder);
+    holder.lease.hear(BEAT, BEAT, ask, answer);
+    assert!(!holder.lease.is_held() && holder.lease.until().is_none());
+    exchange(&mut other, &mut register, BEAT, rng);
+    assert!(other.lease.is_held());
+}
+
+/// Somebody has deleted the lease, so the register has no holder and a revision that is not told.
+#[test]
+fn a_node_that_is_refused_again_and_again_does_not_ask_without_a_rest() {
+    let mut lease = Lease::new("a".to_owned(), 1);
+    let mut at_once_count = 0;
+    for _ in 0..100 {
+        let ask = lease.ask(BEAT, Readiness::Read(0));
+        let answer = if ask == Ask::Look { Answer::Has(0, None) } else { Answer::Refused };
+        at_once_count += usize::from(lease.hear(BEAT, BEAT, ask, answer));
+    }
+    assert!(at_once_count < 60, "{at_once_count} of 100 without a rest");
 }
 
 #[test]

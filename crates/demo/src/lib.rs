@@ -14,10 +14,13 @@
 //! The next event waits until all deliveries of the last one are done (at most `EVENT_PATIENCE`). So each event is
 //! measured by itself, as in a real match, which has minutes between events. Server, providers and clients still share
 //! the same cores.
+//!
+//! With `--nodes 3` there is no match: `cluster.rs` kills the processes of a cluster and checks that nothing is lost.
 
 mod args;
 mod clients;
 mod clock;
+mod cluster;
 mod cores;
 mod population;
 mod pushes;
@@ -85,13 +88,17 @@ const TOLD_INTERVAL: Duration = Duration::from_millis(2);
 const POST_TRY_COUNT_MAX: usize = 100;
 const POST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Plays the match.
+/// Plays the match, or with [`DemoArgs::nodes`] kills the processes of a cluster.
 ///
 /// # Errors
-/// If the match cannot be played; with [`DemoArgs::once`] also if a phone or client got less or more than it should.
+/// If the match cannot be played; with [`DemoArgs::once`] also if a phone or client got less or more than it should. If the
+/// cluster loses something or does not come back.
 pub async fn run(args: DemoArgs) -> Result<(), CommandError> {
     // Shows the server's warnings. If a logger is already installed, it shows them.
     let _ = tidings_server::log::init(tidings_telemetry::log::Format::Text, LOG_FILTER);
+    if args.nodes > 1 {
+        return cluster::run(args).await;
+    }
     let mut stage = Stage::set(args).await?;
     let ended = tokio::select! {
         biased;

@@ -52,12 +52,12 @@ impl Braking {
         self.brakes.borrow().clone()
     }
 
-    /// Resolves when the brakes have changed since this clone last resolved, or when the process may push again. Never
-    /// resolves after the store has ended.
+    /// Resolves when the brakes have changed since this clone last resolved, or when the process may not push any more, or
+    /// may again. Never resolves after the store has ended.
     pub(crate) async fn changed(&mut self) {
         let renewed = async {
             match &mut self.tenure {
-                Some(tenure) => tenure.until.changed().await,
+                Some(tenure) => tenure.changed().await,
                 None => std::future::pending().await,
             }
         };

@@ -9,6 +9,7 @@ use tidings_push::{Lakes, PoolGauge};
 use tidings_telemetry::trace::Tracer;
 use tidings_types::{AppId, DeviceId, Environment, Provider};
 use tokio::sync::watch;
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::error::StartError;
@@ -58,7 +59,31 @@ pub struct Tenure {
 
 impl Tenure {
     pub(crate) fn is_over(&self) -> bool {
-        (self.clock)() >= *self.until.borrow()
+        self.left().is_zero()
+    }
+
+    fn left(&self) -> Duration {
+        self.until.borrow().saturating_sub((self.clock)())
+    }
+
+    /// Resolves when it ends, or goes on after it had ended.
+    pub(crate) async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        let left = self.left();
+        if left.is_zero() {
+            return self.until.changed().await;
+        }
+        let (until, clock) = (self.until.clone(), self.clock);
+        let end = async {
+            let mut left = left;
+            while !left.is_zero() {
+                sleep(left).await;
+                left = until.borrow().saturating_sub(clock()); // It may have been renewed, which nobody is told.
+            }
+        };
+        tokio::select! {
+            () = end => Ok(()),
+            changed = self.until.changed() => changed,
+        }
     }
 }
 

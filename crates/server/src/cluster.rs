@@ -19,6 +19,7 @@ use tidings_store::{Role, Store};
 use tidings_telemetry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::{error, info};
 
 use crate::data_folder;
@@ -26,9 +27,13 @@ use crate::error::ServeError;
 use crate::journal::{Led, Sink};
 use crate::keys;
 use crate::listener::{self, Admission};
+use crate::metrics;
 use crate::outgoing::{OutgoingError, roots};
 use crate::tls::Tls;
-use crate::{HEAD_TIMEOUT, bind, listener_limits, store_config};
+use crate::{bind, listener_limits, store_config};
+
+/// How long the requests of a standby may take when it leads.
+const LISTENERS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// This server as a node of its cluster.
 pub struct Node {
@@ -56,29 +61,22 @@ impl Node {
     /// Follows the leader, until this node leads. Meanwhile its listeners answer that it does not.
     ///
     /// # Errors
-    /// When a listener or the store cannot be opened, or the store cannot follow the log any more.
+    /// When a listener or the store cannot be opened.
     ///
     /// # Cancel safety
     /// Dropped: the store closes in the background.
     pub async fn stand_by(&mut self, config: &Config) -> Result<Led, ServeError> {
         data_folder::secure(&config.data_dir)?;
-        let (role, told) = watch::channel(None);
+        let (opened, told) = watch::channel(None);
         let listening = Listening::start(config, self.cluster.standing(), told)?;
         let sink = Arc::new(Sink::default());
         let store = self.cluster.join(store_config(config), sink.clone()).await?;
-        role.send_replace(Some(store.role()));
+        opened.send_replace(Some(store.clone()));
         info!("This server follows the log of its cluster");
-        if self.cluster.leads(&store).await.is_err() {
-            let folder = config.data_dir.join("store");
-            error!(
-                folder = %folder.display(),
-                "This server cannot follow its cluster: stop it, move the folder away and start it again; it then begins with \
-                 a copy of the leader's store"
-            );
-            std::future::pending::<()>().await; // It says so at /ready until it is stopped.
-        }
+        self.cluster.leads(&store).await;
         listening.stop().await;
-        Ok(Led { store, sink, tenure: Tenure { until: self.tenure.clone(), clock: boot_time } })
+        let tenure = Tenure { until: self.tenure.clone(), clock: boot_time };
+        Ok(Led { store, sink, tenure, standing: self.cluster.standing() })
     }
 
     /// Waits until this node should not lead any more.
@@ -158,13 +156,15 @@ impl Listening {
     fn start(
         config: &Config,
         standing: watch::Receiver<Standing>,
-        role: watch::Receiver<Option<watch::Receiver<Role>>>,
+        opened: watch::Receiver<Option<Store>>,
     ) -> Result<Self, ServeError> {
         let registry = Registry::new();
         tidings_telemetry::process::register(&registry);
+        crate::log::register(&registry);
+        metrics::register_cluster(&registry, &standing, &opened);
         let (keys, _) = keys::keys(config)?;
         let now = move || {
-            let role = role.borrow().as_ref().map(|role| *role.borrow());
+            let role = opened.borrow().as_ref().map(|store| *store.role().borrow());
             standby(&standing.borrow(), role)
         };
         let router = tidings_api::standby_router(now).merge(tidings_api::health_router(Vec::new));
@@ -197,6 +197,6 @@ impl Listening {
     async fn stop(mut self) {
         self.stop.send_replace(true);
         let ended = async { while self.tasks.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(HEAD_TIMEOUT, ended).await; // A slow peer is cut off.
+        let _ = timeout(LISTENERS_TIMEOUT, ended).await; // A slow peer is cut off: it gets nothing from a standby.
     }
 }

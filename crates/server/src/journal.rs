@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidings_cluster::Standing;
 use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, ProveFuture, PublishFuture};
 use tidings_hub::Hub;
 use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, Tags};
@@ -17,7 +18,7 @@ use tidings_telemetry::trace::{Span, Tracer, part, span_id};
 use tidings_telemetry::{chain, unix_nanos, unix_now};
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::sleep;
 use tracing::{debug, error, warn};
 
@@ -117,6 +118,8 @@ pub struct Led {
     pub(crate) store: Store,
     pub(crate) sink: Arc<Sink>,
     pub(crate) tenure: Tenure,
+    /// What is known of the cluster's lease, for metrics.
+    pub(crate) standing: watch::Receiver<Standing>,
 }
 
 fn publication(offset: Offset, stored: StoredPublication) -> Publication {

@@ -239,7 +239,11 @@ impl Server {
 
         let namespaces = Arc::new(config.namespaces());
         let (store, sink, tenure) = match led {
-            Some(Led { store, sink, tenure }) => (store, sink, Some(tenure)),
+            Some(Led { store, sink, tenure, standing }) => {
+                let (_, opened) = watch::channel(Some(store.clone()));
+                metrics::register_cluster(&registry, &standing, &opened);
+                (store, sink, Some(tenure))
+            }
             None => {
                 let (store, sink) = open_alone(&config).await?;
                 (store, sink, None)

@@ -101,6 +101,11 @@ impl Engine {
         Ok(folder.join(PLACE).try_exists()?)
     }
 
+    /// Removes the database in `folder`, which nobody has open.
+    pub(crate) fn remove(folder: &Path) -> Result<(), EngineError> {
+        Ok(fs::remove_dir_all(folder.join(PLACE))?)
+    }
+
     /// Creates a database in `folder`, which has none: with all rows that `fill` writes, or not at all.
     pub(crate) fn create<E: From<EngineError>>(
         folder: &Path,

@@ -51,6 +51,22 @@ impl Store {
         Self::begin(config, Some(log), sink)
     }
 
+    /// Removes the store of a node that never wrote anything and never read its log, so that a copy can take its place.
+    /// Returns whether it was such a store. Blocks.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn remove_unused(folder: &Path) -> Result<bool, OpenError> {
+        let _lock = lock_folder(folder)?;
+        let engine = Engine::open_again(folder, UNUSED_CACHE_BYTES)?;
+        if !is_new(&engine)? {
+            return Ok(false);
+        }
+        drop(engine);
+        Engine::remove(folder)?;
+        Ok(true)
+    }
+
     /// Whether the folder has a store. Blocks.
     ///
     /// # Errors
@@ -115,13 +131,20 @@ impl Store {
     }
 }
 
+/// The engine's cache while it is looked at whether a store was used.
+const UNUSED_CACHE_BYTES: u64 = 1 << 20;
+
+/// Whether the store has written nothing and read nothing of its log.
+fn is_new(engine: &Engine) -> Result<bool, EngineError> {
+    Ok(read_state(engine)?.commit == 0 && read_position(engine)? == LogPosition::default())
+}
+
 /// How long a new store waits for the first batch of its log.
 const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A store that has written nothing yet, and whose log has a first batch, begins with that.
 fn begin_with(log: &mut dyn CommitLog, engine: &Engine) -> Result<(), OpenError> {
-    let is_new = read_state(engine)?.commit == 0 && read_position(engine)? == LogPosition::default();
-    if !is_new {
+    if !is_new(engine)? {
         return Ok(());
     }
     log.seek(LogPosition::default());

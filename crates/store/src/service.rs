@@ -111,8 +111,8 @@ impl Store {
     /// How far the store is in its log: its rows, its data in memory and its sink have all records up to this position.
     /// [`LogPosition::default`] if it has no log or nothing of it. Reads memory only, and does not wait.
     ///
-    /// It grows, with two exceptions. A store that stops leading goes back from the beginning of its term to its last record
-    /// if it has appended nothing. A store whose disk failed goes back to what the disk has.
+    /// It is the position of a record, also while the store leads: a term that has begun does not count, because others do not
+    /// have more rows for it. It grows, unless the disk fails: then it goes back to what the disk has.
     pub fn log_position(&self) -> LogPosition {
         *self.shared().log_position.borrow()
     }

@@ -4,10 +4,13 @@
 //! A writer that drops lines reports this with a line of [`lost`].
 
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{LevelFilter, ParseError};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::fmt::{MakeWriter, fmt};
+
+/// Below this level this library logs what it sends and receives, which are events and tokens.
+const SECRETIVE: &str = "async_nats=info";
 
 /// How a log line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,8 +48,11 @@ pub fn init<W>(format: Format, filter: &str, is_coloured: bool, writer: W) -> Re
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let parsed =
-        EnvFilter::try_new(filter).map_err(|source| InitError::Filter { filter: filter.to_owned(), source })?;
+    let failed = |source| InitError::Filter { filter: filter.to_owned(), source };
+    let mut parsed = EnvFilter::try_new(filter).map_err(failed)?;
+    if parsed.max_level_hint().is_none_or(|level| level > LevelFilter::INFO) {
+        parsed = parsed.add_directive(SECRETIVE.parse().map_err(failed)?);
+    }
     let builder = fmt().with_env_filter(parsed).with_ansi(is_coloured).with_writer(writer);
     match format {
         Format::Text => builder.try_init(),

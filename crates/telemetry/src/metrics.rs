@@ -8,6 +8,7 @@
 
 pub mod api;
 pub mod audit;
+pub mod cluster;
 pub mod edge;
 pub mod gateway;
 pub mod hooks;
@@ -25,7 +26,7 @@ pub mod webhook;
 use crate::metric::{Group, Metric};
 
 /// All groups, in the order of the page.
-pub static GROUPS: [&Group; 15] = [
+pub static GROUPS: [&Group; 16] = [
     &sender::GROUP,
     &gateway::GROUP,
     &edge::GROUP,
@@ -39,6 +40,7 @@ pub static GROUPS: [&Group; 15] = [
     &influx::GROUP,
     &audit::GROUP,
     &traces::GROUP,
+    &cluster::GROUP,
     &server::GROUP,
     &process::GROUP,
 ];

@@ -34,3 +34,17 @@ fn a_small_match_is_played_to_the_end_and_everybody_gets_what_is_owed() {
     assert!(!stderr.contains('\x1b'), "no colours where nobody sees them: {stderr}");
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "nothing is left behind");
 }
+
+#[test]
+fn a_cluster_without_nats_server_is_refused_with_what_is_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidings"));
+    let command = command.args(["demo", "--nodes", "3", "--once"]).env_clear().env("TMPDIR", dir.path());
+    let output = command.env("PATH", dir.path()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{stderr}");
+    for part in ["nats-server, 2.15 or later", "in no folder of PATH", "--nats-server FILE", "TIDINGS_NATS_SERVER"] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "nothing is left behind");
+}

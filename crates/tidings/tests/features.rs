@@ -11,7 +11,8 @@
 //! as uncovered and fail nobody, unless they pass: then the tag has to go. Below their name they say why they are pending.
 //! In any other scenario, a pending one too, a step that nobody has written is a failure. So is a scenario without a Then.
 //!
-//! `cargo xtask features` runs this and makes a page of it; alone it is `cargo test -p tidings --test features`, where
+//! `cargo xtask features` runs this and makes a page of it, and names the program `nats-server` in `NATS_SERVER` for the
+//! scenarios of several servers; alone it is `cargo test -p tidings --test features`, where
 //! `-- --name WORD` takes the scenarios with that in their names. `TIDINGS_FEATURES_JSON` names a file for the results.
 
 #![expect(clippy::print_stdout, reason = "a report for whoever runs the features")]
@@ -20,6 +21,9 @@
 mod app;
 #[path = "features/backend.rs"]
 mod backend;
+#[path = "../../cluster/tests/brokers/mod.rs"]
+#[expect(dead_code, reason = "other tests kill them, too")]
+mod brokers;
 #[path = "features/canary.rs"]
 mod canary;
 #[path = "features/chromium.rs"]

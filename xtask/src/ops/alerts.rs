@@ -66,7 +66,7 @@ impl Alert {
 const APNS: &[(&str, &str)] = &[("provider", "apns"), ("pool", "main")];
 
 /// All alerts, the worst first.
-pub(super) const ALERTS: [Alert; 12] = [
+pub(super) const ALERTS: [Alert; 14] = [
     Alert {
         name: "TidingsServerDown",
         severity: Severity::Critical,
@@ -214,6 +214,22 @@ pub(super) const ALERTS: [Alert; 12] = [
             labels: &[("source", "scores")],
             moments: [15, 20, 30],
         },
+    },
+    Alert {
+        name: "TidingsNobodyLeads",
+        severity: Severity::Critical,
+        expr: "max by (job) (tidings_cluster_leads) == 0",
+        lasts: "1m",
+        summary: "No server of the cluster leads: nobody is served and nothing is pushed",
+        proof: Proof { series: &[("tidings_cluster_leads{}", "1x9 0x9 1x29")], labels: &[], moments: [10, 14, 22] },
+    },
+    Alert {
+        name: "TidingsClusterLost",
+        severity: Severity::Critical,
+        expr: "tidings_cluster_lost == 1",
+        lasts: "0m",
+        summary: "{{ $labels.instance }} cannot follow the log of its cluster: it will not take over",
+        proof: Proof { series: &[("tidings_cluster_lost{}", "0x9 1x9 0x29")], labels: &[], moments: [9, 11, 21] },
     },
     Alert {
         name: "TidingsTextsFaulty",

@@ -70,7 +70,11 @@ impl Committer {
         let is_said = std::mem::replace(&mut self.is_log_failing, true);
         match error {
             LogError::Lost(_) if self.shared.role.send_replace(Role::Lost) != Role::Lost => {
-                error!(error = chain(error), "This store cannot follow the log any more");
+                error!(
+                    error = chain(error),
+                    "This store cannot follow the log any more; if that stays so, stop the server, move the store's folder away \
+                     and start it again, then it begins with a copy"
+                );
             }
             LogError::Fenced { .. } | LogError::Unavailable(_) if !is_said => {
                 warn!(error = chain(error), "The log cannot be used; it is tried again");
@@ -123,8 +127,8 @@ impl Committer {
         *self.shared.blocks.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = blocks;
         if is_first {
             self.append_first_rows()?;
+            self.shared.log_position.send_replace(self.position);
         }
-        self.shared.log_position.send_replace(self.position);
         self.rounds = Rounds::new(Instant::now());
         info!(sequence = position.sequence, "Store leads");
         self.queue.resume(); // Whoever sees the role may write at once.

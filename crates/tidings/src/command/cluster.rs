@@ -64,7 +64,7 @@ fn told(status: &ClusterStatus) -> String {
     let end = log.as_ref().map_or(0, |log| log.last);
     let log = match log {
         None => "log     none yet".to_owned(),
-        Some(log) => format!("log     entries {} to {}, {} bytes", log.first, log.last, log.bytes),
+        Some(log) => format!("log     entries {} to {}, {} of {} bytes", log.first, log.last, log.bytes, log.bytes_max),
     };
     let copy = match copy {
         None => "copy    none yet: a new server waits for it".to_owned(),
@@ -171,6 +171,7 @@ mod tests {
     fn a_status_says_who_leads_and_who_is_behind() {
         let node = |node: &str, role, sequence| NodeReport {
             node: node.to_owned(),
+            process: 1,
             address: Some(format!("https://{node}.example.com")),
             version: "1.2.3".to_owned(),
             role,
@@ -184,12 +185,12 @@ mod tests {
             released,
             to: None,
         };
-        let log = Some(LogState { first: 7, last: 42, bytes: 1234 });
+        let log = Some(LogState { first: 7, last: 42, bytes: 1234, bytes_max: 9999 });
         let nodes = vec![node("a", NodeRole::Leading, 42), node("b", NodeRole::Standby, 40)];
         let status = ClusterStatus { lease: Some(holder(false)), log, copy: Some(7), nodes };
         let expected = "\
 leader  a
-log     entries 7 to 42, 1234 bytes
+log     entries 7 to 42, 1234 of 9999 bytes
 copy    of the store as of entry 7
 
 NODE  ROLE     BEHIND  VERSION  ADDRESS

@@ -68,23 +68,36 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
             }
             Some(_) => remark(Kind::Note, "stopping, to follow as a standby"),
         }
-        tokio::select! {
-            () = server.stop() => {}
-            () = stopped()? => return Err(CommandError::Failed("cut short".to_owned())),
-        }
+        let is_told = finish(server, end.is_none(), &mut stop).await?;
         let Some(node) = &mut node else { return Ok(()) };
-        match end {
-            None => {
-                node.leave(None).await;
-                return Ok(());
-            }
-            Some(resignation) => node.leave(resignation.to()).await,
+        node.leave(end.and_then(Resignation::to)).await;
+        if is_told {
+            return Ok(());
         }
         match load() {
             Ok(now) => (config, faults) = now,
             Err(error) => {
                 tracing::error!(error = chain(&error), "The configuration is wrong now; the former one holds")
             }
+        }
+    }
+}
+
+/// Stops the server. Returns whether the process is told to stop; the signal after that cuts it short.
+async fn finish(
+    server: Server,
+    mut is_told: bool,
+    stop: &mut (impl Future<Output = ()> + Unpin),
+) -> Result<bool, CommandError> {
+    let (mut stopping, mut next) = (pin!(server.stop()), pin!(stopped()?));
+    loop {
+        tokio::select! {
+            () = &mut stopping => return Ok(is_told),
+            () = &mut *stop, if !is_told => {
+                is_told = true;
+                next.set(stopped()?); // This was the first one.
+            }
+            () = &mut next, if is_told => return Err(CommandError::Failed("cut short".to_owned())),
         }
     }
 }
@@ -122,17 +135,17 @@ async fn serve(
     stop: &mut (impl Future<Output = ()> + Unpin),
     hangup: &mut Signal,
 ) -> Option<Resignation> {
+    let mut resigned = pin!(async {
+        match node {
+            Some(node) => node.resigns(server.store()).await,
+            None => std::future::pending().await,
+        }
+    });
     loop {
-        let resigned = async {
-            match node {
-                Some(node) => node.resigns(server.store()).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = &mut *stop => return None,
             Some(()) = hangup.recv() => server.reload(),
-            resignation = resigned => return Some(resignation),
+            resignation = &mut resigned => return Some(resignation),
         }
     }
 }

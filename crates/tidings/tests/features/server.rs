@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::brokers::Brokers;
 use crate::phone::{APP, Crowd, Phone, Provider};
 use crate::wait::until;
 
@@ -85,6 +86,15 @@ pub(crate) struct Server {
     addr: SocketAddr,
     /// How often it was started.
     life: usize,
+    /// Those that take over, and the NATS servers by which they know of each other.
+    standbys: Vec<Standby>,
+    brokers: Option<Brokers>,
+}
+
+/// A server of a cluster that does not lead.
+struct Standby {
+    folder: PathBuf,
+    child: Child,
 }
 
 impl Server {
@@ -98,17 +108,66 @@ impl Server {
         connect_hook: Option<&str>,
         more: &str,
     ) -> Self {
-        let polish = folder.join("locales/pl/LC_MESSAGES");
-        fs::create_dir_all(&polish).unwrap();
-        fs::write(polish.join("messages.po"), POLISH).unwrap();
-        fs::write(folder.join("ca.pem"), provider.ca_pem()).unwrap();
-        fs::write(folder.join("key.p8"), provider.key_pem()).unwrap();
-        fs::write(folder.join("tidings.toml"), configuration(provider, connect_hook) + more).unwrap();
+        prepare(folder, provider, &(configuration(provider, connect_hook) + more));
         let crowd = crowd.into_iter().flat_map(Crowd::seeds);
         let seed = json!({ "devices": phones.map(Phone::seed).chain(crowd).collect::<Vec<_>>() });
         fs::write(folder.join("seed.json"), seed.to_string()).unwrap();
         let (child, addr) = launch(folder, 1, &["--seed", "seed.json"]).await;
-        Self { folder: folder.to_owned(), child, addr, life: 1 }
+        Self { folder: folder.to_owned(), child, addr, life: 1, standbys: Vec::new(), brokers: None }
+    }
+
+    /// As [`Server::start`], and two more that take over when it is gone.
+    pub(crate) async fn start_three<'a>(
+        folder: &Path,
+        provider: &Provider,
+        phones: impl Iterator<Item = &'a Phone>,
+    ) -> Self {
+        let brokers = Brokers::start(1);
+        let cluster = |node: &str| {
+            let port = brokers.ports[0];
+            format!("[cluster]\nservers = [\"nats://127.0.0.1:{port}\"]\nreplicas = 1\nnode = \"{node}\"\n")
+        };
+        let mut leader = Self::start(folder, provider, phones, None, None, &cluster("first")).await;
+        for node in ["second", "third"] {
+            let folder = folder.join(node);
+            prepare(&folder, provider, &(configuration(provider, None) + &cluster(node)));
+            let mut child = spawn(&folder, 1, &[]);
+            hears(&folder, 1, &mut child, "follows the log", |said| said.contains("follows the log").then_some(()))
+                .await;
+            leader.standbys.push(Standby { folder, child });
+        }
+        leader.brokers = Some(brokers);
+        leader
+    }
+
+    /// `kill -9`; one of the others takes over.
+    pub(crate) async fn die(&mut self) {
+        self.check();
+        self.kill();
+        self.follow_lead().await;
+    }
+
+    /// Is told to stop, as for an upgrade, and ends; one of the others takes over.
+    pub(crate) async fn stop(&mut self) {
+        self.check();
+        let told = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(told.expect("there is a program `kill`").success());
+        let child = &mut self.child;
+        let status = until("it ends", START_TIMEOUT, async || child.try_wait().unwrap()).await;
+        assert!(status.success(), "it ended with {status}\n{}", self.log_end());
+        self.follow_lead().await;
+    }
+
+    /// From now on this is the server that leads.
+    async fn follow_lead(&mut self) {
+        let standbys = &mut self.standbys;
+        let (index, addr) = until("another server leads", START_TIMEOUT, async || {
+            let mut logs = standbys.iter().map(|standby| said(&standby.folder, 1)).enumerate();
+            logs.find_map(|(index, said)| Some((index, listening(&said)?)))
+        })
+        .await;
+        let Standby { folder, child } = self.standbys.remove(index);
+        (self.folder, self.child, self.addr, self.life) = (folder, child, addr, 1);
     }
 
     /// Makes its configuration from one of Centrifugo and starts it in `folder`; what the import said about it.
@@ -121,7 +180,7 @@ impl Server {
         assert!(made.status.success(), "the import fails: {said}");
         fs::write(folder.join("tidings.toml"), made.stdout).unwrap();
         let (child, addr) = launch(folder, 1, &[]).await;
-        (Self { folder: folder.to_owned(), child, addr, life: 1 }, said)
+        (Self { folder: folder.to_owned(), child, addr, life: 1, standbys: Vec::new(), brokers: None }, said)
     }
 
     /// `kill -9`, and another life on the same folder. Without the seed: what it knows is what it has kept.
@@ -202,13 +261,33 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        for Standby { child, .. } in &mut self.standbys {
+            let _ = child.kill(); // It may have ended by itself.
+            let _ = child.wait();
+        }
     }
+}
+
+/// Writes what a server needs into its folder.
+fn prepare(folder: &Path, provider: &Provider, configuration: &str) {
+    let polish = folder.join("locales/pl/LC_MESSAGES");
+    fs::create_dir_all(&polish).unwrap();
+    fs::write(polish.join("messages.po"), POLISH).unwrap();
+    fs::write(folder.join("ca.pem"), provider.ca_pem()).unwrap();
+    fs::write(folder.join("key.p8"), provider.key_pem()).unwrap();
+    fs::write(folder.join("tidings.toml"), configuration).unwrap();
 }
 
 /// Starts the program and returns when it listens.
 async fn launch(folder: &Path, life: usize, words: &[&str]) -> (Child, SocketAddr) {
+    let mut child = spawn(folder, life, words);
+    let addr = hears(folder, life, &mut child, "listens", listening).await;
+    (child, addr)
+}
+
+fn spawn(folder: &Path, life: usize, words: &[&str]) -> Child {
     let log = File::create(log_path(folder, life)).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tidings"))
+    Command::new(env!("CARGO_BIN_EXE_tidings"))
         .args(["serve", "--config", "tidings.toml"])
         .args(words)
         .current_dir(folder)
@@ -217,17 +296,26 @@ async fn launch(folder: &Path, life: usize, words: &[&str]) -> (Child, SocketAdd
         .stdout(log.try_clone().unwrap())
         .stderr(log)
         .spawn()
-        .expect("the server's program starts");
-    let addr = until("the server listens", START_TIMEOUT, async || {
+        .expect("the server's program starts")
+}
+
+/// Waits until the server says what is looked for.
+async fn hears<T>(folder: &Path, life: usize, child: &mut Child, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+    let what = format!("the server {what}");
+    let heard = until(&what, START_TIMEOUT, async || {
         let said = said(folder, life);
         let ended = child.try_wait().unwrap();
         assert!(ended.is_none(), "the server does not start: {ended:?}\n{}", end_of(&said));
-        let (_, rest) = said.split_once("listening on http://")?;
-        let (addr, _) = rest.split_once(' ')?;
-        Some(addr.parse().expect("it says where it listens"))
+        find(&said)
     });
-    let addr = addr.await;
-    (child, addr)
+    heard.await
+}
+
+/// Where it says that it listens.
+fn listening(said: &str) -> Option<SocketAddr> {
+    let (_, rest) = said.split_once("listening on http://")?;
+    let (addr, _) = rest.split_once(' ')?;
+    Some(addr.parse().expect("it says where it listens"))
 }
 
 fn log_path(folder: &Path, life: usize) -> PathBuf {

@@ -167,6 +167,13 @@ impl World {
         self.server.insert(server)
     }
 
+    /// Three servers of which one leads, with all phones known so far.
+    pub(crate) async fn start_three(&mut self) {
+        assert!(self.server.is_none(), "it is configured so before it starts");
+        let server = Server::start_three(self.folder.path(), &self.provider, self.phones.values()).await;
+        self.server = Some(server);
+    }
+
     /// Google; it is there from when it was first spoken of.
     pub(crate) fn google(&mut self) -> &FcmSimulator {
         let start = || FcmSimulator::start(FcmConfig::default()).expect("the simulator starts");

@@ -14,6 +14,21 @@ async fn running(world: &mut World) {
     world.server().await;
 }
 
+#[given("three servers work together")]
+async fn three(world: &mut World) {
+    world.start_three().await;
+}
+
+#[when("the server that leads dies")]
+async fn leader_dies(world: &mut World) {
+    world.server().await.die().await;
+}
+
+#[when("the server that leads is stopped for an upgrade")]
+async fn leader_is_stopped(world: &mut World) {
+    world.server().await.stop().await;
+}
+
 #[when("the server is killed and started again")]
 async fn killed(world: &mut World) {
     world.server().await.kill_and_restart().await;

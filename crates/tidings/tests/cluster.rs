@@ -1,0 +1,315 @@
+//! Faults of a cluster: real servers on real NATS servers, which stand still, are killed, are cut off, or lose what they had.
+//!
+//! Events are posted until they are acknowledged, at whichever server is ready. After each fault, the server that leads must have
+//! each acknowledged event once, in the place that the answer named, and a durable channel must have each of them once and
+//! without a gap (`cluster/ledger.rs`). Times are printed, never asserted.
+//!
+//! `NATS_SERVER` names the program nats-server, `TIDINGS_BIN` the server (default: the one built with the tests). A plain
+//! `cargo test` leaves it out (`test = false` in Cargo.toml).
+
+#![expect(clippy::print_stdout, reason = "a report for whoever runs it")]
+
+#[path = "crash/http.rs"]
+mod http;
+#[path = "cluster/ledger.rs"]
+mod ledger;
+#[path = "cluster/nats.rs"]
+mod nats;
+#[path = "cluster/nodes.rs"]
+mod nodes;
+#[path = "cluster/proxy.rs"]
+mod proxy;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+use ledger::Ledger;
+use nats::Nats;
+use nodes::{Cluster, Node, readiness, until};
+use proxy::{Passing, Proxy};
+
+const API_KEY: &str = "cluster-test-key-0123456789";
+/// One after the other: their times are for people to read.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+#[tokio::test]
+async fn a_cluster_goes_on_when_its_leader_stands_still() {
+    let _alone = ALONE.lock().await;
+    println!("the leader stands still for 6 s");
+    let mut cluster = Cluster::start(3).await;
+    let mut ledger = Ledger::new(cluster.addrs());
+    ledger.start();
+    ledger.grow(100).await;
+    let first = cluster.leader_besides(None).await;
+    let visitors = ledger.visitors(cluster.nodes[first].addr, 8).await;
+    ledger.gap();
+
+    cluster.nodes[first].signal("STOP");
+    let stopped = Instant::now();
+    let visits = ledger.visit(visitors);
+    let second = cluster.leader_besides(Some(first)).await;
+    println!("  another leads after {:.1} s", stopped.elapsed().as_secs_f64());
+    ledger.grow(50).await;
+    sleep_until(stopped + Duration::from_secs(6)).await;
+    cluster.nodes[first].signal("CONT");
+    let woken = Instant::now();
+    cluster.nodes[first].until_it_says("standby").await;
+    println!("  it stands by {:.1} s after it woke", woken.elapsed().as_secs_f64());
+    println!("  {} of 8 posts that waited for it were acknowledged", ledger.settle(visits).await);
+    ledger.grow(50).await;
+    println!("  longest time without an acknowledgement: {:.1} s", ledger.gap());
+    ledger.finish().await;
+    ledger.judge(cluster.nodes[second].addr).await;
+    cluster.move_to(first).await;
+    ledger.judge(cluster.nodes[first].addr).await;
+}
+
+#[tokio::test]
+async fn a_broker_that_loses_entries_stops_the_cluster_until_people_decide() {
+    let _alone = ALONE.lock().await;
+    println!("NATS loses entries");
+    let mut cluster = Cluster::start(1).await;
+    let ledger = Ledger::new(cluster.addrs());
+    let older = tempfile::tempdir().unwrap();
+    ledger.post(50).await;
+    keep_copy(&mut cluster.nats, older.path());
+    ledger.post(50).await;
+    let last = cluster.settle().await;
+    cluster.until_all_have_read().await;
+    lose_entries(&mut cluster, older.path());
+
+    stays_lost(&mut cluster, &ledger).await;
+    begin_anew(&mut cluster, last).await;
+    ledger.judge(cluster.nodes[last].addr).await;
+    ledger.post(50).await;
+    cluster.nodes[last].kill();
+    let other = cluster.leader_besides(Some(last)).await;
+    ledger.post(50).await;
+    ledger.judge(cluster.nodes[other].addr).await;
+}
+
+#[tokio::test]
+#[ignore = "fails: a server that has not read the lost entries leads, and what was acknowledged is not there"]
+async fn a_broker_that_loses_entries_stops_the_cluster_also_if_a_standby_has_not_read_them() {
+    let _alone = ALONE.lock().await;
+    println!("NATS loses entries that a standby has not read");
+    let mut cluster = Cluster::start(1).await;
+    let ledger = Ledger::new(cluster.addrs());
+    let older = tempfile::tempdir().unwrap();
+    ledger.post(50).await;
+    cluster.until_all_have_read().await;
+    let behind = (cluster.leader_besides(None).await + 1) % 3;
+    cluster.nodes[behind].signal("STOP");
+    keep_copy(&mut cluster.nats, older.path());
+    ledger.post(50).await;
+    lose_entries(&mut cluster, older.path());
+    for node in cluster.nodes.iter_mut().enumerate().filter_map(|(index, node)| (index != behind).then_some(node)) {
+        node.until_it_says("lost").await;
+    }
+    sleep_until(Instant::now() + Duration::from_secs(6)).await; // Longer than a lease that nobody renews.
+    let said = readiness(cluster.nodes[behind].addr).await;
+    println!("  the two that have read them are lost; the other says {said:?}");
+    if said.is_some_and(|(status, _)| status == 200) {
+        ledger.judge(cluster.nodes[behind].addr).await;
+    }
+}
+
+/// Copies what NATS has now.
+fn keep_copy(nats: &mut Nats, folder: &Path) {
+    nats.kill(0);
+    copy(&nats.data(0), folder);
+    nats.restart(0);
+}
+
+/// Kills everything, and starts it again with what NATS had when the copy was made.
+fn lose_entries(cluster: &mut Cluster, folder: &Path) {
+    cluster.nodes.iter_mut().for_each(Node::kill);
+    cluster.nats.kill(0);
+    fs::remove_dir_all(cluster.nats.data(0)).unwrap();
+    copy(&folder.join("data"), &cluster.nats.data(0));
+    cluster.nats.restart(0);
+    cluster.nodes.iter_mut().for_each(Node::start);
+}
+
+/// All servers say that they are lost, and none acknowledges anything, also when a lease would have ended.
+async fn stays_lost(cluster: &mut Cluster, ledger: &Ledger) {
+    let began = Instant::now();
+    for node in &mut cluster.nodes {
+        node.until_it_says("lost").await;
+        println!("  {} says lost after {:.1} s", node.name, began.elapsed().as_secs_f64());
+    }
+    let (end, mut count) = (Instant::now() + Duration::from_secs(6), 0);
+    while Instant::now() < end {
+        for node in &mut cluster.nodes {
+            let visitors = ledger.visitors(node.addr, 1).await;
+            let refusals = ledger.visit(visitors).join_all().await;
+            assert!(refusals.iter().all(|(_, told)| told.is_err()), "{} acknowledges {refusals:?}", node.name);
+            node.until_it_says("lost").await;
+            count += 1;
+        }
+        until("the next round", async || Some(())).await;
+    }
+    println!("  {count} posts were refused");
+}
+
+/// What docs/cluster.md says under "If the log is not whole".
+async fn begin_anew(cluster: &mut Cluster, last: usize) {
+    let refused = cluster.nodes[last].run_cluster(&["forget", "--config", "tidings.toml"]).await;
+    assert!(!refused.status.success(), "servers run");
+    for node in &mut cluster.nodes {
+        node.stop().await;
+    }
+    assert_eq!(cluster.nodes[last].ask_cluster(&["status"]).await["nodes"], json!([]));
+    let data = cluster.nodes[last].data().display().to_string();
+    let left = cluster.nodes[last].run_cluster(&["leave", "--data", &data]).await;
+    assert!(left.status.success(), "{left:?}");
+    assert_eq!(serde_json::from_slice::<Value>(&left.stdout).unwrap(), json!({"left": true}));
+    assert_eq!(cluster.nodes[last].ask_cluster(&["forget"]).await, json!({"forgotten": true}));
+    cluster.nodes[last].start();
+    cluster.nodes[last].until_it_leads().await;
+    for node in cluster.nodes.iter_mut().enumerate().filter_map(|(index, node)| (index != last).then_some(node)) {
+        node.move_store_away();
+        node.start();
+        node.until_it_says("standby").await;
+    }
+}
+
+/// Copies a folder with everything in it.
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(copied.expect("there is a program `cp`").success());
+}
+
+#[tokio::test]
+async fn a_leader_that_is_cut_off_from_its_brokers_gives_up() {
+    let _alone = ALONE.lock().await;
+    println!("nothing passes between the leader and NATS for 25 s");
+    cut_off(Passing { to_nats: false, from_nats: false }).await;
+}
+
+#[tokio::test]
+async fn a_leader_that_does_not_hear_its_brokers_gives_up() {
+    let _alone = ALONE.lock().await;
+    println!("the leader hears nothing from NATS for 25 s");
+    cut_off(Passing { to_nats: true, from_nats: false }).await;
+}
+
+async fn cut_off(passing: Passing) {
+    let nats = Nats::start(3);
+    let mut cluster = Cluster { nodes: ["a", "b", "c"].map(Node::prepare).into(), nats };
+    let mut proxies = Vec::new();
+    for node in &mut cluster.nodes {
+        let proxy = Proxy::start(&cluster.nats.ports).await;
+        node.configure(Some(&proxy.ports));
+        node.start();
+        proxies.push(proxy);
+    }
+    let first = cluster.settle().await;
+    let mut ledger = Ledger::new(cluster.addrs());
+    ledger.start();
+    ledger.grow(100).await;
+    let visitors = ledger.visitors(cluster.nodes[first].addr, 8).await;
+    ledger.gap();
+
+    proxies[first].pass(passing);
+    let cut = Instant::now();
+    let visits = ledger.visit(visitors);
+    let second = cluster.leader_besides(Some(first)).await;
+    println!("  another leads after {:.1} s", cut.elapsed().as_secs_f64());
+    let former = cluster.nodes[first].addr;
+    until("the former leader is not ready", async || {
+        readiness(former).await.is_none_or(|(status, _)| status != 200).then_some(())
+    })
+    .await;
+    println!("  the one that is cut off is not ready any more after {:.1} s", cut.elapsed().as_secs_f64());
+    ledger.grow(50).await;
+    sleep_until(cut + Duration::from_secs(25)).await;
+    proxies[first].pass(Passing { to_nats: true, from_nats: true });
+    cluster.nodes[first].until_it_says("standby").await;
+    println!("  it stands by after {:.1} s", cut.elapsed().as_secs_f64());
+    println!("  {} of 8 posts that waited for it were acknowledged", ledger.settle(visits).await);
+    ledger.grow(50).await;
+    println!("  longest time without an acknowledgement: {:.1} s", ledger.gap());
+    ledger.finish().await;
+    ledger.judge(cluster.nodes[second].addr).await;
+    cluster.move_to(first).await;
+    ledger.judge(cluster.nodes[first].addr).await;
+}
+
+#[tokio::test]
+async fn a_cluster_goes_on_when_two_of_three_brokers_come_back() {
+    let _alone = ALONE.lock().await;
+    println!("two of three NATS servers are away for 8 s");
+    let mut cluster = Cluster::start(3).await;
+    let mut ledger = Ledger::new(cluster.addrs());
+    ledger.start();
+    ledger.grow(100).await;
+    ledger.gap();
+    let killed = Instant::now();
+    (0..2).for_each(|index| cluster.nats.kill(index));
+    sleep_until(killed + Duration::from_secs(8)).await;
+    (0..2).for_each(|index| cluster.nats.restart(index));
+    ledger.grow(100).await;
+    println!("  100 more are acknowledged {:.1} s after the kill", killed.elapsed().as_secs_f64());
+    println!("  longest time without an acknowledgement: {:.1} s", ledger.gap());
+    ledger.finish().await;
+    let leader = cluster.settle().await;
+    ledger.judge(cluster.nodes[leader].addr).await;
+    cluster.nodes[leader].kill();
+    let other = cluster.leader_besides(Some(leader)).await;
+    ledger.judge(cluster.nodes[other].addr).await;
+}
+
+#[tokio::test]
+async fn a_server_alone_becomes_a_cluster_with_what_it_has() {
+    let _alone = ALONE.lock().await;
+    println!("a server alone becomes a cluster");
+    let nats = Nats::start(3);
+    let mut cluster = Cluster { nodes: ["a", "b", "c"].map(Node::prepare).into(), nats };
+    let mut ledger = Ledger::new(cluster.addrs());
+    cluster.nodes[0].configure(None);
+    cluster.nodes[0].start();
+    ledger.post(100).await;
+    cluster.nodes[0].stop().await;
+    for node in &mut cluster.nodes {
+        node.configure(Some(&cluster.nats.ports));
+        node.start();
+        if node.name == "a" {
+            node.until_it_leads().await;
+        }
+    }
+    assert_eq!(cluster.settle().await, 0, "the one with data leads");
+    ledger.start();
+    ledger.grow(50).await;
+    look(&cluster.nodes[2], "a").await;
+    cluster.move_to(1).await;
+    look(&cluster.nodes[2], "b").await;
+    cluster.move_to(0).await;
+    ledger.grow(50).await;
+    cluster.nodes[0].kill();
+    let leader = cluster.leader_besides(Some(0)).await;
+    ledger.grow(50).await;
+    ledger.finish().await;
+    ledger.judge(cluster.nodes[leader].addr).await;
+}
+
+/// What the commands say of a cluster of three in which this one leads.
+async fn look(node: &Node, leader: &str) {
+    let status = node.ask_cluster(&["status"]).await;
+    assert_eq!((&status["lease"]["node"], &status["lease"]["released"]), (&json!(leader), &json!(false)), "{status}");
+    let role = |name| json!([name, if name == leader { "leading" } else { "standby" }]);
+    let nodes = status["nodes"].as_array().expect("it names the servers");
+    let roles: Vec<_> = nodes.iter().map(|node| json!([node["node"], node["role"]])).collect();
+    assert_eq!(roles, ["a", "b", "c"].map(role), "{status}");
+    assert!(status["copy"].is_u64(), "{status}");
+    let checked = node.ask_cluster(&["check"]).await;
+    let number = |name: &str| checked[name].as_u64().unwrap_or_else(|| panic!("no {name} in {checked}"));
+    assert!(number("terms") > 0 && number("bytes") > 0, "{checked}");
+    assert_eq!(number("first") + number("terms") + number("parts"), number("last") + 1, "{checked}");
+}

@@ -1,0 +1,285 @@
+//! The servers of a cluster, as processes of the real program.
+
+use std::fs::{self, OpenOptions};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use hyper::Method;
+use serde_json::Value;
+use tokio::time::{interval, timeout};
+
+use crate::API_KEY;
+use crate::http::Caller;
+use crate::nats::Nats;
+
+/// Nothing that is waited for takes longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks.
+pub(crate) const PULSE: Duration = Duration::from_millis(20);
+/// How long a server may take to say how it is; one that stands still does not.
+const LOOK_TIMEOUT: Duration = Duration::from_millis(500);
+const LOG_LINES_SHOWN: usize = 30;
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Asks until there is an answer.
+pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let mut pulse = interval(PULSE);
+    let asked = async {
+        loop {
+            pulse.tick().await;
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+        }
+    };
+    timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+}
+
+/// Ports that nobody uses at the moment.
+pub(crate) fn free_ports(count: usize) -> Vec<u16> {
+    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+}
+
+/// What `/ready` answers: its status, and what it says that the server is.
+pub(crate) async fn readiness(addr: SocketAddr) -> Option<(u16, String)> {
+    let mut caller = Caller::new(addr);
+    let answer = timeout(LOOK_TIMEOUT, caller.call(Method::GET, "/ready", None)).await.ok()?.ok()?;
+    let said = answer.json()["status"].as_str().unwrap_or_else(|| panic!("/ready tells no status")).to_owned();
+    Some((answer.status, said))
+}
+
+/// The servers, and NATS.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) nats: Nats,
+}
+
+impl Cluster {
+    /// Three servers on so many NATS servers, of which one leads and the others stand by.
+    pub(crate) async fn start(broker_count: usize) -> Self {
+        let nats = Nats::start(broker_count);
+        let ports = nats.ports.clone();
+        let mut cluster = Self { nodes: NAMES.map(Node::prepare).into(), nats };
+        for node in &mut cluster.nodes {
+            node.configure(Some(&ports));
+            node.start();
+        }
+        cluster.settle().await;
+        cluster
+    }
+
+    /// Waits until one server leads and the others stand by; returns the one that leads.
+    pub(crate) async fn settle(&mut self) -> usize {
+        let leader = self.leader_besides(None).await;
+        for index in (0..self.nodes.len()).filter(|index| *index != leader) {
+            self.nodes[index].until_it_says("standby").await;
+        }
+        leader
+    }
+
+    /// Waits until a server leads, another one than this.
+    pub(crate) async fn leader_besides(&mut self, other: Option<usize>) -> usize {
+        let nodes = &mut self.nodes;
+        until("a server leads", async || {
+            for (index, node) in nodes.iter_mut().enumerate().filter(|(index, _)| Some(*index) != other) {
+                if node.is_running() && node.leads().await {
+                    return Some(index);
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    /// Lets this server lead, by the command for that, and waits until the former one stands by.
+    pub(crate) async fn move_to(&mut self, to: usize) {
+        let (from, name) = (self.leader_besides(Some(to)).await, self.nodes[to].name);
+        let moved = self.nodes[to].ask_cluster(&["move", "--to", name]).await;
+        assert_eq!((&moved["from"], &moved["leader"]), (&self.nodes[from].name.into(), &name.into()), "{moved}");
+        self.nodes[to].until_it_leads().await;
+        self.nodes[from].until_it_says("standby").await;
+    }
+
+    /// Waits until each server has read the log to its end. Nothing may be posted meanwhile.
+    pub(crate) async fn until_all_have_read(&mut self) {
+        until("all have read the log", async || {
+            let status = self.nodes[0].ask_cluster(&["status"]).await;
+            let nodes = status["nodes"].as_array().expect("it names the servers");
+            let have_read = nodes.iter().all(|node| node["sequence"] == status["log"]["last"]);
+            (have_read && nodes.len() == self.nodes.len()).then_some(())
+        })
+        .await;
+    }
+
+    pub(crate) fn addrs(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.addr).collect()
+    }
+}
+
+/// A server.
+pub(crate) struct Node {
+    pub(crate) name: &'static str,
+    pub(crate) addr: SocketAddr,
+    folder: tempfile::TempDir,
+    child: Option<Child>,
+}
+
+impl Node {
+    pub(crate) fn prepare(name: &'static str) -> Self {
+        let addr = (Ipv4Addr::LOCALHOST, free_ports(1)[0]).into();
+        Self { name, addr, folder: tempfile::tempdir().unwrap(), child: None }
+    }
+
+    /// Writes its configuration: a server alone, or one of a cluster on the NATS servers at these ports.
+    pub(crate) fn configure(&self, ports: Option<&[u16]>) {
+        let mut text = configuration(self.addr, &self.data());
+        if let Some(ports) = ports {
+            let servers: Vec<_> = ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
+            let (servers, node, replicas) = (servers.join(", "), self.name, ports.len());
+            text += &format!("\n[cluster]\nservers = [{servers}]\nnode = \"{node}\"\nreplicas = {replicas}\n");
+        }
+        fs::write(self.folder.path().join("tidings.toml"), text).unwrap();
+    }
+
+    fn program(&self) -> Command {
+        let program = std::env::var_os("TIDINGS_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidings").into());
+        let mut command = Command::new(program);
+        command.current_dir(self.folder.path()).env_clear().stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn start(&mut self) {
+        let log = OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
+        let mut command = self.program();
+        command.args(["serve", "--config", "tidings.toml"]).stdout(log.try_clone().unwrap()).stderr(log);
+        assert!(self.child.replace(command.spawn().expect("the program starts")).is_none(), "it runs already");
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        assert!(self.is_running(), "{} runs", self.name);
+        let mut child = self.child.take().expect("it runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Sends it a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let child = self.child.as_ref().expect("it runs");
+        let told = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+        assert!(told.expect("there is a program `kill`").success());
+    }
+
+    /// SIGTERM.
+    pub(crate) async fn stop(&mut self) {
+        assert!(self.is_running(), "{} runs", self.name);
+        self.signal("TERM");
+        let child = self.child.as_mut().expect("it runs");
+        let status: ExitStatus = until("the server stops", async || child.try_wait().unwrap()).await;
+        assert!(status.success(), "{} ended with {status}", self.name);
+        self.child = None;
+    }
+
+    /// Whether it was started and not stopped. Fails if it has ended by itself.
+    fn is_running(&mut self) -> bool {
+        let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
+        assert_eq!(ended, None, "{} ended by itself", self.name);
+        self.child.is_some()
+    }
+
+    async fn leads(&self) -> bool {
+        readiness(self.addr).await.is_some_and(|(status, _)| status == 200)
+    }
+
+    pub(crate) async fn until_it_leads(&mut self) {
+        let what = format!("{} leads", self.name);
+        until(&what, async || (self.is_running() && self.leads().await).then_some(())).await;
+    }
+
+    /// Waits until it is not ready, and says that it is this.
+    pub(crate) async fn until_it_says(&mut self, wanted: &str) {
+        let what = format!("{} says {wanted}", self.name);
+        let wanted = Some((503, wanted.to_owned()));
+        until(&what, async || (self.is_running() && readiness(self.addr).await == wanted).then_some(())).await;
+    }
+
+    /// What `tidings cluster …` says, which must work.
+    pub(crate) async fn ask_cluster(&self, arguments: &[&str]) -> Value {
+        let output = self.run_cluster(&[arguments, &["--config", "tidings.toml"]].concat()).await;
+        let (told, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{arguments:?}: {told} {complaint}");
+        serde_json::from_str(&told).unwrap_or_else(|error| panic!("{arguments:?} tells no JSON: {error}: {told}"))
+    }
+
+    pub(crate) async fn run_cluster(&self, arguments: &[&str]) -> Output {
+        let mut command = tokio::process::Command::from(self.program());
+        command.arg("cluster").args(arguments).arg("--json").kill_on_drop(true);
+        command.output().await.expect("the program starts")
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// As an operator does so that it begins with a copy.
+    pub(crate) fn move_store_away(&self) {
+        fs::rename(self.data().join("store"), self.folder.path().join("store-before")).unwrap();
+    }
+
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.log_path()).unwrap_or_default()).into_owned()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill().and_then(|()| child.wait()); // It may have ended by itself.
+        }
+        let log = self.log();
+        if std::thread::panicking() {
+            let lines: Vec<&str> = log.lines().collect();
+            let shown = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n");
+            println!("\nThe last words of {}:\n{shown}", self.name);
+        } else {
+            assert!(!log.contains("panicked"), "{} has panicked:\n{log}", self.name);
+        }
+    }
+}
+
+fn configuration(addr: SocketAddr, data: &Path) -> String {
+    let data = data.display();
+    format!(
+        r#"
+data_dir = '{data}'
+
+[http]
+listen = "{addr}"
+
+[[api.keys]]
+name = "test"
+key = "{API_KEY}"
+scopes = ["publish", "read"]
+
+[client]
+allow_anonymous = true
+reply_bytes_max = "64MiB"
+
+[channel.namespaces.match]
+durable = true
+history_size = 50000
+history_ttl = "1h"
+
+[topics.goal]
+title = "goal"
+body = "Number %{{number}}"
+"#
+    )
+}
