@@ -97,15 +97,18 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
     counted(workshop, STEP, tests, node_result)
 }
 
-/// The step `cluster`: nodes on real NATS servers (`crates/cluster/tests/nats.rs`), and the crash campaign against a cluster
-/// of three servers.
+/// The step `cluster`: the demo of a cluster, nodes on real NATS servers (`crates/cluster/tests/nats.rs`), servers and faults
+/// (`crates/tidings/tests/cluster.rs`), and the crash campaign against a cluster of three servers.
 pub(crate) fn cluster(workshop: &Workshop) -> Result<Tally, Failure> {
     const STEP: &str = "cluster";
     const CAMPAIGN: &str = "nothing_acknowledged_is_lost_when_the_server_is_killed";
     let nats = nats_server(workshop, STEP)?;
     build_for(workshop, STEP)?;
-    let mut tests = cargo(workshop, &["test", "--workspace", "--test", "nats", "--test", "crash", "--", "--nocapture"]);
-    tests.args(["broker", CAMPAIGN]);
+    let mut demo = Command::new(workshop.built(BINARY));
+    demo.args(["demo", "--nodes", "3", "--once", "--json"]).env("TIDINGS_NATS_SERVER", &nats);
+    run(workshop, STEP, demo, |_| ())?;
+    let mut tests = cargo(workshop, &["test", "--workspace", "--test", "nats", "--test", "cluster", "--test", "crash"]);
+    tests.args(["--", "--nocapture", "broker", "cluster", CAMPAIGN]);
     tests.env("NATS_SERVER", nats).env("TIDINGS_BIN", workshop.built(BINARY));
     counted(workshop, STEP, tests, cargo_result)
 }

@@ -23,7 +23,11 @@ pub(crate) const STEPS: &[Step] = &[
     together("conformance", "clients and servers of others find nothing wrong", conformance::conformance),
     together("openapi", "programs of others find that the API matches its description", openapi::openapi),
     step("fuzz", "no input breaks a parser of remote bytes, or the session", |workshop| fuzz::fuzz(workshop, 1)),
-    step("cluster", "nodes that share a log lose nothing when brokers are killed", conformance::cluster),
+    step(
+        "cluster",
+        "several servers lose nothing when they and their brokers are killed, stopped and cut off",
+        conformance::cluster,
+    ),
     step("crash", "nothing acknowledged is lost when the server is killed", |workshop| campaign(workshop, "crash")),
     step("abuse", "attacks and mistakes of callers and clients harm nobody else", |workshop| {
         campaign(workshop, "abuse")
@@ -72,7 +76,7 @@ fn tidy_up(workshop: &Workshop) -> Outcome {
 }
 
 /// Integration tests that are separate steps.
-const CAMPAIGNS: [&str; 5] = ["features", "crash", "abuse", "soak", "nats"];
+const CAMPAIGNS: [&str; 6] = ["features", "crash", "abuse", "soak", "nats", "cluster"];
 
 /// Also checks the peers of the benchmarks, which no other step builds, and the program as it is built for production.
 fn clippy(workshop: &Workshop) -> Outcome {

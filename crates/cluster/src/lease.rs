@@ -25,7 +25,7 @@ pub const SILENCE: Duration = Duration::from_secs(3);
 /// another node leads.
 pub const VALID: Duration = Duration::from_secs(2);
 /// A holder that could not renew for so long gives up. Longer than brokers need to agree on a leader of their own.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What the lease says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

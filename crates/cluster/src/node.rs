@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tidings_store::backup::restore_copy;
 use tidings_store::{CommitSink, LogError, OpenError, Role, Store, StoreConfig};
 use tidings_telemetry::chain;
+use tidings_types::Epoch;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -33,6 +34,8 @@ use crate::register::{Order, Register, Standing, Told, keep};
 
 /// The pause before something is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a request about streams may take. One that NATS gets before it has a leader is never answered.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a node says how it is.
 pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a leader looks whether the log should be trimmed.
@@ -120,6 +123,9 @@ pub struct NodeReport {
     pub role: NodeRole,
     /// How far in the log it is.
     pub sequence: u64,
+    /// The epoch of its store, if it has one: nodes that follow the same log have the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
 }
 
 /// What a node does.
@@ -164,7 +170,8 @@ impl Cluster {
     /// Dropped: streams are made or not.
     pub async fn connect(config: ClusterConfig) -> Result<Self, ClusterError> {
         let client = connect(&config).await?;
-        let context = jetstream::new(client.clone());
+        let mut context = jetstream::new(client.clone());
+        context.set_timeout(REQUEST_TIMEOUT);
         let (register, copies) = open(&context, &config).await?;
         let store = Arc::<Mutex<Option<Store>>>::default();
         let (orders, ordered) = watch::channel(Order { readiness: Arc::new(|| Readiness::No), giving_back: None });
@@ -241,10 +248,14 @@ impl Cluster {
             let _ = timeout(PAUSE, standing.changed()).await; // Or it is time to look again.
         };
         *self.store.lock().unwrap_or_else(PoisonError::into_inner) = Some(store.clone());
-        let of = store.clone();
-        self.may_lead(Arc::new(move || match *of.role().borrow() {
-            Role::Leading | Role::Following => Readiness::Read(of.log_position().sequence),
-            Role::Alone | Role::Lost => Readiness::No,
+        let (of, reports) = (store.clone(), self.reports.clone());
+        self.may_lead(Arc::new(move || match (*of.role().borrow(), of.log_position().sequence) {
+            (Role::Leading, sequence) => Readiness::Read(sequence),
+            (Role::Following, sequence) if sequence >= furthest(&reports, of.channel_start().epoch) => {
+                Readiness::Read(sequence)
+            }
+            // It has not read all yet. Or NATS has lost entries that another node has: then nobody may go on without it.
+            (Role::Following | Role::Alone | Role::Lost, _) => Readiness::No,
         }));
         Ok(store)
     }
@@ -572,6 +583,7 @@ async fn report(client: Client, config: ClusterConfig, process: u64, store: Arc<
     loop {
         pulse.tick().await;
         let store = store.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let epoch = store.as_ref().map(|store| store.channel_start().epoch);
         let (role, sequence) = match &store {
             None => (NodeRole::Joining, 0),
             Some(store) => {
@@ -584,12 +596,19 @@ async fn report(client: Client, config: ClusterConfig, process: u64, store: Arc<
             }
         };
         let ClusterConfig { node, address, version, .. } = config.clone();
-        let report = NodeReport { node, process, address, version, role, sequence };
+        let report = NodeReport { node, process, address, version, role, sequence, epoch };
         let payload = serde_json::to_vec(&report).unwrap_or_default();
         if client.connection_state() == async_nats::connection::State::Connected {
             let _ = client.publish(subject.clone(), payload.into()).await; // The next one follows soon.
         }
     }
+}
+
+/// How far the node is that is furthest, of those that were heard of late and whose store is the same.
+fn furthest(reports: &Mutex<Vec<(NodeReport, Instant)>>, epoch: Epoch) -> u64 {
+    let reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
+    let heard = reports.iter().filter(|(report, at)| at.elapsed() < ABSENCE_MAX && report.epoch == Some(epoch));
+    heard.map(|(report, _)| report.sequence).max().unwrap_or_default()
 }
 
 /// Whether a node that begins with a copy as of this entry finds the next one in the log.

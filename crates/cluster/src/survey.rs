@@ -118,14 +118,15 @@ impl Survey {
             Some(copies) => copies.sequence().await.map_err(ClusterError::from)?,
             None => None,
         };
-        Ok(ClusterStatus { lease: self.lease().await, log, copy, nodes })
+        Ok(ClusterStatus { lease: self.lease().await?, log, copy, nodes })
     }
 
     /// Who has the lease, or had it last.
-    async fn lease(&self) -> Option<Holder> {
-        match Register::find(self.context.clone(), &self.config.name).await?.look().await {
-            Answer::Has(_, holder) => holder,
-            _ => None,
+    async fn lease(&self) -> Result<Option<Holder>, SurveyError> {
+        let Some(register) = Register::find(self.context.clone(), &self.config.name).await else { return Ok(None) };
+        match register.look().await {
+            Answer::Has(_, holder) => Ok(holder),
+            _ => Err(SurveyError::Unreached),
         }
     }
 
@@ -162,8 +163,11 @@ impl Survey {
     }
 
     /// Who leads: has the lease and has not given it back.
-    pub async fn leader(&self) -> Option<Holder> {
-        self.lease().await.filter(|holder| !holder.released)
+    ///
+    /// # Errors
+    /// When NATS does not answer.
+    pub async fn leader(&self) -> Result<Option<Holder>, SurveyError> {
+        Ok(self.lease().await?.filter(|holder| !holder.released))
     }
 
     /// Deletes the log, the lease and the copy for new nodes. The first node that starts then begins a new log with what its

@@ -103,6 +103,8 @@ const NAMED_COUNT_MAX: usize = 20;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the sender may wait for answers of providers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same if the answers cannot be written any more.
+const HURRIED_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the store may take to write what waits. What it does not write in this time was not acknowledged, or is in
 /// its log.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -171,6 +173,7 @@ pub struct Server {
     tokens: Option<Tokens>,
     api_key: Option<String>,
     shutdown_timeout: Duration,
+    drain_timeout: Duration,
     store: Store,
     sender: Arc<Sender>,
     texts: Arc<Texts>,
@@ -391,6 +394,7 @@ impl Server {
             tokens,
             api_key,
             shutdown_timeout,
+            drain_timeout: DRAIN_TIMEOUT,
             store,
             sender,
             texts,
@@ -464,6 +468,11 @@ impl Server {
         }
     }
 
+    /// The store takes nothing any more, because another server leads. So stopping does not wait until it has all.
+    pub fn hurry(&mut self) {
+        self.drain_timeout = HURRIED_DRAIN_TIMEOUT;
+    }
+
     /// Stops in the order of the module's header.
     ///
     /// # Cancel safety
@@ -488,7 +497,7 @@ impl Server {
             // Before the sender's last checkpoint, so that the checkpoint has all reports that were delivered.
             webhook.stop(Instant::now() + TELL_TIMEOUT).await;
         }
-        let deadline = Instant::now() + DRAIN_TIMEOUT;
+        let deadline = Instant::now() + self.drain_timeout;
         self.sender.drain(deadline).await;
         self.providers.drain(deadline).await;
         drop(self.sender); // Its thread uses the store to its end.

@@ -1,4 +1,4 @@
-//! Real NATS servers, as processes that tests kill.
+//! Real NATS servers, as processes that tests kill. They do not tell clients of each other, so that nobody goes around a proxy.
 
 use std::fs;
 use std::net::TcpListener;
@@ -35,7 +35,7 @@ impl Brokers {
         let cluster = match self.routes.len() {
             1 => String::new(),
             _ => format!(
-                "cluster {{ name: test, listen: \"127.0.0.1:{}\", routes: [{}] }}",
+                "cluster {{ name: test, listen: \"127.0.0.1:{}\", routes: [{}], no_advertise: true }}",
                 self.routes[index],
                 urls.join(", ")
             ),
@@ -43,7 +43,7 @@ impl Brokers {
         let configuration = format!(
             "server_name: n{index}\nlisten: \"127.0.0.1:{}\"\njetstream {{ store_dir: {:?}, sync_interval: always }}\n{cluster}\n",
             self.ports[index],
-            place.join("data"),
+            self.data(index),
         );
         fs::create_dir_all(&place).unwrap();
         fs::write(place.join("nats.conf"), configuration).unwrap();
@@ -51,6 +51,11 @@ impl Brokers {
         let mut command = Command::new(&self.program);
         command.arg("--config").arg(place.join("nats.conf")).stdout(Stdio::null()).stderr(log);
         self.running[index] = Some(command.spawn().expect("nats-server starts"));
+    }
+
+    /// The folder with all that it keeps.
+    pub(crate) fn data(&self, index: usize) -> PathBuf {
+        self.folder.path().join(format!("n{index}/data"))
     }
 
     /// Kills it as a power switch would, except that the disk keeps what it was given.

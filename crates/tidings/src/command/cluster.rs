@@ -89,27 +89,32 @@ fn row(node: &NodeReport, end: u64) -> Vec<String> {
 
 async fn move_lead(ClusterMoveArgs { to, about }: &ClusterMoveArgs) -> Result<(), CommandError> {
     let survey = survey(&about.file).await?;
-    let leader = survey.leader().await;
-    if let Some(leader) = leader.as_ref().filter(|leader| to.as_ref() == Some(&leader.node)) {
+    let leader = survey.leader().await.map_err(|error| failed(&error))?;
+    let leader = leader.ok_or_else(|| failed(&SurveyError::NoLeader))?;
+    if to.as_ref() == Some(&leader.node) {
         return moved(about.json, &leader.node, &leader.node);
     }
     let from = survey.ask_to_move(to.clone()).await.map_err(|error| failed(&error))?;
     if !about.json {
         remark(Kind::Note, format!("{from} gives the lead away"));
     }
-    let former = leader.map(|leader| leader.process);
     let looked = timeout(MOVE_TIMEOUT, async {
         let mut pulse = interval(LOOK_INTERVAL);
         loop {
             pulse.tick().await;
-            if let Some(leader) = survey.leader().await.filter(|leader| Some(leader.process) != former) {
-                return leader.node;
+            // If NATS does not answer, it is asked again.
+            if let Ok(Some(now)) = survey.leader().await
+                && now.process != leader.process
+            {
+                return now.node;
             }
         }
     });
-    let now = looked
-        .await
-        .map_err(|_| CommandError::Failed("no other server leads yet: see `tidings cluster status`".to_owned()))?;
+    let hint = "see `tidings cluster status`";
+    let now = looked.await.map_err(|_| CommandError::Failed(format!("no other server leads yet: {hint}")))?;
+    if let Some(to) = to.as_ref().filter(|to| **to != now) {
+        return Err(CommandError::Failed(format!("{now} leads now, as {to} was not ready: {hint}")));
+    }
     moved(about.json, &from, &now)
 }
 
@@ -176,6 +181,7 @@ mod tests {
             version: "1.2.3".to_owned(),
             role,
             sequence,
+            epoch: None,
         };
         let holder = |released| tidings_cluster::lease::Holder {
             node: "a".to_owned(),

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
                 }
             },
         };
-        let server = start(&config, &faults, &load, args.seed.as_deref(), led).await?;
+        let mut server = start(&config, &faults, &load, args.seed.as_deref(), led).await?;
         announce(&server);
         let end = serve(&server, &mut node, &mut stop, &mut hangup).await;
         match &end {
@@ -67,6 +67,9 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
                 remark(Kind::Note, "stopping; a second signal stops at once, and nothing that was acknowledged is lost")
             }
             Some(_) => remark(Kind::Note, "stopping, to follow as a standby"),
+        }
+        if matches!(end, Some(Resignation::Demoted | Resignation::Deposed)) {
+            server.hurry();
         }
         let is_told = finish(server, end.is_none(), &mut stop).await?;
         let Some(node) = &mut node else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! The servers of a cluster, as processes of the real program.
 
 use std::fs::{self, OpenOptions};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::time::{interval, timeout};
 
 use crate::API_KEY;
+use crate::brokers::{Brokers, free_ports};
 use crate::http::Caller;
-use crate::nats::Nats;
 
 /// Nothing that is waited for takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,12 +37,6 @@ pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>
     timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
 }
 
-/// Ports that nobody uses at the moment.
-pub(crate) fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
-}
-
 /// What `/ready` answers: its status, and what it says that the server is.
 pub(crate) async fn readiness(addr: SocketAddr) -> Option<(u16, String)> {
     let mut caller = Caller::new(addr);
@@ -54,13 +48,13 @@ pub(crate) async fn readiness(addr: SocketAddr) -> Option<(u16, String)> {
 /// The servers, and NATS.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
-    pub(crate) nats: Nats,
+    pub(crate) nats: Brokers,
 }
 
 impl Cluster {
     /// Three servers on so many NATS servers, of which one leads and the others stand by.
     pub(crate) async fn start(broker_count: usize) -> Self {
-        let nats = Nats::start(broker_count);
+        let nats = Brokers::start(broker_count);
         let ports = nats.ports.clone();
         let mut cluster = Self { nodes: NAMES.map(Node::prepare).into(), nats };
         for node in &mut cluster.nodes {
