@@ -15,6 +15,7 @@ mod ledger;
 mod nats;
 mod plan;
 mod report;
+mod stage;
 mod traffic;
 
 use std::time::Duration;
@@ -33,18 +34,11 @@ use self::caller::Callers;
 use self::fleet::{Fleet, node_name};
 use self::plan::{Kind, Member, Plan};
 use self::report::{Kills, Report};
+use self::stage::NODE_COUNT;
 use self::traffic::Traffic;
 use super::args::DemoArgs;
+use super::clock::{LATECOMER_TIME, LOOK_INTERVAL};
 use super::view::format_duration;
-use super::{LATECOMER_TIME, LOOK_INTERVAL};
-
-/// Servers of the cluster, and NATS servers.
-const NODE_COUNT: usize = 3;
-
-/// The channel that the events go into, its namespace, and their topic.
-const CHANNEL: &str = "match:final";
-const NAMESPACE: &str = "match";
-const TOPIC: &str = "goal";
 
 /// How long the cluster may take to come back.
 const PATIENCE: Duration = Duration::from_secs(60);

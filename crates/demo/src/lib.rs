@@ -48,7 +48,7 @@ use tokio::time::Instant;
 
 pub use self::args::DemoArgs;
 use self::clients::Crowd;
-use self::clock::Clock;
+use self::clock::{Clock, LATECOMER_TIME, LOOK_INTERVAL};
 use self::cores::Used;
 use self::population::Population;
 use self::pushes::Pushes;
@@ -72,14 +72,8 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(15);
 /// After the last event: if nothing arrives for this long, what is missing counts as lost.
 const QUIET_PATIENCE: Duration = Duration::from_secs(10);
 
-/// After everything has arrived: how long to wait for deliveries that should not come.
-const LATECOMER_TIME: Duration = Duration::from_millis(300);
-
 /// How long the match waits for the deliveries of one event.
 const EVENT_PATIENCE: Duration = Duration::from_secs(30);
-
-/// How often waiting code checks its condition.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The same while an event is being delivered. Its end is noticed that much too late, but no measurement uses this time.
 const TOLD_INTERVAL: Duration = Duration::from_millis(2);

@@ -14,7 +14,7 @@ use tidings_config::toml_text;
 use tidings_server::command_error::{CommandError, failed, failed_by};
 
 use super::plan::Member;
-use super::{NAMESPACE, NODE_COUNT, TOPIC};
+use super::stage::{NAMESPACE, NODE_COUNT, TOPIC};
 
 /// Lines of each log that are shown when something is wrong.
 const LOG_LINES_SHOWN: usize = 12;

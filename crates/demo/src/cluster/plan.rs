@@ -7,7 +7,7 @@ use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng, RngExt as _};
 use serde::Serialize;
 
-use super::NODE_COUNT;
+use super::stage::NODE_COUNT;
 
 /// What the killed process was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -8,6 +8,7 @@ use tidings_server::output::grouped;
 use super::super::view::format_duration;
 use super::ledger::Verdict;
 use super::plan::Kind;
+use super::stage::NODE_COUNT;
 
 /// The kills so far.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -97,7 +98,7 @@ impl Report {
         elapsed: Duration,
     ) -> Self {
         Self {
-            nodes: super::NODE_COUNT,
+            nodes: NODE_COUNT,
             events,
             deliveries,
             lost: verdict.lost_events + verdict.lost_publications,

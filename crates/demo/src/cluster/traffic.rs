@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 
 use super::caller::{Answer, Callers};
 use super::ledger::{Ledger, Place, Verdict};
-use super::{CHANNEL, TOPIC};
+use super::stage::{CHANNEL, TOPIC};
 
 /// How long the client waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
