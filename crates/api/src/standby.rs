@@ -93,7 +93,11 @@ mod tests {
             (None, "no server leads now"),
         ] {
             let (status, problem) = asked(leader, "/v1/events").await;
-            assert_eq!((status, &problem["type"]), (unavailable, &json!("/problems/unavailable")), "{problem}");
+            assert_eq!(
+                (status, &problem["type"]),
+                (unavailable, &json!("urn:tidings:problem:unavailable")),
+                "{problem}"
+            );
             assert!(problem["detail"].as_str().unwrap().ends_with(said), "{problem}");
         }
     }

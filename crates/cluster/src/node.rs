@@ -180,7 +180,7 @@ impl Cluster {
         let told = Told { standing: standing_tx, tenure: tenure_tx };
         let this = Holder {
             node: config.node.clone(),
-            process: rand::random(),
+            process: rand::random::<u64>() >> 11, // JSON has no larger whole numbers.
             address: config.address.clone(),
             sequence: 0,
             released: false,
@@ -680,5 +680,56 @@ async fn trim(log: &Trimmer, first: u64) {
         0 | 1 => {} // NATS would remove everything.
         _ if log.trim(first).await => info!(first, "The log is trimmed"),
         _ => warn!(first, "NATS does not say that it has trimmed the log; it is tried again"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(node: &str, role: NodeRole, sequence: u64, epoch: Epoch) -> NodeReport {
+        let (node, version) = (node.to_owned(), String::new());
+        let process = node.bytes().map(u64::from).sum();
+        NodeReport { node, process, address: None, version, role, sequence, epoch: Some(epoch) }
+    }
+
+    fn heard(reports: &[(&str, NodeRole, u64)]) -> Mutex<Vec<(NodeReport, Instant)>> {
+        let heard = Mutex::default();
+        for (node, role, sequence) in reports {
+            note(&heard, report(node, *role, *sequence, Epoch::from_random(1)));
+        }
+        heard
+    }
+
+    /// Entries 100 to 1100.
+    fn log(bytes: u64) -> LogState {
+        LogState { first: 100, last: 1100, bytes, bytes_max: 1000 }
+    }
+
+    #[test]
+    fn the_log_is_trimmed_to_what_all_have_read_and_in_need_to_what_the_leader_has() {
+        let behind = heard(&[("a", NodeRole::Leading, 1100), ("b", NodeRole::Standby, 700), ("c", NodeRole::Lost, 50)]);
+        assert_eq!(goal(&log(500), 1100, &behind), None, "half full");
+        assert_eq!(goal(&log(501), 1100, &behind), Some(700));
+        assert_eq!(goal(&log(751), 1100, &behind), Some(1100), "one that stands still does not stop the others");
+        let stuck = heard(&[("b", NodeRole::Standby, 150)]);
+        assert_eq!(goal(&log(501), 1100, &stuck), None, "not for so little");
+        let joining = heard(&[("b", NodeRole::Joining, 0)]);
+        assert_eq!(goal(&log(501), 1100, &joining), None, "it may have an old copy");
+        assert_eq!(goal(&log(751), 1100, &joining), Some(1100));
+    }
+
+    #[test]
+    fn a_copy_is_of_use_if_the_log_goes_on_behind_it() {
+        let uses = [98, 99, 100, 1100, 1101].map(|copied| is_of_use(copied, &log(1)));
+        assert_eq!(uses, [false, true, true, true, false]);
+    }
+
+    #[test]
+    fn who_is_furthest_is_asked_of_nodes_with_the_same_store() {
+        let reports = heard(&[("a", NodeRole::Lost, 70), ("b", NodeRole::Standby, 50), ("a", NodeRole::Lost, 60)]);
+        note(&reports, report("x", NodeRole::Lost, 9000, Epoch::from_random(2)));
+        assert_eq!(furthest(&reports, Epoch::from_random(1)), 60, "the latest report of a process counts");
+        assert_eq!(furthest(&Mutex::default(), Epoch::from_random(1)), 0);
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! `cargo xtask cluster` runs it: it needs `nats-server`, whose path is in the variable `NATS_SERVER`.
 
-#[expect(dead_code, reason = "other tests look into their folders, too")]
 mod brokers;
 
 use std::collections::HashSet;

@@ -66,7 +66,7 @@ impl Node {
     /// # Cancel safety
     /// Dropped: the store closes in the background.
     pub async fn stand_by(&mut self, config: &Config) -> Result<Led, ServeError> {
-        data_folder::secure(&config.data_dir)?;
+        data_folder::secure_and_say(&config.data_dir)?;
         let (opened, told) = watch::channel(None);
         let listening = Listening::start(config, self.cluster.standing(), told)?;
         let sink = Arc::new(Sink::default());

@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
+use tracing::warn;
 
 const FOLDER_MODE: u32 = 0o700;
 /// What group and others may do.
@@ -78,6 +79,22 @@ pub fn secure(folder: &Path) -> Result<Option<Exposed>, DataFolderError> {
     }
     close(folder, &metadata).map_err(at(folder))?; // Before its content, so that nobody can change the content meanwhile.
     Ok(Some(close_all(folder, metadata)))
+}
+
+/// As [`secure`], and says in the log what others could read.
+///
+/// # Errors
+/// As [`secure`].
+pub(super) fn secure_and_say(folder: &Path) -> Result<(), DataFolderError> {
+    if let Some(Exposed { count, since }) = secure(folder)? {
+        warn!(
+            folder = %folder.display(),
+            count,
+            since = httpdate::fmt_http_date(since),
+            "Other users of this machine could read files of the data folder, device tokens among them; they no longer can"
+        );
+    }
+    Ok(())
 }
 
 /// Closes the content of the folder. The count includes the folder.

@@ -69,7 +69,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{error, info, warn};
 
-use self::data_folder::Exposed;
 use self::hooks::Hooks;
 use self::journal::{Devices, Journal, Sink};
 use self::listener::Admission;
@@ -222,14 +221,7 @@ impl Server {
         tidings_telemetry::process::register(&registry);
         tidings_telemetry::panics::register(&registry);
         crate::log::register(&registry);
-        if let Some(Exposed { count, since }) = data_folder::secure(&config.data_dir)? {
-            warn!(
-                folder = %config.data_dir.display(),
-                count,
-                since = httpdate::fmt_http_date(since),
-                "Other users of this machine could read files of the data folder, device tokens among them; they no longer can"
-            );
-        }
+        data_folder::secure_and_say(&config.data_dir)?;
         let audit = auditing::start(&config, &registry).map_err(ServeError::Thread)?;
         let node_uid = uuid::Uuid::new_v4().to_string();
         let tracing = Tracing::start(&config, &node_uid, &registry)?;

@@ -39,7 +39,6 @@
 #[path = "crash/books.rs"]
 mod books;
 #[path = "../../cluster/tests/brokers/mod.rs"]
-#[expect(dead_code, reason = "other tests look into their folders, too")]
 mod brokers;
 #[path = "crash/checkpoint.rs"]
 mod checkpoint;

@@ -218,7 +218,7 @@ pub(super) const ALERTS: [Alert; 14] = [
     Alert {
         name: "TidingsNobodyLeads",
         severity: Severity::Critical,
-        expr: "max by (job) (tidings_cluster_leads) == 0",
+        expr: "tidings_cluster_leads == 0 unless on (job) tidings_cluster_leads == 1",
         lasts: "1m",
         summary: "No server of the cluster leads: nobody is served and nothing is pushed",
         proof: Proof { series: &[("tidings_cluster_leads{}", "1x9 0x9 1x29")], labels: &[], moments: [10, 14, 22] },
