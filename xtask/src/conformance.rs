@@ -110,6 +110,8 @@ pub(crate) fn cluster(workshop: &Workshop) -> Result<Tally, Failure> {
     let mut tests = cargo(workshop, &["test", "--workspace", "--test", "nats", "--test", "cluster", "--test", "crash"]);
     tests.args(["--", "--nocapture", "broker", "cluster", CAMPAIGN]);
     tests.env("NATS_SERVER", nats).env("TIDINGS_BIN", workshop.built(BINARY));
+    run(workshop, STEP, go(workshop, "porcupine", "."), |_| ())?;
+    tests.env("PORCUPINE", workshop.built("conformance/go/bin/porcupine"));
     counted(workshop, STEP, tests, cargo_result)
 }
 

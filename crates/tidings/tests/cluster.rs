@@ -2,15 +2,19 @@
 //!
 //! Events are posted until they are acknowledged, at whichever server is ready. After each fault, the server that leads must have
 //! each acknowledged event once, in the place that the answer named, and a durable channel must have each of them once and
-//! without a gap (`cluster/ledger.rs`). Times are printed, never asserted.
+//! without a gap (`cluster/ledger.rs`). What was asked and answered meanwhile is given to a foreign checker of linearizability
+//! (`cluster/checker.rs`): posts always, and reads where no server may answer that does not know that another one leads. Times
+//! are printed, never asserted.
 //!
-//! `NATS_SERVER` names the program nats-server, `TIDINGS_BIN` the server (default: the one built with the tests). A plain
+//! `NATS_SERVER` names the program nats-server, `PORCUPINE` the checker, `TIDINGS_BIN` the server (default: the one built with the tests). A plain
 //! `cargo test` leaves it out (`test = false` in Cargo.toml).
 
 #![expect(clippy::print_stdout, reason = "a report for whoever runs it")]
 
 #[path = "../../cluster/tests/brokers/mod.rs"]
 mod brokers;
+#[path = "cluster/checker.rs"]
+mod checker;
 #[path = "crash/http.rs"]
 mod http;
 #[path = "cluster/ledger.rs"]
@@ -30,6 +34,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 use brokers::Brokers;
+use checker::require_linearizable;
 use ledger::Ledger;
 use nodes::{Cluster, Node, readiness, until};
 use proxy::{Passing, Proxy};
@@ -66,6 +71,7 @@ async fn a_cluster_goes_on_when_its_leader_stands_still() {
     println!("  longest time without an acknowledgement: {:.1} s", ledger.gap());
     ledger.finish().await;
     ledger.judge(cluster.nodes[second].addr).await;
+    require_linearizable(&ledger.history());
     cluster.move_to(first).await;
     ledger.judge(cluster.nodes[first].addr).await;
 }
@@ -237,6 +243,7 @@ async fn cut_off(passing: Passing) {
     println!("  longest time without an acknowledgement: {:.1} s", ledger.gap());
     ledger.finish().await;
     ledger.judge(cluster.nodes[second].addr).await;
+    require_linearizable(&ledger.history());
     cluster.move_to(first).await;
     ledger.judge(cluster.nodes[first].addr).await;
 }
@@ -248,6 +255,7 @@ async fn a_cluster_goes_on_when_two_of_three_brokers_come_back() {
     let mut cluster = Cluster::start(3).await;
     let mut ledger = Ledger::new(cluster.addrs());
     ledger.start();
+    ledger.start_to_read();
     ledger.grow(100).await;
     ledger.gap();
     let killed = Instant::now();
@@ -263,6 +271,7 @@ async fn a_cluster_goes_on_when_two_of_three_brokers_come_back() {
     cluster.nodes[leader].kill();
     let other = cluster.leader_besides(Some(leader)).await;
     ledger.judge(cluster.nodes[other].addr).await;
+    require_linearizable(&ledger.history());
 }
 
 #[tokio::test]
@@ -285,6 +294,7 @@ async fn a_server_alone_becomes_a_cluster_with_what_it_has() {
     }
     assert_eq!(cluster.settle().await, 0, "the one with data leads");
     ledger.start();
+    ledger.start_to_read();
     ledger.grow(50).await;
     look(&cluster.nodes[2], "a").await;
     cluster.move_to(1).await;
@@ -296,6 +306,7 @@ async fn a_server_alone_becomes_a_cluster_with_what_it_has() {
     ledger.grow(50).await;
     ledger.finish().await;
     ledger.judge(cluster.nodes[leader].addr).await;
+    require_linearizable(&ledger.history());
 }
 
 /// What the commands say of a cluster of three in which this one leads.

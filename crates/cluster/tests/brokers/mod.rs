@@ -1,5 +1,6 @@
 //! Real NATS servers, as processes that tests kill. They do not tell clients of each other, so that nobody goes around a proxy.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -74,8 +75,15 @@ impl Drop for Brokers {
     }
 }
 
-/// Ports that nobody uses at the moment.
+/// Ports that nobody uses at the moment. They are below those that the system gives to outgoing connections, so that none takes
+/// one while its server does not run.
 pub(crate) fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+    let mut ports = BTreeSet::new();
+    while ports.len() < count {
+        let port = rand::random_range(10_000..32_000);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            ports.insert(port);
+        }
+    }
+    ports.into_iter().collect()
 }

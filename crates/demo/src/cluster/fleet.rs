@@ -19,6 +19,11 @@ use super::stage::{NAMESPACE, NODE_COUNT, TOPIC};
 /// Lines of each log that are shown when something is wrong.
 const LOG_LINES_SHOWN: usize = 12;
 
+/// The ports of the processes are among these.
+const PORTS: std::ops::Range<u16> = 10_000..32_000;
+/// How many are tried until one is free.
+const PORT_TRY_COUNT: usize = 1000;
+
 /// Names of the servers.
 const NAMES: [&str; NODE_COUNT] = ["a", "b", "c"];
 
@@ -193,7 +198,7 @@ impl Ports {
         let mut three = || -> std::io::Result<[u16; NODE_COUNT]> {
             let mut ports = [0; NODE_COUNT];
             for port in &mut ports {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+                let listener = listen_somewhere()?;
                 *port = listener.local_addr()?.port();
                 listeners.push(listener);
             }
@@ -201,6 +206,19 @@ impl Ports {
         };
         Ok(Self { servers: three()?, brokers: three()?, routes: three()?, monitors: three()? })
     }
+}
+
+/// Listens on a port below those that the system gives to outgoing connections, so that none takes it while its process is
+/// killed.
+fn listen_somewhere() -> std::io::Result<TcpListener> {
+    let mut listened = Err(std::io::ErrorKind::AddrInUse.into());
+    for _ in 0..PORT_TRY_COUNT {
+        listened = TcpListener::bind((Ipv4Addr::LOCALHOST, rand::random_range(PORTS)));
+        if listened.is_ok() {
+            break;
+        }
+    }
+    listened
 }
 
 fn local(port: &u16) -> SocketAddr {

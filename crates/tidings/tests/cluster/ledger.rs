@@ -35,10 +35,25 @@ struct Book {
     acks: BTreeMap<u64, Ack>,
     last: Option<Instant>,
     gap: Duration,
+    /// When each event was posted first.
+    posted: BTreeMap<u64, Instant>,
+    /// For the foreign checker.
+    history: Vec<Operation>,
+}
+
+/// Something that was asked of the channel, and answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Operation {
+    pub(crate) kind: &'static str,
+    pub(crate) called: Instant,
+    pub(crate) returned: Instant,
+    /// Of the publication; of a reader, that of the last publication.
+    pub(crate) offset: u64,
 }
 
 impl Book {
     fn new_event(&mut self) -> u64 {
+        self.posted.insert(self.next, Instant::now());
         self.next += 1;
         self.next - 1
     }
@@ -46,6 +61,10 @@ impl Book {
     fn note(&mut self, number: u64, ack: Ack) {
         let before = self.acks.insert(number, ack);
         assert!(before.is_none_or(|before| before == ack), "event {number} was {before:?}, is {ack:?}");
+        if before.is_none() {
+            let (called, returned) = (self.posted[&number], Instant::now());
+            self.history.push(Operation { kind: "append", called, returned, offset: ack.offset });
+        }
         let since = self.last.replace(Instant::now()).map_or(Duration::ZERO, |last| last.elapsed());
         self.gap = self.gap.max(since);
     }
@@ -76,6 +95,17 @@ impl Ledger {
                 }
             });
         }
+    }
+
+    /// Begins to read, at whichever server is ready, without an end.
+    pub(crate) fn start_to_read(&mut self) {
+        let (mut worker, stopped) = (self.worker(), self.stop.subscribe());
+        self.workers.spawn(async move {
+            while !*stopped.borrow() {
+                worker.read_last().await;
+                sleep(PACE).await;
+            }
+        });
     }
 
     /// Ends that; each event that was begun is acknowledged.
@@ -153,6 +183,11 @@ impl Ledger {
         count
     }
 
+    /// What was asked of the channel so far.
+    pub(crate) fn history(&self) -> Vec<Operation> {
+        lock(&self.book).history.clone()
+    }
+
     /// Fails if anything acknowledged is not there, once, where it was said to be. Nothing may be posted meanwhile.
     pub(crate) async fn judge(&self, leader: SocketAddr) {
         let acks = lock(&self.book).acks.clone();
@@ -189,6 +224,23 @@ impl Worker {
                 return lock(&self.book).note(number, ack);
             }
             self.go_to_a_leader().await;
+        }
+    }
+
+    /// Asks for the offset of the last publication. An answer that does not come in time tells nothing.
+    async fn read_last(&mut self) {
+        let (called, body) = (Instant::now(), json!({"channel": CHANNEL, "limit": 0}));
+        let answer = timeout(TRY_TIMEOUT, self.caller.call(Method::POST, "/api/history", Some(&body))).await;
+        let offset = match answer {
+            Ok(Ok(answer)) if answer.status == 200 => answer.json()["result"]["offset"].as_u64(),
+            _ => None,
+        };
+        match offset {
+            Some(offset) => {
+                let read = Operation { kind: "read", called, returned: Instant::now(), offset };
+                lock(&self.book).history.push(read);
+            }
+            None => self.go_to_a_leader().await,
         }
     }
 

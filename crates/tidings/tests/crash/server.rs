@@ -4,7 +4,7 @@
 //! What a process logs goes to one file for all of its lives; the end of that is shown when something is wrong.
 
 use std::fs::{self, File, OpenOptions};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use hyper::Method;
 use tokio::time::{Instant, interval, timeout};
 
 use crate::API_KEY;
+use crate::brokers::free_ports;
 use crate::fleet::Fleet;
 use crate::http::Caller;
 use crate::simulators::Simulators;
@@ -142,7 +143,7 @@ pub(crate) struct Node {
 
 impl Node {
     fn prepare(folder: &Path, simulators: &Simulators, more: &str) -> Self {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr()).unwrap().port();
+        let port = free_ports(1)[0];
         let text = configuration(port, folder) + &simulators.sections(folder) + more;
         fs::write(folder.join("tidings.toml"), text).unwrap();
         Self { folder: folder.to_owned(), addr: (Ipv4Addr::LOCALHOST, port).into(), child: None }
