@@ -98,11 +98,11 @@ impl Register {
         }
     }
 
-    /// Its revision is not 0 if somebody has deleted the message.
+    /// Its revision is not 0 if somebody has deleted the message. If there is one by now, nobody knows what it says.
     async fn look_at_empty(&self) -> Answer {
         match timeout(REQUEST_TIMEOUT, self.stream.get_info()).await {
-            Ok(Ok(info)) => Answer::Has(info.state.last_sequence, None),
-            Ok(Err(_)) | Err(_) => Answer::Nothing,
+            Ok(Ok(info)) if info.state.messages == 0 => Answer::Has(info.state.last_sequence, None),
+            Ok(Ok(_) | Err(_)) | Err(_) => Answer::Nothing,
         }
     }
 
