@@ -1,14 +1,16 @@
 //! What an operator holds, cancels, or wants to know before it happens.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidings_push::{JobStanding, Outcome, Standing};
-use tidings_sender::{DeviceOutcome, JobReport, Sender, Suppression};
+use tidings_sender::{DeviceOutcome, JobReport, Sender, Suppression, Tenure};
 use tidings_store::{NewDevice, NewEvent};
 use tidings_telemetry::unix_now;
 use tidings_types::{
     AppId, BrakeScope, Country, ExpectAudience, Filter, JobState, JournalPosition, Provider, TopicName,
 };
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, lake, pool, quiet_goal, soon, until};
@@ -53,6 +55,42 @@ async fn what_is_paused_hands_out_nothing_until_it_is_resumed_and_the_rest_goes_
         assert_eq!((report.state, report.paused_by, report.counts.accepted()), (JobState::Finished, None, 40));
     }
     assert!(provider.taken().iter().all(|taken| taken.ticket.job.0 <= 4));
+}
+
+/// Of several servers only one may push, and only for a while.
+#[tokio::test]
+async fn a_process_whose_time_is_over_hands_out_nothing_until_it_may_again() {
+    let world = World::new();
+    world.register((0..40).map(device)).await;
+    let pool = pool("main", "app", 100);
+    let (until_tx, until_rx) = watch::channel(Duration::from_secs(1));
+    let tenure = Tenure { until: until_rx, clock: || Duration::from_secs(1) };
+    let sender = world.start(tidings_sender::SenderConfig { tenure: Some(tenure), ..config() }, vec![pool.clone()]);
+    let mut provider = Automatic::accepting(&pool, &sender);
+    let position = world.accept(goal("goal")).await;
+    until("it is held", || state(&sender, position) == Some(JobState::Paused)).await;
+    assert_eq!((sender.job(position).unwrap().paused_by, provider.taken().len()), (Some(BrakeScope::Everything), 0));
+    until_tx.send_replace(Duration::from_secs(2));
+    assert_eq!(done(&sender, position).await.counts.accepted(), 40);
+}
+
+#[tokio::test]
+async fn a_time_that_ends_while_a_lane_waits_for_room_holds_the_rest() {
+    static NOW_MILLIS: AtomicU64 = AtomicU64::new(0);
+    let world = World::new();
+    world.register((0..100).map(device)).await;
+    let pool = pool("main", "app", 10);
+    let (until_tx, until_rx) = watch::channel(Duration::from_millis(50));
+    let tenure = Tenure { until: until_rx, clock: || Duration::from_millis(NOW_MILLIS.load(Ordering::Relaxed)) };
+    let sender = world.start(tidings_sender::SenderConfig { tenure: Some(tenure), ..config() }, vec![pool.clone()]);
+    let position = world.accept(goal("goal")).await;
+    let mut provider = Gateway::new(&pool, &sender);
+    until("the lake is full", || lake(&pool).counters().held == 10).await;
+    NOW_MILLIS.store(50, Ordering::Relaxed);
+    until("what is not in the lake is back", || sender.backlog().devices_in_flight == 10).await;
+    until_tx.send_replace(Duration::from_secs(60));
+    provider.accept(100).await;
+    assert_eq!(done(&sender, position).await.counts.accepted(), 100);
 }
 
 /// What is in the lake goes; what waits for room in it does not.
