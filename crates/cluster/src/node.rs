@@ -53,8 +53,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long giving the lease back may take.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The cluster, and this node in it.
-#[derive(Debug, Clone)]
+/// The cluster, and this node in it. It has credentials, so it cannot be printed.
+#[derive(Clone)]
 pub struct ClusterConfig {
     /// The cluster's name: that of its streams, and the first part of its subjects.
     pub name: String,
@@ -335,7 +335,7 @@ impl Cluster {
     /// waited for, too.
     ///
     /// # Cancel safety
-    /// Cancel safe.
+    /// Dropped: a lease that was given back is not taken again before the next [`Cluster::join`].
     pub async fn leads(&self, store: &Store) {
         let (mut standing, mut role) = (self.standing.clone(), store.role());
         let (mut stuck_since, mut reached) = (None, store.log_position());
@@ -402,7 +402,7 @@ impl Cluster {
         }
     }
 
-    /// Closes the store if it is open, and gives the lease back: to this node, or to whoever comes first. Waits until it is
+    /// Closes the store if it is open, and gives the lease back: to the node of this name, or to whoever comes first. Waits until it is
     /// given back, but not for long.
     pub async fn leave(&mut self, to: Option<String>) {
         let store = self.store.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -453,7 +453,7 @@ pub enum Resignation {
     Demoted,
     /// Another node has the lease, or it could not be renewed for long.
     Deposed,
-    /// An operator wants this node, or any other one, to lead.
+    /// An operator wants the node of this name, or any other one, to lead.
     Asked(Option<String>),
 }
 

@@ -23,7 +23,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Order {
     /// Whether this node may take the lease, and how far it has read.
     pub(crate) readiness: Arc<dyn Fn() -> Readiness + Send + Sync>,
-    /// Gives the lease back, to this node or to any.
+    /// Gives the lease back: to the node of this name, or to any.
     pub(crate) giving_back: Option<Option<String>>,
 }
 

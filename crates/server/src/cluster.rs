@@ -45,7 +45,7 @@ impl Node {
     /// Connects to NATS; `None`: the configuration names no cluster.
     ///
     /// # Errors
-    /// When a file cannot be read, NATS refuses this server, or a stream has other settings.
+    /// When a file cannot be read, or NATS refuses this server.
     ///
     /// # Cancel safety
     /// Dropped: nothing has happened, except that streams may be made.
@@ -61,7 +61,7 @@ impl Node {
     /// Follows the leader, until this node leads. Meanwhile its listeners answer that it does not.
     ///
     /// # Errors
-    /// When a listener or the store cannot be opened.
+    /// When a listener or the store cannot be opened, or the log's stream has other settings.
     ///
     /// # Cancel safety
     /// Dropped: the store closes in the background.
@@ -95,7 +95,7 @@ impl Node {
         resignation
     }
 
-    /// Gives the lease back. The server must be stopped.
+    /// Gives the lease back: to the node of this name, or to whoever comes first. The server must be stopped.
     pub async fn leave(&mut self, to: Option<String>) {
         self.cluster.leave(to).await;
     }
