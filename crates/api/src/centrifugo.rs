@@ -337,16 +337,20 @@ async fn run(
         Method::Presence => {
             let request = parse(params)?;
             tokio::task::yield_now().await;
-            room.read(|| read::presence(shared, &request))?
+            room.reserve()?;
+            let found = read::presence(shared, &request).await?;
+            room.read(|| Ok(found))?
         }
-        Method::PresenceStats => text(&read::presence_stats(shared, &parse(params)?)?),
+        Method::PresenceStats => text(&read::presence_stats(shared, &parse(params)?).await?),
         Method::HistoryRemove => room.done(&read::history_remove(shared, &parse(params)?, note).await?),
         Method::Channels => {
             let request = parse(params)?;
             tokio::task::yield_now().await;
-            room.read(|| read::channels(shared, &request))?
+            room.reserve()?;
+            let found = read::channels(shared, &request).await?;
+            room.read(|| Ok(found))?
         }
-        Method::Info => text(&read::info(shared)),
+        Method::Info => text(&read::info(shared).await),
         Method::Subscribe => room.done(&live::subscribe(shared, parse(params)?, parse(params)?, note).await?),
         Method::Unsubscribe => room.done(&live::unsubscribe(shared, parse(params)?, note).await?),
         Method::Disconnect => room.done(&live::disconnect(shared, parse(params)?, note).await?),

@@ -165,13 +165,13 @@ pub use format::messagepack;
 pub use job::{DeviceEvents, Estimate, JobEntry, JobPart, JobView, Jobs, Outcomes};
 pub use operation::{health_router, metrics_router, ready_router};
 pub use ports::{
-    CheckError, ClientCounts, Connections, Coverage, EventCheck, ListFuture, MemoryTerm, Node, OrderFuture, System,
-    Texts, TextsView,
+    CheckError, ClientCounts, Connections, Coverage, EventCheck, ListFuture, MemoryTerm, Node, NodeView, OrderFuture,
+    Others, OthersFuture, System, Texts, TextsView,
 };
 pub use publisher::{Publisher, Unpublished};
 pub use rate::Rate;
 pub use readiness::{ProviderStatus, Readiness, ReadyListener, ReadyProvider};
-pub use standby::{Leader, Standby, StandbyStatus, standby_router};
+pub use standby::{Leader, Standby, StandbyStatus, standby_ready_router, standby_refusal, standby_router};
 pub use tidings_jobs::DeviceTrail;
 pub use tidings_telemetry::rfc3339::{Rfc3339, Rfc3339Error};
 pub use warnings::Configured;

@@ -6,9 +6,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use serde::Serialize;
-use tidings_protocol::{LiveConnection, Order, OrderError, Target};
-use tidings_types::{DeviceNumber, Event, Locale, TopicName};
+use serde::{Deserialize, Serialize};
+use tidings_protocol::{ClientInfo, LiveConnection, Order, OrderError, Target};
+use tidings_types::{ChannelName, DeviceNumber, Event, Locale, TopicName};
 
 use crate::problem::Invalid;
 use crate::readiness::Readiness;
@@ -25,12 +25,60 @@ pub struct Node {
     pub version: String,
     /// Counts the live connections.
     pub clients: Arc<dyn Fn() -> ClientCounts + Send + Sync>,
+    /// The other servers of its cluster; `None`: it is alone.
+    pub others: Option<Arc<dyn Others>>,
 }
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node").field("uid", &self.uid).field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// The other servers of a cluster, which have live connections, too. What a server does not say within about a second is left
+/// out.
+pub trait Others: Send + Sync {
+    /// Who is in the channel there.
+    fn presence(&self, channel: ChannelName) -> OthersFuture<Vec<ClientInfo>>;
+
+    /// How many connections are in the channel there, and how many users. A user of two servers counts twice.
+    fn presence_stats(&self, channel: ChannelName) -> OthersFuture<(u64, u64)>;
+
+    /// The channels that have subscribers there, with the number of these. Several servers may have the same channel.
+    fn channels(&self) -> OthersFuture<Vec<(ChannelName, usize)>>;
+
+    /// What each of them has.
+    fn nodes(&self) -> OthersFuture<Vec<NodeView>>;
+}
+
+/// See [`Others`].
+pub type OthersFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What a server has of clients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Unique, new at each start.
+    pub uid: String,
+    /// The operator's name for it.
+    pub name: String,
+    /// The version that runs.
+    pub version: String,
+    /// Connections.
+    pub num_clients: usize,
+    /// Different users among them.
+    pub num_users: usize,
+    /// Subscriptions.
+    pub num_subs: usize,
+    /// Channels.
+    pub num_channels: usize,
+    /// Seconds since it started.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub uptime: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Numbers of live connections.

@@ -42,14 +42,23 @@ pub struct Leader {
     pub address: Option<String>,
 }
 
-/// `GET /ready` is 503 and says what the server does and who leads, so that a load balancer sends everything to the leader.
-/// Everything else is refused with 503 too, in the form of the API's other refusals.
+/// Of a server that serves nobody: `GET /ready` is 503 and says what it does and who leads. Everything else is refused with 503
+/// too, in the form of the API's other refusals.
 pub fn standby_router(standby: impl Fn() -> Standby + Send + Sync + 'static) -> Router {
     let standby = Arc::new(standby);
     let shown = standby.clone();
-    let ready = async move || json(StatusCode::SERVICE_UNAVAILABLE, &shown());
     let refuse = async move || refusal(&standby());
-    Router::new().route("/ready", get(ready)).fallback(refuse)
+    standby_ready_router(move || (shown(), false)).fallback(refuse)
+}
+
+/// `GET /ready` of a server that does not lead: 200 if it serves clients, else 503.
+pub fn standby_ready_router(standby: impl Fn() -> (Standby, bool) + Send + Sync + 'static) -> Router {
+    let ready = async move || {
+        let (standby, is_ready) = standby();
+        json(if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &standby)
+    };
+    let ready = Arc::new(ready);
+    Router::new().route("/ready", get(move || async move { ready().await }))
 }
 
 fn refusal(standby: &Standby) -> Response {
@@ -59,6 +68,11 @@ fn refusal(standby: &Standby) -> Response {
         None => "no server leads now".to_owned(),
     };
     let detail = format!("this server of the cluster does not lead, so it takes no requests: {leader}");
+    standby_refusal(detail)
+}
+
+/// Refuses a request that only the leader of the cluster can answer. `detail` says why it did not reach the leader.
+pub fn standby_refusal(detail: impl Into<String>) -> Response {
     Problem::new(Kind::Unavailable, detail).retry_after(1).into_response()
 }
 

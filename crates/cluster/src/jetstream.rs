@@ -2,7 +2,8 @@
 //!
 //! The stream has one subject, on which only entries are published, each with the header `Nats-Expected-Last-Sequence`. The
 //! leader of the stream refuses an entry whose expectation is not what it has proposed last. Entries are read one by one
-//! from the leader, never from a replica, which may lag. Nobody may subscribe to the subject without a consumer: otherwise the
+//! from the leader, never from a replica, which may lag. Who has put an entry tells the others by an empty message (`NAME.grown`),
+//! so that they need not ask often. Nobody may subscribe to the subject without a consumer: otherwise the
 //! broker no longer reports that no stream takes it.
 //!
 //! Source: nats-server 2.15, ADR-56 (what JetStream guarantees), docs.nats.io "JetStream wire API".
@@ -16,9 +17,12 @@ use async_nats::jetstream::Context;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{self, DiscardPolicy, LastRawMessageErrorKind, StorageType, Stream};
+use futures_util::StreamExt as _;
 use serde::Serialize;
 use tidings_telemetry::chain;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
@@ -54,9 +58,14 @@ pub struct JetStream {
     stream: Stream<()>,
     name: String,
     subject: String,
+    /// Where a new entry is told.
+    grown: String,
+    has_grown: Arc<Notify>,
     stopped: Arc<AtomicBool>,
     /// When it was said last that an entry is not taken.
     said: Mutex<Option<Instant>>,
+    #[expect(dead_code, reason = "ends with the log")]
+    tasks: JoinSet<()>,
 }
 
 impl std::fmt::Debug for JetStream {
@@ -115,7 +124,18 @@ impl JetStream {
             return Err(StreamError::Settings { name: name.clone(), setting });
         }
         let stream = context.get_stream_no_info(name).await.map_err(|error| failed(error.into()))?;
+        let (grown, has_grown) = (format!("{name}.grown"), Arc::<Notify>::default());
+        let mut told = context.client().subscribe(grown.clone()).await.map_err(|error| failed(error.into()))?;
+        let (heard, mut tasks) = (has_grown.clone(), JoinSet::new());
+        tasks.spawn(async move {
+            while told.next().await.is_some() {
+                heard.notify_one();
+            }
+        });
         Ok(Self {
+            grown,
+            has_grown,
+            tasks,
             runtime: Handle::current(),
             context,
             stream,
@@ -135,7 +155,10 @@ impl JetStream {
                 self.context.send_publish(self.subject.clone(), message).await?.await
             });
             match published.await {
-                Ok(Ok(ack)) if ack.sequence == after + 1 => return Reply::Stored,
+                Ok(Ok(ack)) if ack.sequence == after + 1 => {
+                    let _ = self.context.client().publish(self.grown.clone(), "".into()).await; // Else they ask.
+                    return Reply::Stored;
+                }
                 Ok(Ok(_)) => return Reply::Taken,
                 Ok(Err(error)) if error.kind() == PublishErrorKind::WrongLastSequence => return Reply::Taken,
                 Ok(Err(error)) => self.say(&error),
@@ -163,7 +186,10 @@ impl JetStream {
                 Ok(Err(error)) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Reply::Found(None),
                 Ok(Err(_)) | Err(_) => Reply::Nothing,
             };
-            sleep(pause).await; // Also before it answers, or a writer would ask without a rest.
+            tokio::select! {
+                () = sleep(pause) => {} // Also before it answers, or a writer would ask without a rest.
+                () = self.has_grown.notified(), if reply != Reply::Nothing => {}
+            }
             if reply == Reply::Nothing || Instant::now() >= end {
                 return reply;
             }

@@ -13,6 +13,7 @@
 //! A node counts silence from when it first saw the lease as it is. If the broker does not answer, it begins to count anew:
 //! while the broker has no leader, nobody can renew, and a leader that works must not be deposed for that.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,29 @@ pub const VALID: Duration = Duration::from_secs(2);
 /// A holder that could not renew for so long gives up. Longer than brokers need to agree on a leader of their own.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
+/// A word that is never shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A word of these random bits.
+    pub fn from_random(bits: u128) -> Self {
+        Self(format!("{bits:032x}"))
+    }
+
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 /// What the lease says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
@@ -37,6 +61,9 @@ pub struct Holder {
     /// Where the node can be reached, if it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// What only the nodes of the cluster know: who shows it to the holder is one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
     /// How far the log was for it. Who has read less does not take the lease.
     pub sequence: u64,
     /// It was given back.

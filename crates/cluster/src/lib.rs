@@ -15,6 +15,7 @@
 //! - [`Log`]: both over a [`Broker`], as one node's [`CommitLog`](tidings_store::CommitLog).
 //! - [`JetStream`]: a stream of NATS JetStream as the broker.
 //! - [`lease`]: who should lead. A core.
+//! - [`Peers`]: what nodes ask and tell each other beside the log.
 //! - [`Cluster`]: a node with all of this, and with a copy of the store for new nodes.
 //! - [`Survey`]: a cluster from outside, for operators.
 
@@ -24,15 +25,18 @@ mod jetstream;
 pub mod lease;
 mod log;
 mod node;
+mod peers;
 mod reader;
 mod register;
 mod survey;
 mod writer;
 
+pub use async_nats::SubscribeError;
 pub use copies::CopyError;
 pub use jetstream::{JetStream, LogState, StreamConfig, StreamError};
 pub use log::{Broker, Log, Unreached};
-pub use node::{Cluster, ClusterConfig, ClusterError, NodeReport, NodeRole, Resignation};
+pub use node::{Cluster, ClusterConfig, ClusterError, NodeReport, NodeRole, Others, Resignation};
+pub use peers::{Heard, Hearing, PART_BYTES_MAX, Peers, Question, Questions, Unanswered, Voice};
 pub use reader::{Read, Reader};
 pub use register::{Standing, boot_time};
 pub use survey::{Checked, ClusterStatus, Survey, SurveyError};

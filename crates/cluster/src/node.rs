@@ -28,8 +28,9 @@ use tracing::{info, warn};
 use crate::copies::{Copies, CopyError};
 use crate::entry::{Content, Entry};
 use crate::jetstream::{JetStream, LogState, StreamConfig, StreamError, Trimmer};
-use crate::lease::{Holder, Readiness};
+use crate::lease::{Holder, Readiness, Secret};
 use crate::log::Log;
+use crate::peers::Peers;
 use crate::register::{Order, Register, Standing, Told, keep};
 
 /// The pause before something is tried again.
@@ -42,6 +43,8 @@ pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 /// What a node has not read is kept for this long after its last report.
 const ABSENCE_MAX: Duration = Duration::from_mins(10);
+/// A node that was not heard for this long is asked nothing.
+const PRESENCE_MAX: Duration = Duration::from_secs(3);
 /// Nobody trims the log for this long after a node has said that it joins.
 const JOIN_MAX: Duration = Duration::from_mins(1);
 /// How long a node with the lease may do nothing, and how long it then lets others try.
@@ -145,6 +148,9 @@ pub enum NodeRole {
 /// A node of a cluster. Dropping it ends all that it does; [`Cluster::leave`] also gives the lease back.
 pub struct Cluster {
     config: ClusterConfig,
+    /// Drawn at random.
+    process: u64,
+    secret: Secret,
     context: Context,
     copies: Copies,
     orders: watch::Sender<Order>,
@@ -178,10 +184,12 @@ impl Cluster {
         let (standing_tx, standing) = watch::channel(Standing::default());
         let (tenure_tx, tenure) = watch::channel(Duration::ZERO);
         let told = Told { standing: standing_tx, tenure: tenure_tx };
+        let secret = Secret::from_random(rand::random());
         let this = Holder {
             node: config.node.clone(),
             process: rand::random::<u64>() >> 11, // JSON has no larger whole numbers.
             address: config.address.clone(),
+            secret: Some(secret.clone()),
             sequence: 0,
             released: false,
             to: None,
@@ -204,7 +212,36 @@ impl Cluster {
             let _ = client.publish(format!("{name}.nudge"), "".into()).await; // Without it, others look a moment later.
         }));
         let stopped = Arc::default();
-        Ok(Self { config, context, copies, orders, standing, tenure, store, stopped, moves, reports, tasks })
+        Ok(Self {
+            config,
+            process,
+            secret,
+            context,
+            copies,
+            orders,
+            standing,
+            tenure,
+            store,
+            stopped,
+            moves,
+            reports,
+            tasks,
+        })
+    }
+
+    /// The way to the other nodes.
+    pub fn peers(&self) -> Peers {
+        Peers::new(self.context.client(), self.config.name.clone(), self.process)
+    }
+
+    /// What other nodes show this one, while it leads, to prove that they are nodes.
+    pub fn secret(&self) -> Secret {
+        self.secret.clone()
+    }
+
+    /// Who else has a store and was heard within the last seconds.
+    pub fn others(&self) -> Others {
+        Others { reports: self.reports.clone(), own: self.process }
     }
 
     /// What is known of the lease.
@@ -601,6 +638,24 @@ async fn report(client: Client, config: ClusterConfig, process: u64, store: Arc<
         if client.connection_state() == async_nats::connection::State::Connected {
             let _ = client.publish(subject.clone(), payload.into()).await; // The next one follows soon.
         }
+    }
+}
+
+/// The other nodes of a cluster.
+#[derive(Debug, Clone)]
+pub struct Others {
+    reports: Arc<Mutex<Vec<(NodeReport, Instant)>>>,
+    own: u64,
+}
+
+impl Others {
+    /// The processes that have a store and were heard within the last seconds, without this one.
+    pub fn processes(&self) -> Vec<u64> {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_here = |(report, at): &&(NodeReport, Instant)| {
+            report.process != self.own && report.role != NodeRole::Joining && at.elapsed() < PRESENCE_MAX
+        };
+        reports.iter().filter(is_here).map(|(report, _)| report.process).collect()
     }
 }
 

@@ -125,7 +125,7 @@ impl Survey {
     async fn lease(&self) -> Result<Option<Holder>, SurveyError> {
         let Some(register) = Register::find(self.context.clone(), &self.config.name).await else { return Ok(None) };
         match register.look().await {
-            Answer::Has(_, holder) => Ok(holder),
+            Answer::Has(_, holder) => Ok(holder.map(|holder| Holder { secret: None, ..holder })),
             _ => Err(SurveyError::Unreached),
         }
     }

@@ -30,7 +30,8 @@ impl Register {
                 let released = matches!(ask, Ask::Release(_));
                 let (name, process, sequence) = (node.name.clone(), node.process, node.sequence);
                 self.revision += 1;
-                self.holder = Some(Holder { node: name, process, address: None, sequence, released, to: None });
+                self.holder =
+                    Some(Holder { node: name, process, address: None, secret: None, sequence, released, to: None });
                 Answer::Done(self.revision)
             }
         }

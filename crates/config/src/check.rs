@@ -683,7 +683,7 @@ impl Check<'_> {
     }
 
     fn cluster(&mut self, cluster: &Cluster, api: &Api) {
-        let Cluster { servers, credentials_file, ca_file, name, node, replicas, .. } = cluster;
+        let Cluster { servers, credentials_file, ca_file, name, node, address, replicas, .. } = cluster;
         if servers.is_empty() {
             return; // The server is alone.
         }
@@ -692,6 +692,15 @@ impl Check<'_> {
             if let Some(name) = name.filter(|name| !is_cluster_name(name)) {
                 let message = format!("must be 1 to 64 letters, digits, `_` and `-`, got {name:?}");
                 self.problem(path, &message);
+            }
+        }
+        match address.as_ref().map(|address| address.parse::<tidings_http1::Origin>()) {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => self.problem("cluster.address", &format!("{error}, got {address:?}")),
+            None => {
+                let message =
+                    "is missing: where the other servers reach this one, such as \"http://a.example.com:8000\"";
+                self.problem("cluster.address", message);
             }
         }
         if ![1, 3, 5].contains(replicas) {

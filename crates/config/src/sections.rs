@@ -105,7 +105,8 @@ section! {
         name: String = "tidings";
         /// The name of this server, which no other server of the cluster has. Without it, the name of the machine.
         node: Option<String>, like "a";
-        /// Where others reach this server. `tidings cluster status` and the other servers' /ready show it.
+        /// Where the other servers reach this one's API: http.internal_listen if that is set, else http.listen. While it leads,
+        /// they pass on to it what only the leader does. Shown by `tidings cluster status` and by /ready.
         address: Option<String>, like "https://a.example.com";
         /// On how many NATS servers each entry of the log is kept: 1, 3 or 5.
         replicas: u32 = "3", from "1" to "5";

@@ -1,9 +1,9 @@
 //! Carries out what clients command. The session turns each command into an effect; this module performs the effect.
 //!
 //! The commands of a connection are handled in order, one at a time, for at most [`TURN_TIME`] before the other
-//! connections get their turn. Three effects must wait ([`Awaited`]): a publish into a durable channel waits for the
-//! journal, `connect` waits for the proof of its device, and what a hook decides waits for its answer. Meanwhile the
-//! task of the connection waits.
+//! connections get their turn. Some effects must wait ([`Awaited`]): a publish into a durable channel waits for the
+//! journal, `connect` waits for the proof of its device, what a hook decides waits for its answer, and what other servers of
+//! a cluster know or do waits for them. Meanwhile the task of the connection waits.
 //!
 //! Server-side subscriptions are made after that proof, right before `connect` is answered. If one cannot be made, the
 //! others are left again, and the client is told the error. Others learn of joins when all are made.
@@ -14,26 +14,27 @@
 //! - All replies that wait on a loop: `reply_budget_bytes` (see [`EdgeLoop::flush_in`]).
 //! - Channels that a user creates: `channel_creations_per_minute` on one loop.
 
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
-use tidings_hub::{self as hub, Arrival, HubError, Member, NewPublication, Recovery, ResumeFrom, Wishes};
+use tidings_hub::{self as hub, Arrival, Hub, HubError, Member, NewPublication, Recovery, ResumeFrom, Wishes};
 use tidings_protocol::{
-    Asked, ClientPosition, ConnectEffect, Effect, ErrorCode, HistoryFound, HookAnswer, Publication, SubscribeEffect,
-    SubscribeTicket, Subscribed, Target, Ticket,
+    Asked, ClientInfo, ClientPosition, ConnectEffect, Effect, ErrorCode, HistoryFound, HookAnswer, Publication,
+    SubscribeEffect, SubscribeTicket, Subscribed, Target, Ticket,
 };
 use tidings_stream::{Bounds, HistoryFilter};
 use tidings_telemetry::{chain, panics};
 use tidings_types::{ChannelName, DeviceNumber, Language, Offset, PushForm, StreamPosition, Timestamp};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use crate::connection::Connection;
 use crate::edge_loop::{EdgeLoop, LoopState};
 use crate::orders::{self, Work};
-use crate::shared::{HookFuture, ProveFuture, PublishFuture, Shared};
+use crate::shared::{HookFuture, PresenceFuture, ProveFuture, PublishFuture, Shared, StatsFuture};
 use crate::subscribers::{Key, Subscriber};
 
 /// How long a client whose `connect` was refused may stay connected.
@@ -41,6 +42,14 @@ const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this time a connection's remaining commands wait until the loop has served the others. So a hundred busy
 /// connections delay the others by a tenth of a second.
 const TURN_TIME: Duration = Duration::from_millis(1);
+
+/// How long a client waits for a server that is behind it. Then it is told that something is missing.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
+/// The pause between two looks.
+const CATCH_UP_PAUSE: Duration = Duration::from_millis(2);
+
+/// Resolves when this server has what a client has, or after [`CATCH_UP_TIMEOUT`].
+type CatchUpFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Where the handling of a connection's commands stopped.
 pub(crate) enum Worked {
@@ -56,6 +65,12 @@ pub(crate) enum Worked {
 pub(crate) enum Awaited {
     /// The result of a publication from the journal.
     Publish { ticket: Ticket, future: PublishFuture },
+    /// This server is about to have what the client has.
+    CatchUp { effect: Box<Effect>, future: CatchUpFuture },
+    /// Who is in the channel on other servers.
+    Presence { ticket: Ticket, channel: ChannelName, future: PresenceFuture },
+    /// How many are in the channel on other servers.
+    PresenceStats { ticket: Ticket, channel: ChannelName, future: StatsFuture },
     /// Which device the client is. Then the client is let in.
     Proof { future: ProveFuture, connect: Box<ConnectEffect> },
     /// The answer of a hook.
@@ -148,6 +163,31 @@ impl Client {
         self.edge_loop.flush_in(state, self.key);
     }
 
+    /// Tells the client who is in the channel, here and on other servers.
+    pub(crate) fn answer_presence(&self, ticket: Ticket, channel: &ChannelName, mut present: Vec<ClientInfo>) {
+        let (state, shared) = (&mut *self.edge_loop.state(), &self.edge_loop.shared);
+        let bytes_max = shared.config.reply_bytes_max;
+        let bytes: usize = present.iter().map(ClientInfo::weight).sum();
+        let here = bytes_max.checked_sub(bytes).and_then(|left| shared.hub.presence_within(channel, left));
+        let present = here.map(|here| {
+            present.extend(here);
+            present
+        });
+        let connection = &mut state.connections[self.key];
+        let reply = connection.session.on_presence(ticket, present.as_deref().ok_or(ErrorCode::LimitExceeded));
+        connection.reply(reply);
+        self.edge_loop.flush_in(state, self.key);
+    }
+
+    /// Tells the client how many are in the channel, here and on other servers.
+    pub(crate) fn answer_presence_stats(&self, ticket: Ticket, channel: &ChannelName, there: (u64, u64)) {
+        let (state, here) = (&mut *self.edge_loop.state(), self.edge_loop.shared.hub.presence_stats(channel));
+        let connection = &mut state.connections[self.key];
+        let reply = connection.session.on_presence_stats(ticket, Ok((here.0 + there.0, here.1 + there.1)));
+        connection.reply(reply);
+        self.edge_loop.flush_in(state, self.key);
+    }
+
     /// Goes on with the answer of a hook. Returns what to wait for next.
     pub(crate) fn on_hook(&self, asked: Asked, answer: HookAnswer) -> Option<Awaited> {
         let state = &mut *self.edge_loop.state();
@@ -160,6 +200,47 @@ impl Client {
 
     /// Performs one effect, and answers unless the answer must wait.
     fn perform(&self, state: &mut LoopState, effect: Effect, now: Timestamp) -> Option<Awaited> {
+        match self.catch_up(&effect) {
+            Some(future) => Some(Awaited::CatchUp { effect: Box::new(effect), future }),
+            None => self.perform_now(state, effect, now),
+        }
+    }
+
+    /// Performs an effect after the wait for what its client has.
+    pub(crate) fn on_caught_up(&self, effect: Effect) -> Option<Awaited> {
+        let state = &mut *self.edge_loop.state();
+        let awaited = self.perform_now(state, effect, tidings_telemetry::unix_now());
+        self.edge_loop.flush_in(state, self.key);
+        awaited
+    }
+
+    /// A client may come from a server that was a moment ahead of this one. Waits, if so, until this one has as much.
+    fn catch_up(&self, effect: &Effect) -> Option<CatchUpFuture> {
+        let Shared { hub, publisher, .. } = &*self.edge_loop.shared;
+        let subscriptions = match effect {
+            Effect::Subscribe(subscription) => std::slice::from_ref(&**subscription),
+            Effect::Connect(connect) => &connect.subscriptions[..],
+            _ => return None,
+        };
+        if publisher.is_home() {
+            return None;
+        }
+        let positions = subscriptions.iter().filter_map(|it| Some((it.channel.clone(), it.recover.clone()?)));
+        let mut behind: Vec<_> = positions.filter(|position| is_behind(hub, position)).collect();
+        if behind.is_empty() {
+            return None;
+        }
+        let hub = hub.clone();
+        Some(Box::pin(async move {
+            let end = Instant::now() + CATCH_UP_TIMEOUT;
+            while !behind.is_empty() && Instant::now() < end {
+                sleep(CATCH_UP_PAUSE).await;
+                behind.retain(|position| is_behind(&hub, position));
+            }
+        }))
+    }
+
+    fn perform_now(&self, state: &mut LoopState, effect: Effect, now: Timestamp) -> Option<Awaited> {
         let hub = &self.edge_loop.shared.hub;
         let reply = match effect {
             Effect::Reply(reply) => Some(reply),
@@ -208,11 +289,17 @@ impl Client {
                 state.connections[self.key].session.on_history(ticket, found.map_err(|code| *code))
             }
             Effect::Presence { ticket, channel } => {
+                if let Some(future) = self.edge_loop.shared.others.presence(&channel) {
+                    return Some(Awaited::Presence { ticket, channel, future });
+                }
                 let present = hub.presence_within(&channel, self.edge_loop.shared.config.reply_bytes_max);
                 let present = present.as_deref().ok_or(ErrorCode::LimitExceeded);
                 state.connections[self.key].session.on_presence(ticket, present)
             }
             Effect::PresenceStats { ticket, channel } => {
+                if let Some(future) = self.edge_loop.shared.others.presence_stats(&channel) {
+                    return Some(Awaited::PresenceStats { ticket, channel, future });
+                }
                 let stats = hub.presence_stats(&channel);
                 state.connections[self.key].session.on_presence_stats(ticket, Ok(stats))
             }
@@ -239,7 +326,7 @@ impl Client {
         None
     }
 
-    /// Publishes. Returns a future to wait for if the channel is durable.
+    /// Publishes. Returns a future to wait for if the hub of this process does not publish it.
     fn publish(
         &self,
         state: &mut LoopState,
@@ -250,8 +337,8 @@ impl Client {
     ) -> Result<Option<PublishFuture>, ErrorCode> {
         self.admit_first(state, &channel)?;
         let Shared { hub, publisher, .. } = &*self.edge_loop.shared;
-        if durable {
-            return Ok(Some(publisher.publish(channel, new.publication)));
+        if durable || !publisher.is_home() {
+            return Ok(Some(publisher.publish(channel, new)));
         }
         let published = hub.publish(&channel, new, now);
         published.map(|_| None).map_err(|error| error_code(&error))
@@ -340,6 +427,7 @@ impl Client {
         let number = next_number.fetch_add(1, Ordering::Relaxed);
         connection.number = number;
         let target = Target { user: connection.session.user().to_owned(), ..Target::default() };
+        self.edge_loop.shared.others.replace(&target.user);
         let posted = orders::post(orders, target, Work::Replace { number });
         posted.map(drop).map_err(|_| ErrorCode::TooManyRequests) // The client comes back, when there is room.
     }
@@ -488,6 +576,10 @@ impl Client {
         }
         state.fanout.ask(connection, self.key, Instant::now());
     }
+}
+
+fn is_behind(hub: &Hub, (channel, position): &(ChannelName, ClientPosition)) -> bool {
+    hub.is_behind(channel, position.offset, &position.epoch)
 }
 
 /// The error code for the client when the hub refuses.

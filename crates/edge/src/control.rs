@@ -1,7 +1,7 @@
 //! Carries out orders about connections on a loop: those of back ends, and those of a connection that takes the place of
 //! its user's earlier ones.
 //!
-//! An order names a user. The loop knows its connections by user and takes [`STEP_CONNECTION_COUNT`] of them at a step; it
+//! An order names a user, or is about all connections. The loop knows its connections by user and takes [`STEP_CONNECTION_COUNT`] of them at a step; it
 //! does other work between two steps. Orders are carried out one after the other, in the order in which they came. A
 //! connection that still waits for the proof of its device can only be closed, because its client is told nothing before
 //! it is connected.
@@ -64,7 +64,10 @@ impl Control {
     pub(crate) fn step(&mut self, edge_loop: &Rc<EdgeLoop>) {
         let Some(mut current) = self.current.take() else { return };
         let (target, work) = &*current.posted.task;
-        let keys = edge_loop.state().keys_of(&target.user, current.next, STEP_CONNECTION_COUNT);
+        let keys = match work.is_for_all() {
+            true => edge_loop.state().keys_from(current.next, STEP_CONNECTION_COUNT),
+            false => edge_loop.state().keys_of(&target.user, current.next, STEP_CONNECTION_COUNT),
+        };
         for &key in &keys {
             let client = Client { edge_loop: edge_loop.clone(), key };
             let carried_out = client.carry_out(target, work);
@@ -120,7 +123,11 @@ impl Client {
                 }
                 return Ok(()); // There is nothing to write.
             }
-            Work::Replace { .. } | Work::Ordered(_) | Work::List(_) => {}
+            Work::Restart(channels) if connection.session.channels().any(|channel| channels.contains(channel)) => {
+                edge_loop.close_in(state, key, &Disconnect::INSUFFICIENT_STATE);
+            }
+            Work::SendAway => edge_loop.close_in(state, key, &Disconnect::SHUTDOWN),
+            Work::Replace { .. } | Work::Ordered(_) | Work::List(_) | Work::Restart(_) => {}
         }
         edge_loop.flush_in(state, key);
         Ok(())

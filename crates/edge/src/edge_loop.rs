@@ -59,6 +59,11 @@ impl LoopState {
         let range = (user.into(), first)..=(user.into(), Key::MAX);
         self.users.range(range).take(count).map(|(_, key)| *key).collect()
     }
+
+    /// At most `count` connections, from the key `first` on, in order.
+    pub(crate) fn keys_from(&self, first: Key, count: usize) -> Vec<Key> {
+        (first..self.connections.capacity()).filter(|key| self.connections.contains(*key)).take(count).collect()
+    }
 }
 
 /// What the tasks of a loop share.
@@ -285,6 +290,7 @@ impl EdgeLoop {
         self.set_visible(state, key, None);
         if let Some(device) = state.connections[key].identity.device.take() {
             state.devices.remove(&(device, key));
+            self.shared.hub.receipts().on_gone(device);
         }
     }
 

@@ -57,6 +57,7 @@ impl EdgeLoop {
         let device = proven.filter(|device| !revoked.devices.contains(device.0));
         state.connections[key].identity.device = device;
         state.devices.extend(device.map(|device| (device, key)));
+        device.iter().for_each(|device| self.shared.hub.receipts().on_connected(*device));
         self.set_visible(state, key, visible);
         if proven.is_some_and(|device| revoked.closed.contains(device.0)) {
             self.close_in(state, key, &Disconnect::INVALID_TOKEN);

@@ -80,6 +80,7 @@ mod takeover;
 mod users;
 mod worker;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -88,12 +89,15 @@ use tidings_hub::Hub;
 use tidings_protocol::{LiveConnection, Order, OrderError, SessionConfig, Target};
 use tidings_telemetry::Registry;
 use tidings_telemetry::panics::lock;
-use tidings_types::DeviceNumber;
+use tidings_types::{ChannelName, DeviceNumber};
 use tokio::sync::{mpsc, watch};
 
 pub use config::EdgeConfig;
 pub use error::HandshakeError;
-pub use shared::{DeviceDirectory, DurablePublisher, HookFuture, Hooks, NoHooks, ProveFuture, PublishFuture};
+pub use shared::{
+    Alone, DeviceDirectory, HookFuture, Hooks, NoHooks, Others, PresenceFuture, ProveFuture, PublishFuture, Publisher,
+    StatsFuture,
+};
 pub use takeover::{LentSocket, Socket, Taker};
 
 use emulated::EmulatedSender;
@@ -117,6 +121,18 @@ pub struct Edge {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// What the edge needs from other components.
+pub struct Ports {
+    /// Where clients' publications go.
+    pub publisher: Arc<dyn Publisher>,
+    /// The directory of devices.
+    pub devices: Arc<dyn DeviceDirectory>,
+    /// The hooks of the application's back end.
+    pub hooks: Arc<dyn Hooks>,
+    /// The other servers of a cluster.
+    pub others: Arc<dyn Others>,
+}
+
 /// What a loop takes in.
 struct LoopInputs {
     handshakes: mpsc::Sender<Handshake>,
@@ -138,11 +154,10 @@ impl Edge {
         config: EdgeConfig,
         session: Arc<SessionConfig>,
         hub: Arc<Hub>,
-        publisher: Arc<dyn DurablePublisher>,
-        devices: Arc<dyn DeviceDirectory>,
-        hooks: Arc<dyn Hooks>,
+        ports: Ports,
         registry: &Registry,
     ) -> std::io::Result<Self> {
+        let Ports { publisher, devices, hooks, others } = ports;
         let metrics = EdgeMetrics::new(registry);
         let users = Users::new(hub.changes().cloned());
         let (orders_tx, orders_rx): (Vec<_>, Vec<_>) = hub.loops().map(|_| mpsc::channel(ORDER_COUNT_MAX)).unzip();
@@ -153,6 +168,7 @@ impl Edge {
             publisher,
             devices,
             hooks,
+            others,
             metrics,
             connection_count: AtomicUsize::new(0),
             users,
@@ -223,6 +239,45 @@ impl Edge {
             let Work::List(found) = &task.1 else { unreachable!("made above") };
             Ok(std::mem::take(&mut *lock(found)))
         }
+    }
+
+    /// Closes the connections that read one of these channels with 3010, so that they come back and begin anew: the channels are
+    /// not those any more that they were. Resolves when every loop has done so.
+    ///
+    /// # Errors
+    /// See [`OrderError`]. Some connections may be closed nevertheless.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, they are closed nevertheless.
+    pub fn restart(
+        &self,
+        channels: HashSet<ChannelName>,
+    ) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
+        orders::carried_out(orders::post(&self.shared.orders, Target::default(), Work::Restart(channels)))
+    }
+
+    /// Closes every connection with 3001, so that clients connect to another server. Resolves when every loop has done so.
+    ///
+    /// # Errors
+    /// See [`OrderError`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, they are closed nevertheless.
+    pub fn send_away(&self) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
+        orders::carried_out(orders::post(&self.shared.orders, Target::default(), Work::SendAway))
+    }
+
+    /// Closes the connections of a user who may have only one, because another server has a newer one. Resolves when every
+    /// loop has done so.
+    ///
+    /// # Errors
+    /// See [`OrderError`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, they are closed nevertheless.
+    pub fn replace(&self, user: String) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
+        let target = Target { user, ..Target::default() };
+        orders::carried_out(orders::post(&self.shared.orders, target, Work::Replace { number: u64::MAX }))
     }
 
     /// Closes every connection with 3001 and waits until all are closed or the close timeout is over.

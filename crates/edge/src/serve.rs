@@ -156,6 +156,20 @@ impl Served {
                     self.client.answer_publish(ticket, outcome);
                     None
                 }
+                Awaited::CatchUp { effect, future } => {
+                    self.while_writing(future).await;
+                    self.client.on_caught_up(*effect)
+                }
+                Awaited::Presence { ticket, channel, future } => {
+                    let there = self.while_writing(future).await;
+                    self.client.answer_presence(ticket, &channel, there);
+                    None
+                }
+                Awaited::PresenceStats { ticket, channel, future } => {
+                    let there = self.while_writing(future).await;
+                    self.client.answer_presence_stats(ticket, &channel, there);
+                    None
+                }
                 Awaited::Proof { future, connect } => {
                     let device = self.while_writing(Box::pin(timeout(PROOF_TIMEOUT, future))).await.ok().flatten();
                     self.client.let_in(&mut self.client.edge_loop.state(), device, *connect);

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
-use tidings_hub::Hub;
+use tidings_hub::{Hub, NewPublication};
 use tidings_protocol::{
-    DeviceClaim, ErrorCode, HookAnswer, HookCall, HookHeaders, Publication, SessionConfig, SessionId,
+    ClientInfo, DeviceClaim, ErrorCode, HookAnswer, HookCall, HookHeaders, SessionConfig, SessionId,
 };
 use tidings_types::{ChannelName, DeviceNumber, Language, Variant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -22,16 +22,56 @@ use crate::orders::Posted;
 use crate::takeover::Socket;
 use crate::users::Users;
 
-/// Where clients' publications into durable channels go.
+/// Where clients' publications go that the hub of this process cannot take itself.
 ///
 /// The client is told an error by its code; `Internal` and `TooManyRequests` invite the client to try again.
-pub trait DurablePublisher: Send + Sync + 'static {
-    /// Publishes and resolves when the publication is durable. The publication has no offset yet.
-    fn publish(&self, channel: ChannelName, publication: Publication) -> PublishFuture;
+pub trait Publisher: Send + Sync + 'static {
+    /// Whether the hub of this process takes publications into memory channels. If not, they go to [`Publisher::publish`] as
+    /// those into durable channels do.
+    fn is_home(&self) -> bool;
+
+    /// Publishes and resolves when the publication is durable, or the memory channel's home has it. The publication has no
+    /// offset yet.
+    fn publish(&self, channel: ChannelName, new: NewPublication) -> PublishFuture;
 }
 
-/// See [`DurablePublisher`].
+/// See [`Publisher`].
 pub type PublishFuture = Pin<Box<dyn Future<Output = Result<(), ErrorCode>> + Send>>;
+
+/// The other servers of a cluster, which have connections, too.
+pub trait Others: Send + Sync + 'static {
+    /// Who is in the channel there; `None`: there are no other servers. The future must end by itself within seconds.
+    fn presence(&self, channel: &ChannelName) -> Option<PresenceFuture>;
+
+    /// How many connections are in the channel there, and how many users; a user of two servers counts twice. As
+    /// [`Others::presence`].
+    fn presence_stats(&self, channel: &ChannelName) -> Option<StatsFuture>;
+
+    /// A connection of this server takes the place of all others of its user. Must not wait.
+    fn replace(&self, user: &str);
+}
+
+/// See [`Others::presence`].
+pub type PresenceFuture = Pin<Box<dyn Future<Output = Vec<ClientInfo>> + Send>>;
+
+/// See [`Others::presence_stats`].
+pub type StatsFuture = Pin<Box<dyn Future<Output = (u64, u64)> + Send>>;
+
+/// The server is alone.
+#[derive(Debug)]
+pub struct Alone;
+
+impl Others for Alone {
+    fn presence(&self, _: &ChannelName) -> Option<PresenceFuture> {
+        None
+    }
+
+    fn presence_stats(&self, _: &ChannelName) -> Option<StatsFuture> {
+        None
+    }
+
+    fn replace(&self, _: &str) {}
+}
 
 /// The directory of devices.
 pub trait DeviceDirectory: Send + Sync + 'static {
@@ -126,7 +166,8 @@ pub(crate) struct Shared {
     pub(crate) config: EdgeConfig,
     pub(crate) session: Arc<SessionConfig>,
     pub(crate) hub: Arc<Hub>,
-    pub(crate) publisher: Arc<dyn DurablePublisher>,
+    pub(crate) publisher: Arc<dyn Publisher>,
+    pub(crate) others: Arc<dyn Others>,
     pub(crate) devices: Arc<dyn DeviceDirectory>,
     pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) metrics: EdgeMetrics,

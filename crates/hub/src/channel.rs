@@ -16,6 +16,8 @@
 //! Members that ask for it are told when others join and leave. What the others are told about a member is fixed when
 //! the member joins ([`JoinLeave`]).
 
+mod copies;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,15 +33,17 @@ use tidings_stream::{
 };
 use tidings_telemetry::panics::lock;
 use tidings_types::{
-    ChannelName, DeviceNumber, JournalPosition, Json, Language, Offset, PushForm, ReceiptRequest, StreamPosition,
-    Timestamp,
+    ChannelName, DeviceNumber, Epoch, JournalPosition, Json, Language, Offset, PushForm, ReceiptRequest,
+    StreamPosition, Timestamp,
 };
 
 use crate::changes::Changes;
 use crate::clock::process_micros;
 use crate::presence::Presence;
 use crate::receipts::{EventReceipts, Receipts};
+use crate::relay::{Cluster, News};
 use crate::texts::{LiveText, Localizer, with_text};
+use crate::version::Version;
 use crate::wishes::Wishes;
 
 /// The index of an edge loop.
@@ -53,22 +57,6 @@ pub struct NewPublication {
     pub publication: Publication,
     /// Deliver it to the current readers only: no history, no offset.
     pub skip_history: bool,
-}
-
-/// Which of several publications about one thing is newer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version {
-    /// Grows with each change of the thing.
-    pub number: u64,
-    /// One life of the numbers; numbers of two lives are not compared.
-    pub epoch: Arc<str>,
-}
-
-impl Version {
-    /// Whether `top` is this version or a newer one, in one life of the numbers.
-    fn is_behind(&self, top: &Self) -> bool {
-        self.epoch == top.epoch && self.number <= top.number
-    }
 }
 
 /// A subscriber as the channel sees it.
@@ -174,6 +162,9 @@ struct State {
     is_new: bool,
     /// The version of the newest publication that has one.
     version: Option<Version>,
+    /// The last round in which the home told of the channel; see [`Hub::begin_round`](crate::Hub::begin_round). 0: it is
+    /// not known to be a copy of the home's channel.
+    round: u64,
     /// Since when the channel has no reader and keeps nothing.
     idle_since: Option<Timestamp>,
     /// Removed from the table: a caller that still holds the channel must look it up again.
@@ -283,9 +274,8 @@ impl Channel {
         changes: Option<Arc<Changes>>,
         localizer: Option<Arc<dyn Localizer>>,
     ) -> Self {
-        let retention = Retention { size: options.history_size as usize, ttl: options.history_ttl };
         let state = State {
-            history: History::new(start, retention, Publication::weight),
+            history: new_history(&options, start),
             tail: Tail::new(tail),
             readers: Vec::new(),
             forms: FormCounts::default(),
@@ -298,6 +288,7 @@ impl Channel {
             open: VecDeque::new(),
             is_new: true,
             version: None,
+            round: 0,
             idle_since: None,
             swept: false,
         };
@@ -325,6 +316,7 @@ impl Channel {
         self: &Arc<Self>,
         new: NewPublication,
         version: Option<&Version>,
+        cluster: &Cluster,
         wake: impl Fn(LoopId, Arc<Self>),
         now: Timestamp,
     ) -> Acted<Option<StreamPosition>> {
@@ -334,17 +326,22 @@ impl Channel {
         }
         let mut publication = new.publication;
         let kept = self.options.has_history() && !new.skip_history;
-        if let Some(version) = version.filter(|_| kept) {
+        let version = version.filter(|_| kept);
+        if let Some(version) = version {
             if state.version.as_ref().is_some_and(|top| version.is_behind(top)) {
                 return Acted::Done(Some(state.history.top()));
             }
             state.version = Some(version.clone());
         }
         if kept {
+            if !cluster.is_home() {
+                state.detach();
+            }
             publication = state.history.append(|offset| Publication { offset, ..publication }, now);
             state.is_new = false;
         }
         let position = kept.then(|| state.history.top());
+        cluster.tell_published(&self.name, position.map(|position| position.epoch), version, &publication, now);
         self.fan_out(&mut state, &publication, None, wake);
         Acted::Done(position)
     }
@@ -375,10 +372,27 @@ impl Channel {
         Acted::Done(())
     }
 
-    pub(crate) fn remove_history(&self, until: Option<Offset>) {
+    pub(crate) fn remove_history(&self, until: Option<Offset>, cluster: &Cluster) {
         let mut state = lock(&self.state);
-        let top = state.history.top().offset;
-        state.history.remove_until(until.unwrap_or(top));
+        let is_copy = !self.options.durable && !cluster.is_home();
+        if is_copy || state.swept {
+            return;
+        }
+        let StreamPosition { offset: top, epoch } = state.history.top();
+        let until = until.map_or(top, |until| until.min(top));
+        state.history.remove_until(until);
+        self.tell_removed(cluster, until, epoch);
+    }
+
+    /// The journal tells every node what is removed from a durable channel.
+    fn tell_removed(&self, cluster: &Cluster, until: Offset, epoch: Epoch) {
+        if !self.options.durable && until > Offset(0) {
+            cluster.tell(|| News::Removed { channel: self.name.clone(), epoch, until });
+        }
+    }
+
+    pub(crate) fn top(&self) -> StreamPosition {
+        lock(&self.state).history.top()
     }
 
     pub(crate) fn restore(&self, top: Offset, kept: Vec<Publication>, at: Timestamp) -> Acted<()> {
@@ -539,11 +553,17 @@ impl Channel {
     }
 
     /// Tells those who want to know it that the member has joined. Until then nobody is told that it leaves either.
-    pub(crate) fn announce_join(self: &Arc<Self>, client: ClientId, wake: impl Fn(LoopId, Arc<Self>)) {
+    pub(crate) fn announce_join(
+        self: &Arc<Self>,
+        client: ClientId,
+        cluster: &Cluster,
+        wake: impl Fn(LoopId, Arc<Self>),
+    ) {
         let mut state = lock(&self.state);
         let Some(join_leave) = state.join_leaves.get_mut(&client) else { return };
         join_leave.has_joined = true;
         if let Some(info) = join_leave.announced.clone() {
+            cluster.tell(|| News::Joined { channel: self.name.clone(), info: info.clone() });
             self.announce(&mut state, &Push::Join(&info), wake);
         }
     }
@@ -560,6 +580,7 @@ impl Channel {
         client: ClientId,
         device: Option<DeviceNumber>,
         form: PushForm,
+        cluster: &Cluster,
         wake: impl Fn(LoopId, Arc<Self>),
     ) -> bool {
         let mut state = lock(&self.state);
@@ -588,6 +609,7 @@ impl Channel {
         }
         let has_joined = join_leave.filter(|join_leave| join_leave.has_joined);
         if let Some(info) = has_joined.and_then(|join_leave| join_leave.announced) {
+            cluster.tell(|| News::Left { channel: self.name.clone(), info: info.clone() });
             self.announce(&mut state, &Push::Leave(&info), wake);
         }
         state.trim();
@@ -655,15 +677,20 @@ impl Channel {
     }
 
     /// Drops the history if its time is over. Returns whether the channel itself is to be removed: it has no readers
-    /// and keeps nothing, and it has no position that a reader may resume from, or there is no room for it.
-    pub(crate) fn expire(&self, receipts: &Receipts, now: Timestamp, has_room: bool) -> bool {
+    /// and keeps nothing, and it has no position that a reader may resume from, or there is no room for it. A copy in
+    /// memory drops nothing that was published: its home tells when.
+    pub(crate) fn expire(&self, receipts: &Receipts, cluster: &Cluster, now: Timestamp, has_room: bool) -> bool {
         let mut state = lock(&self.state);
         if !state.open.is_empty() {
             let open = receipts.resolve(state.open.iter());
             let of_use = open.iter().filter(|(_, receipts)| receipts.is_of_use(now));
             state.open = of_use.map(|(offset, receipts)| (*offset, receipts.event())).collect();
         }
-        state.history.expire(now);
+        let is_copy = !self.options.durable && !cluster.is_home();
+        if !is_copy && state.history.expire(now) > 0 {
+            let StreamPosition { offset, epoch } = state.history.top();
+            self.tell_removed(cluster, offset, epoch);
+        }
         if !state.readers.is_empty() || !state.history.is_empty() {
             state.idle_since = None;
             return false;
@@ -671,9 +698,15 @@ impl Channel {
         state.tail.clear(); // A channel may be idle for long.
         let idle = now.saturating_since(*state.idle_since.get_or_insert(now));
         // Without a history there are no positions. A durable channel keeps its position until the store forgets it.
-        state.swept = state.is_new || !self.options.durable && (idle >= POSITION_TTL || !has_room);
+        let is_forgotten = !self.options.durable && !is_copy && (idle >= POSITION_TTL || !has_room);
+        state.swept = state.is_new || is_forgotten;
         state.swept
     }
+}
+
+fn new_history(options: &NamespaceOptions, start: StreamPosition) -> History<Publication> {
+    let retention = Retention { size: options.history_size as usize, ttl: options.history_ttl };
+    History::new(start, retention, Publication::weight)
 }
 
 /// The result of an action on a channel that may have been swept before.

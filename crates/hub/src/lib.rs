@@ -26,18 +26,25 @@
 //! - Who joins and leaves is told through the tail too, so it is in order with the publications, and bounded like them.
 //!   A joiner is told of itself, because it reads from before its join. A leaver is not.
 //!
+//! - In a cluster every node has a hub, and the hub of the leading node is the *home* of all memory channels. The others
+//!   have copies of them, so subscribe, history and resume stay local; see [`News`] and [`Hub::apply`].
 //! - Channels of a namespace with `occupancy_webhook` tell [`Changes`] when the first reader comes and the last one leaves.
 //!
-//! Locks, in this order: a shard of the channel table, then a channel, then one of the counts, a mailbox, the changes or the
-//! receipts. Within the receipts: the events, then one event. The lock of visibility is held without these two.
+//! Locks, in this order: a shard of the channel table, then a channel, then one of the counts, a mailbox, the changes, the
+//! receipts or what the [`Relay`] locks. Within the receipts: the events, then one event. The lock of visibility is held
+//! without these two.
 
 mod changes;
 mod channel;
 mod clock;
+mod copies;
 mod mailbox;
 mod presence;
 mod receipts;
+mod relay;
+mod reports;
 mod texts;
+mod version;
 mod wishes;
 
 use std::collections::HashMap;
@@ -51,14 +58,18 @@ use tidings_types::{ChannelName, DeviceNumber, Epoch, Language, Locale, Offset, 
 
 pub use changes::{Batch, Change, Changes, ChangesConfig, Key};
 use channel::Acted;
-pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed, Version};
+pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
 pub use clock::process_micros;
 pub use mailbox::Mailbox;
 pub use receipts::{
     ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, Arrival, EventReceipts, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, ReceiptSummary,
     Receipts,
 };
+use relay::Cluster;
+pub use relay::{Applied, ChannelCopy, CopyCursor, News, Relay};
+pub use reports::Report;
 pub use texts::{LiveText, Localizer, TAG_BODY, TAG_LANG, TAG_TITLE};
+pub use version::Version;
 pub use wishes::Wishes;
 
 /// The hub's settings.
@@ -157,7 +168,7 @@ impl Excess {
 enum Creation {
     /// A reader or a publisher asks for it: there must be room.
     Asked,
-    /// The journal has accepted a publication into it: it is always created.
+    /// The journal or the home has accepted a publication into it: it is always created.
     Accepted,
 }
 
@@ -177,6 +188,7 @@ pub struct Hub {
     receipts: Arc<Receipts>,
     changes: Option<Arc<Changes>>,
     localizer: Option<Arc<dyn Localizer>>,
+    cluster: Cluster,
 }
 
 impl Hub {
@@ -194,6 +206,7 @@ impl Hub {
             mailboxes: (0..loop_count).map(|_| Arc::new(Mailbox::default())).collect(),
             changes: None,
             localizer: None,
+            cluster: Cluster::default(),
         }
     }
 
@@ -256,6 +269,10 @@ impl Hub {
     /// Publishes into a memory channel, or into any channel without keeping the publication. The position is `None` if
     /// nothing was written to the history. A publication that is neither kept nor read creates no channel.
     ///
+    /// In a cluster this is called on the home, which tells the other nodes. A node that has just lost the lead may still
+    /// be publishing. What it keeps then is a life of its own: the other nodes are not told, and the home's copy replaces
+    /// it later.
+    ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
     ///
@@ -288,18 +305,22 @@ impl Hub {
         let options = self.options(name)?;
         debug_assert!(!options.durable || new.skip_history, "a durable channel is published through the journal");
         if (new.skip_history || !options.has_history()) && self.existing(name).is_none() {
+            self.cluster.tell_published(name, None, None, &new.publication, now);
             return Ok(None);
         }
         self.with_channel(name, Creation::Asked, |channel| {
-            channel.publish(new.clone(), version, |loop_id, channel| self.wake(loop_id, channel), now)
+            let wake = |loop_id, channel| self.wake(loop_id, channel);
+            channel.publish(new.clone(), version, &self.cluster, wake, now)
         })
     }
 
     /// Removes the publications that a channel keeps, up to `until` or all. Its position stays, so a reader that has
     /// everything resumes, and others are told of the gap.
+    ///
+    /// Memory channels: the other nodes of a cluster are told; on a node that is not the home this does nothing.
     pub fn remove_history(&self, name: &ChannelName, until: Option<Offset>) {
         if let Some(channel) = self.existing(name) {
-            channel.remove_history(until);
+            channel.remove_history(until, &self.cluster);
         }
     }
 
@@ -318,7 +339,7 @@ impl Hub {
     /// Publishes what the journal has accepted, at the journal's position. A publication that the channel already has
     /// changes nothing. If it asks for receipts, they are open when this returns. An event may have been accepted
     /// before its namespace stopped being durable: then the channel gives an offset of its own, and no receipts are
-    /// collected.
+    /// collected. In a cluster the home does this, and the other nodes ignore the journal's publication.
     ///
     /// # Errors
     /// When the namespace is unknown or there is no room for a new channel.
@@ -330,6 +351,9 @@ impl Hub {
         now: Timestamp,
     ) -> Result<(), HubError> {
         if !self.options(name)?.durable {
+            if !self.cluster.is_home() {
+                return Ok(());
+            }
             let new = NewPublication { publication: Publication { receipt: None, ..publication }, skip_history: false };
             return self.publish(name, new, now).map(drop);
         }
@@ -390,9 +414,20 @@ impl Hub {
         Ok(subscribed?)
     }
 
+    /// Whether a reader has got more of the channel's current life than this hub has: from another node of a cluster, which
+    /// is a moment ahead.
+    pub fn is_behind(&self, name: &ChannelName, offset: Offset, epoch: &str) -> bool {
+        let top = match (self.existing(name), self.options(name)) {
+            (Some(channel), _) => channel.top(),
+            (None, Ok(options)) => self.start(options),
+            (None, Err(_)) => return false,
+        };
+        top.offset < offset && top.epoch.as_str() == epoch
+    }
+
     /// Tells those who want to know it that the subscriber has joined, and that it leaves when it does.
     pub fn announce_join(&self, channel: &Arc<Channel>, client: ClientId) {
-        channel.announce_join(client, |loop_id, channel| self.wake(loop_id, channel));
+        channel.announce_join(client, &self.cluster, |loop_id, channel| self.wake(loop_id, channel));
     }
 
     /// Removes a subscriber; `device` is that of its subscription, unless it was disowned. A channel without readers
@@ -406,7 +441,7 @@ impl Hub {
         form: impl Into<PushForm>,
     ) {
         let wake = |loop_id, channel| self.wake(loop_id, channel);
-        if channel.unsubscribe(loop_id, client, device, form.into(), wake) {
+        if channel.unsubscribe(loop_id, client, device, form.into(), &self.cluster, wake) {
             self.remove_if_unused(channel);
         }
     }
@@ -480,6 +515,9 @@ impl Hub {
     /// must have another epoch. Otherwise a reader of the first life would get publications of the second life as if it
     /// had missed them. So removing such a channel gives all new channels a new epoch. A channel without publications
     /// is the same in each life, and a reader that comes back to it resumes.
+    ///
+    /// In a cluster the home tells the other nodes what it has dropped. Their sweeps drop no publication and no position
+    /// of a memory channel, so their clocks do not matter.
     pub fn sweep(&self, now: Timestamp) {
         self.receipts.sweep(now);
         let mut excess = Excess::of_memory(lock(&self.channel_counts).memory, self.config.channel_count_max);
@@ -488,11 +526,12 @@ impl Hub {
             shard.retain(|name, channel| {
                 let (namespace, options) = (Namespaces::namespace_of(name), channel.options());
                 let has_room = excess.has_room(namespace, options, &self.channel_counts);
-                let swept = channel.expire(&self.receipts, now, has_room);
+                let swept = channel.expire(&self.receipts, &self.cluster, now, has_room);
                 if swept {
                     excess.count_out(namespace, options);
                     if !options.durable && !channel.is_new() {
-                        self.memory_epoch.store(rand::random(), Ordering::Relaxed); // The shard's lock makes it visible.
+                        self.begin_memory_epoch(); // The shard's lock makes it visible.
+                        self.cluster.tell(|| News::Forgotten { channel: name.clone() });
                     }
                     self.count_out(channel);
                 }
@@ -605,6 +644,11 @@ impl Hub {
             let offset = Offset(self.durable_floor.load(Ordering::Relaxed));
             return StreamPosition { offset, ..self.config.durable_start };
         }
+        self.memory_start()
+    }
+
+    /// The start of a memory channel that is created now.
+    fn memory_start(&self) -> StreamPosition {
         StreamPosition { offset: Offset(0), epoch: Epoch::from_random(self.memory_epoch.load(Ordering::Relaxed)) }
     }
 

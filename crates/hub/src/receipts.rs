@@ -35,6 +35,8 @@ use tidings_types::{
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::reports::{Answer, Elsewhere, EventReport, Report, Reports};
+
 /// How long an event's receipts can still be read after their time.
 pub const RECEIPTS_TTL: Duration = Duration::from_secs(60);
 /// The most users that are listed as having received an event.
@@ -53,7 +55,17 @@ pub const ARRIVAL_BYTES: usize = 48;
 pub struct Receipts {
     event_count_max: usize,
     events: Mutex<BTreeMap<JournalPosition, Arc<EventReceipts>>>,
-    visible: Arc<Mutex<Visible>>,
+    devices: Arc<Devices>,
+}
+
+/// What is known of devices apart from events.
+#[derive(Debug)]
+struct Devices {
+    visible: Mutex<Visible>,
+    /// What is to be reported to the home of a cluster.
+    reports: Reports,
+    /// At the home: what others have reported.
+    elsewhere: Elsewhere,
 }
 
 /// Which devices are visible, by connection.
@@ -85,14 +97,16 @@ impl Visible {
         }
     }
 
-    /// Searches all entries only when one may have expired: most are renewed long before.
-    fn sweep(&mut self, now: Timestamp) {
+    /// Searches all entries only when one may have expired: most are renewed long before. Returns the devices that are not
+    /// visible any more.
+    fn sweep(&mut self, now: Timestamp) -> Vec<DeviceNumber> {
         if now < self.sweep_at {
-            return;
+            return Vec::new();
         }
         let over: Vec<_> = self.connections.iter().filter(|(_, until)| **until <= now).map(|(key, _)| *key).collect();
-        over.into_iter().for_each(|(device, client)| self.clear(device, client));
+        over.iter().for_each(|(device, client)| self.clear(*device, *client));
         self.sweep_at = self.connections.values().copied().min().unwrap_or(Timestamp(u64::MAX));
+        over.into_iter().map(|(device, _)| device).filter(|device| !self.devices.contains(device.0)).collect()
     }
 }
 
@@ -101,13 +115,14 @@ impl Receipts {
     pub fn new(event_count_max: usize) -> Self {
         let visible =
             Visible { devices: RoaringBitmap::new(), connections: BTreeMap::new(), sweep_at: Timestamp(u64::MAX) };
-        Self { event_count_max, events: Mutex::default(), visible: Arc::new(Mutex::new(visible)) }
+        let (visible, reports, elsewhere) = (Mutex::new(visible), Reports::default(), Elsewhere::default());
+        Self { event_count_max, events: Mutex::default(), devices: Arc::new(Devices { visible, reports, elsewhere }) }
     }
 
     /// The receipts of an event. If they are not collected yet, this starts it.
     pub fn open(&self, request: &ReceiptRequest) -> Arc<EventReceipts> {
         let mut events = lock(&self.events);
-        let new = || Arc::new(EventReceipts::new(request, self.visible.clone()));
+        let new = || Arc::new(EventReceipts::new(request, self.devices.clone()));
         let event = events.entry(request.event).or_insert_with(new).clone();
         while events.len() > self.event_count_max {
             events.pop_first();
@@ -136,17 +151,75 @@ impl Receipts {
     /// A connection says that the app of its proven device is on the screen until `until`; `None`: it is hidden, or the
     /// connection has ended. This replaces what the connection said before.
     pub fn set_visible(&self, device: DeviceNumber, client: ClientId, until: Option<Timestamp>) {
-        let mut visible = lock(&self.visible);
+        let mut visible = lock(&self.devices.visible);
         match until {
             Some(until) => visible.set(device, client, until),
             None => visible.clear(device, client),
         }
+        self.devices.reports.on_visible(device, visible.devices.contains(device.0));
+    }
+
+    /// A connection has proven to be the device.
+    pub fn on_connected(&self, device: DeviceNumber) {
+        self.devices.reports.on_connected(device);
+    }
+
+    /// A connection that had proven to be the device has ended, or lost its proof.
+    pub fn on_gone(&self, device: DeviceNumber) {
+        self.devices.reports.on_gone(device);
     }
 
     /// Removes events whose time is over, and visibility that has expired.
     pub fn sweep(&self, now: Timestamp) {
         lock(&self.events).retain(|_, event| now < event.terms.until.saturating_add(RECEIPTS_TTL));
-        lock(&self.visible).sweep(now);
+        for hidden in lock(&self.devices.visible).sweep(now) {
+            self.devices.reports.on_visible(hidden, false);
+        }
+    }
+
+    /// From now on this node of a cluster reports to the home. Call it before there are connections.
+    pub fn begin_reports(&self) {
+        self.devices.reports.begin();
+    }
+
+    /// This node is the home now: it reports to nobody.
+    pub fn end_reports(&self) {
+        self.devices.reports.end();
+    }
+
+    /// What is to be reported to the home; afterwards nothing is. `None`: nothing.
+    pub fn take_report(&self) -> Option<Report> {
+        self.devices.reports.take()
+    }
+
+    /// The next report has all devices, for a home that knows none.
+    pub fn report_all(&self) {
+        self.devices.reports.forget();
+    }
+
+    /// Resolves when there is something to report.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn has_report(&self) {
+        self.devices.reports.waiting().await;
+    }
+
+    /// At the home: takes the report of another node. Returns whether all devices of the node are known now; if not, the node
+    /// is to be told to [report all](Self::report_all).
+    pub fn take_in(&self, node: u64, report: Report) -> bool {
+        let is_known = self.devices.elsewhere.take(node, &report);
+        for event in report.events {
+            if let Some(receipts) = self.get(event.event) {
+                receipts.take_in(event);
+            }
+        }
+        is_known
+    }
+
+    /// At the home: forgets the devices of nodes that are not among these.
+    pub fn retain_nodes(&self, nodes: &[u64]) {
+        self.devices.elsewhere.retain(nodes);
     }
 }
 
@@ -154,7 +227,7 @@ impl Receipts {
 pub struct EventReceipts {
     event: JournalPosition,
     terms: ReceiptTerms,
-    visible: Arc<Mutex<Visible>>,
+    known: Arc<Devices>,
     written: AtomicU64,
     state: Mutex<State>,
     changed: Notify,
@@ -200,11 +273,11 @@ pub struct ReceiptSummary {
 }
 
 impl EventReceipts {
-    fn new(request: &ReceiptRequest, visible: Arc<Mutex<Visible>>) -> Self {
+    fn new(request: &ReceiptRequest, known: Arc<Devices>) -> Self {
         Self {
             event: request.event,
             terms: request.terms,
-            visible,
+            known,
             written: AtomicU64::new(0),
             state: Mutex::default(),
             changed: Notify::new(),
@@ -224,12 +297,14 @@ impl EventReceipts {
     /// Adds proven devices that read a channel when the event was published there, or that resumed over the event.
     pub fn add_readers(&self, devices: &RoaringBitmap) {
         lock(&self.state).readers |= devices;
+        self.known.reports.on_event(self.event, |event| event.readers.extend(devices));
         self.changed.notify_waiters();
     }
 
     /// The event was written to one more connection, which is asked for a receipt.
     pub fn on_written(&self) {
         self.written.fetch_add(1, Ordering::Relaxed);
+        self.known.reports.on_event(self.event, |event| event.written += 1);
     }
 
     /// A connection to which the event was written has answered; call it once per connection. `device` is set only if
@@ -239,7 +314,29 @@ impl EventReceipts {
         self.count(&mut state, user, device, visible, arrival);
         self.add_received(&mut state);
         drop(state);
+        self.report(user, device, visible, arrival, false);
         self.changed.notify_waiters();
+    }
+
+    fn report(&self, user: &str, device: Option<DeviceNumber>, is_visible: bool, arrival: Arrival, has_resumed: bool) {
+        let user = if self.terms.every_client { user } else { "" }; // Else nobody asks.
+        self.known.reports.on_event(self.event, |event| {
+            let Arrival { client, at } = arrival;
+            event.answers.push(Answer { user: user.into(), device, is_visible, client, at, has_resumed });
+        });
+    }
+
+    /// Takes what another node of a cluster reports, as if it had happened here.
+    fn take_in(&self, report: EventReport) {
+        self.written.fetch_add(report.written, Ordering::Relaxed);
+        self.add_readers(&report.readers.into_iter().collect());
+        for Answer { user, device, is_visible, client, at, has_resumed } in report.answers {
+            let arrival = Arrival { client, at };
+            match has_resumed {
+                true => self.on_resumed(&user, device, is_visible, arrival),
+                false => self.on_received(&user, device, is_visible, arrival),
+            }
+        }
     }
 
     /// A client has resumed from a position at or behind this event: a receipt for an earlier connection. That
@@ -254,6 +351,7 @@ impl EventReceipts {
             self.add_received(&mut state);
         }
         drop(state);
+        self.report(user, device, visible, arrival, true);
         self.changed.notify_waiters();
     }
 
@@ -296,12 +394,14 @@ impl EventReceipts {
     }
 
     /// Devices whose receipt would count now: readers whose app is visible, or all readers if the event does not ask
-    /// for visibility. Devices that have answered are among them.
+    /// for visibility. Devices that have answered are among them. Devices that are connected to another node of a cluster are
+    /// taken for readers, because that is not known in time.
     pub fn may_answer(&self) -> RoaringBitmap {
         let readers = lock(&self.state).readers.clone();
+        let (connected, visible) = self.known.elsewhere.all();
         match self.terms.policy {
-            ReceiptPolicy::Any => readers,
-            ReceiptPolicy::Visible => readers & &lock(&self.visible).devices,
+            ReceiptPolicy::Any => readers | connected,
+            ReceiptPolicy::Visible => (readers | connected) & (visible | &lock(&self.known.visible).devices),
         }
     }
 

@@ -3,8 +3,10 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
+
 /// Why a command failed. The client gets it as the answer; the connection goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[error("{}", self.message())]
 #[repr(u16)]
 pub enum ErrorCode {
@@ -68,7 +70,7 @@ impl ErrorCode {
 }
 
 /// Why the server closes a connection. On a WebSocket it is the code and the reason of the close frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disconnect {
     /// The number, 3000 to 4999.
     pub code: u16,
@@ -131,7 +133,7 @@ impl Disconnect {
 }
 
 /// Why the server ended a subscription.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unsubscribe {
     /// The number, 2000 to 2999.
     pub code: u16,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use tidings_types::{Json, Offset};
 
 use crate::absent::or_default;
@@ -162,7 +162,7 @@ pub struct HistoryRequest {
 }
 
 /// A position in a channel as a client states it: its epoch may be any text.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ClientPosition {
     /// The last publication that the client has.
     #[serde(default, deserialize_with = "or_default")]

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use tidings_types::{ChannelName, Json, Timestamp, Variant};
 
 use crate::{ClientId, ClientPosition, Disconnect, ErrorCode, SessionId, SubscriptionTerms, Unsubscribe};
 
 /// Which connections an order is about: those of one user.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Target {
     /// The user; empty: the connections without a user, not those of all users.
     pub user: String,
@@ -33,7 +34,7 @@ impl Target {
 pub const CONNECTION_LIST_MAX: usize = 1000;
 
 /// What is told of a live connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveConnection {
     /// Its id.
     pub client: ClientId,
@@ -46,7 +47,7 @@ pub struct LiveConnection {
 }
 
 /// What becomes of each connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// It is subscribed to a channel. If it already is, by the server, it takes the new terms.
     Subscribe {
@@ -81,7 +82,7 @@ pub enum Order {
 }
 
 /// Why an order was not carried out, or not on every connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum OrderError {
     /// Too many orders wait.
     #[error("too many orders wait for the connections")]

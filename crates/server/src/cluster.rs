@@ -10,30 +10,34 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use rustls::ClientConfig;
 use tidings_api::{Leader, Standby, StandbyStatus};
 pub use tidings_cluster::Resignation;
+use tidings_cluster::lease::Holder;
 use tidings_cluster::{Cluster, ClusterConfig, Standing, boot_time};
-use tidings_config::{Cluster as Section, Config, read_file};
+use tidings_config::{Cluster as Section, Config, Problem, read_file};
 use tidings_sender::Tenure;
 use tidings_store::{Role, Store};
-use tidings_telemetry::Registry;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tracing::{error, info};
 
-use crate::data_folder;
+use crate::copying::CopyState;
 use crate::error::ServeError;
-use crate::journal::{Led, Sink};
-use crate::keys;
-use crate::listener::{self, Admission};
+use crate::front::{Front, Ground, Opened};
+use crate::journal::Sink;
+use crate::listeners::{Listeners, Routes};
 use crate::metrics;
 use crate::outgoing::{OutgoingError, roots};
-use crate::tls::Tls;
-use crate::{bind, listener_limits, store_config};
+use crate::pass::{Pass, Side};
+use crate::peers::Line;
+use crate::settings::{node_name, store_config};
+use crate::texts::Loader;
 
-/// How long the requests of a standby may take when it leads.
-const LISTENERS_TIMEOUT: Duration = Duration::from_millis(200);
+/// What clients are told by a server that cannot serve them now.
+const APART: &str = "this server of the cluster does not reach the one that leads: connect to another one, or later";
 
 /// This server as a node of its cluster.
 pub struct Node {
@@ -58,25 +62,39 @@ impl Node {
         Ok(Some(Self { cluster, tenure }))
     }
 
-    /// Follows the leader, until this node leads. Meanwhile its listeners answer that it does not.
+    /// Joins the cluster, and serves clients. What only the leader does is passed on to it.
     ///
     /// # Errors
     /// When a listener or the store cannot be opened, or the log's stream has other settings.
     ///
     /// # Cancel safety
     /// Dropped: the store closes in the background.
-    pub async fn stand_by(&mut self, config: &Config) -> Result<Led, ServeError> {
-        data_folder::secure_and_say(&config.data_dir)?;
+    pub async fn join(&mut self, config: Config, faults: Vec<Problem>, load: Loader) -> Result<Front, ServeError> {
+        let ground = Ground::lay(config, faults, load)?;
         let (opened, told) = watch::channel(None);
-        let listening = Listening::start(config, self.cluster.standing(), told)?;
+        metrics::register_cluster(&ground.registry, &self.cluster.standing(), &told);
+        let listeners = Listeners::open(&ground.config, &ground.registry)?;
+        listeners.answer_with(joining(&ground, self.cluster.standing()));
         let sink = Arc::new(Sink::default());
-        let store = self.cluster.join(store_config(config), sink.clone()).await?;
+        let store = self.cluster.join(store_config(&ground.config), sink.clone()).await?;
         opened.send_replace(Some(store.clone()));
-        info!("This server follows the log of its cluster");
-        self.cluster.leads(&store).await;
-        listening.stop().await;
-        let tenure = Tenure { until: self.tenure.clone(), clock: boot_time };
-        Ok(Led { store, sink, tenure, standing: self.cluster.standing() })
+        let (peers, others) = (self.cluster.peers(), self.cluster.others());
+        let peers = Some(Line::new(peers, others, self.cluster.standing(), self.cluster.secret()));
+        let mut front = Front::start(ground, Opened { store, sink, listeners: Some(listeners), peers }).await?;
+        let tls = client_tls(&front.config.cluster)?;
+        let routes = following(&front, self.cluster.standing(), tls);
+        front.listen()?.answer_with(routes);
+        info!("This server follows the log of its cluster, and serves clients");
+        Ok(front)
+    }
+
+    /// Waits until this node leads.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn leads(&self, front: &Front) -> Tenure {
+        self.cluster.leads(&front.store).await;
+        Tenure { until: self.tenure.clone(), clock: boot_time }
     }
 
     /// Waits until this node should not lead any more.
@@ -111,11 +129,10 @@ pub fn cluster_config(section: &Section) -> Result<ClusterConfig, ServeError> {
     let read = |file: &std::path::PathBuf| {
         read_file(file).map_err(|source| failed(OutgoingError::File { path: file.display().to_string(), source }))
     };
-    let roots = roots(section.ca_file.as_deref()).map_err(failed)?;
-    let tls = roots.client_config().map_err(|error| failed(OutgoingError::Client(error.into())))?;
+    let tls = client_tls(section)?;
     Ok(ClusterConfig {
         name: section.name.clone(),
-        node: section.node.clone().unwrap_or_else(machine_name),
+        node: node_name(section),
         address: section.address.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         servers: section.servers.iter().map(server).collect(),
@@ -126,77 +143,60 @@ pub fn cluster_config(section: &Section) -> Result<ClusterConfig, ServeError> {
     })
 }
 
-/// The machine's name up to its first dot, with `-` for what a node's name may not have.
-fn machine_name() -> String {
-    let system = rustix::system::uname();
-    let name = system.nodename().to_string_lossy();
-    let valid = |letter: char| if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '-' };
-    name.split('.').next().unwrap_or_default().chars().map(valid).collect()
+/// Whom the cluster trusts: NATS and the other servers.
+fn client_tls(section: &Section) -> Result<Arc<ClientConfig>, ServeError> {
+    let roots = roots(section.ca_file.as_deref()).map_err(ServeError::ClusterSettings)?;
+    roots.client_config().map_err(|error| ServeError::ClusterSettings(OutgoingError::Client(error.into())))
 }
 
-/// What a standby is, and who leads.
-fn standby(standing: &Standing, role: Option<Role>) -> Standby {
-    let status = match role {
-        None => StandbyStatus::Joining,
-        Some(Role::Lost) => StandbyStatus::Lost,
-        Some(Role::Alone | Role::Leading | Role::Following) => StandbyStatus::Standby,
+/// Who leads.
+fn leader(standing: &Standing) -> Option<Leader> {
+    let holder = standing.holder.as_ref();
+    holder.map(|holder| Leader { node: holder.node.clone(), address: holder.address.clone() })
+}
+
+/// What the listeners answer with while there is no store yet.
+fn joining(ground: &Ground, standing: watch::Receiver<Standing>) -> Routes {
+    let now = move || Standby { status: StandbyStatus::Joining, leader: leader(&standing.borrow()) };
+    let metrics = tidings_api::metrics_router(ground.registry.clone(), ground.keys.clone());
+    let router = tidings_api::standby_router(now).merge(tidings_api::health_router(Vec::new));
+    let internal = router.clone().merge(metrics);
+    let is_apart = ground.config.http.internal_listen.is_some();
+    Routes { public: if is_apart { router } else { internal.clone() }, internal }
+}
+
+/// What they answer with while another server leads: clients are served, and everything else is passed on.
+fn following(front: &Front, standing: watch::Receiver<Standing>, tls: Arc<ClientConfig>) -> Routes {
+    let (role, copied) = (front.store.role(), front.copied());
+    let told = standing.clone();
+    let now = move || {
+        let status = match *role.borrow() {
+            Role::Lost => StandbyStatus::Lost,
+            Role::Alone | Role::Leading | Role::Following => StandbyStatus::Standby,
+        };
+        Standby { status, leader: leader(&told.borrow()) }
     };
-    let leader = standing.holder.as_ref();
-    let leader = leader.map(|holder| Leader { node: holder.node.clone(), address: holder.address.clone() });
-    Standby { status, leader }
-}
-
-/// The listeners of a standby.
-struct Listening {
-    stop: watch::Sender<bool>,
-    tasks: JoinSet<()>,
-}
-
-impl Listening {
-    fn start(
-        config: &Config,
-        standing: watch::Receiver<Standing>,
-        opened: watch::Receiver<Option<Store>>,
-    ) -> Result<Self, ServeError> {
-        let registry = Registry::new();
-        tidings_telemetry::process::register(&registry);
-        crate::log::register(&registry);
-        metrics::register_cluster(&registry, &standing, &opened);
-        let (keys, _) = keys::keys(config)?;
-        let now = move || {
-            let role = opened.borrow().as_ref().map(|store| *store.role().borrow());
-            standby(&standing.borrow(), role)
-        };
-        let router = tidings_api::standby_router(now).merge(tidings_api::health_router(Vec::new));
-        let inside = router.clone().merge(tidings_api::metrics_router(registry.clone(), keys));
-        let (stop, stopped) = watch::channel(false);
-        let mut tasks = JoinSet::new();
-        let limits = listener_limits(config);
-        let tls = Tls::start(&config.http.tls)?;
-        let open = Admission::public(limits, &registry);
-        let mut serve = |address, router: &axum::Router, admission: &Arc<Admission>, tls: Option<Arc<Tls>>| {
-            let (listener, address) = bind(address)?;
-            info!(%address, "A standby listens");
-            tasks.spawn(listener::serve(listener, router.clone(), admission.clone(), tls, stopped.clone()));
-            Ok::<_, ServeError>(())
-        };
-        let public = if config.http.internal_listen.is_some() { &router } else { &inside };
-        match config.http.tls.listen {
-            None => serve(config.http.listen, public, &open, tls)?,
-            Some(secure) => {
-                serve(config.http.listen, public, &open, None)?;
-                serve(secure, public, &open, tls)?;
-            }
+    let whole = copied.clone();
+    let ready = move || {
+        let standby = now();
+        let is_ready = standby.leader.is_some() && *whole.borrow() == CopyState::Whole;
+        (standby, is_ready)
+    };
+    let clients = front.connections().layer(from_fn(move |request: Request, next: Next| {
+        let is_open = *copied.borrow() == CopyState::Whole;
+        async move { if is_open { next.run(request).await } else { tidings_api::standby_refusal(APART) } }
+    }));
+    let both = tidings_api::standby_ready_router(ready).merge(front.health());
+    let holder: Arc<dyn Fn() -> Option<Holder> + Send + Sync> = Arc::new(move || standing.borrow().holder.clone());
+    let node = node_name(&front.config.cluster);
+    let pass = |side| Arc::new(Pass::new(holder.clone(), side, node.clone(), tls.clone())).router();
+    let metrics = tidings_api::metrics_router(front.registry.clone(), front.keys.clone());
+    let public = clients.merge(both.clone());
+    match front.config.http.internal_listen {
+        None => Routes { public: public.merge(metrics).merge(pass(Side::Internal)), internal: Router::new() },
+        Some(_) => {
+            let apps = if front.config.apps.enabled { pass(Side::Public) } else { Router::new() };
+            Routes { public: public.merge(apps), internal: both.merge(metrics).merge(pass(Side::Internal)) }
         }
-        if let Some(address) = config.http.internal_listen {
-            serve(address, &inside, &Admission::internal(limits, &registry), None)?;
-        }
-        Ok(Self { stop, tasks })
-    }
-
-    async fn stop(mut self) {
-        self.stop.send_replace(true);
-        let ended = async { while self.tasks.join_next().await.is_some() {} };
-        let _ = timeout(LISTENERS_TIMEOUT, ended).await; // A slow peer is cut off: it gets nothing from a standby.
     }
 }

@@ -7,22 +7,21 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidings_cluster::Standing;
-use tidings_edge::{DeviceDirectory, DurablePublisher, Edge, ProveFuture, PublishFuture};
-use tidings_hub::Hub;
+use tidings_edge::{DeviceDirectory, Edge, ProveFuture, PublishFuture, Publisher};
+use tidings_hub::{Hub, NewPublication};
 use tidings_protocol::{ClientInfo, DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, Tags};
-use tidings_sender::Tenure;
-use tidings_store::{CommitSink, DurableChannel, ReadError, Store, StoredPublication, WriteError};
+use tidings_store::{CommitSink, DurableChannel, ReadError, Role, Store, StoredPublication, WriteError};
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::trace::{Span, Tracer, part, span_id};
 use tidings_telemetry::{chain, unix_nanos, unix_now};
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, JournalPosition, Json, Offset, StreamPosition};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 use tracing::{debug, error, warn};
 
-use super::error::ServeError;
+use crate::error::ServeError;
+use crate::peers::Line;
 
 /// The longest sleep until a scheduled event is due.
 const LATER_STEP: Duration = Duration::from_secs(1);
@@ -32,13 +31,30 @@ const LATER_RETRY: Duration = Duration::from_millis(100);
 /// Publishes what has become durable, on the committer's thread and before the acknowledgement.
 #[derive(Default)]
 pub(super) struct Sink {
-    /// Whether a hub is about to follow. Before that, a standby has no use for anything.
+    /// Whether a hub is about to follow.
     is_awaited: AtomicBool,
     hub: OnceLock<Arc<Hub>>,
-    /// Channels forgotten while a hub was awaited. Bound: the number of durable channels.
-    forgotten: Mutex<Vec<(ChannelName, Offset)>>,
+    /// What came while a hub was awaited, in order. Bound: what the log brings while the durable channels are read.
+    early: Mutex<Vec<News>>,
     edge: OnceLock<Weak<Edge>>,
     tracer: OnceLock<Tracer>,
+}
+
+/// What a hub must know of durable channels.
+enum News {
+    Published(ChannelName, Offset, StoredPublication),
+    Forgotten(ChannelName, Offset),
+    Removed(ChannelName, Offset),
+}
+
+impl News {
+    fn tell(self, hub: &Hub) {
+        match self {
+            Self::Published(channel, offset, stored) => publish(hub, &channel, offset, stored),
+            Self::Forgotten(channel, floor) => hub.on_channel_forgotten(&channel, floor),
+            Self::Removed(channel, until) => hub.remove_history(&channel, Some(until)),
+        }
+    }
 }
 
 impl Sink {
@@ -49,11 +65,22 @@ impl Sink {
 
     /// From now on, publications go to the hub. Called once, after the durable channels were restored.
     pub(super) fn follow(&self, hub: Arc<Hub>) {
-        let mut forgotten = self.forgotten.lock();
-        for (channel, floor) in std::mem::take(&mut *forgotten) {
-            hub.on_channel_forgotten(&channel, floor);
-        }
+        let mut early = self.early.lock();
+        std::mem::take(&mut *early).into_iter().for_each(|news| news.tell(&hub));
         assert!(self.hub.set(hub).is_ok(), "the sink follows one hub");
+    }
+
+    /// Tells the hub, or keeps the news for it. Before a hub is awaited, nobody has use for them.
+    fn tell(&self, news: News) {
+        if let Some(hub) = self.hub.get() {
+            return news.tell(hub);
+        }
+        let mut early = self.early.lock();
+        match self.hub.get() {
+            Some(hub) => news.tell(hub),
+            None if self.is_awaited.load(Ordering::Acquire) => early.push(news),
+            None => {}
+        }
     }
 
     /// From now on, publications of events in recorded traces are spans. Called at most once.
@@ -67,6 +94,14 @@ impl Sink {
     }
 }
 
+fn publish(hub: &Hub, channel: &ChannelName, offset: Offset, stored: StoredPublication) {
+    let time = stored.time;
+    if let Err(error) = hub.publish_durable(channel, offset, publication(offset, stored), time) {
+        // The publication is durable: clients that subscribe when there is room get it from the history.
+        warn!(%channel, error = chain(&error), "A durable publication reaches no live reader");
+    }
+}
+
 impl CommitSink for Sink {
     fn on_publication(
         &self,
@@ -75,12 +110,10 @@ impl CommitSink for Sink {
         stored: &StoredPublication,
         _: &DurableChannel,
     ) {
-        // Before there is a hub, nothing is written, because the listeners are not open.
-        let Some(hub) = self.hub.get() else { return };
-        let (publication, began) = (publication(position.offset, stored.clone()), unix_nanos());
-        if let Err(error) = hub.publish_durable(channel, position.offset, publication, stored.time) {
-            // The publication is durable: clients that subscribe when there is room get it from the history.
-            warn!(%channel, error = chain(&error), "A durable publication reaches no live reader");
+        let began = unix_nanos();
+        match self.hub.get() {
+            Some(hub) => publish(hub, channel, position.offset, stored.clone()),
+            None => self.tell(News::Published(channel.clone(), position.offset, stored.clone())),
         }
         if let Some((tracer, trace)) = self.tracer.get().zip(stored.trace.as_ref().filter(|trace| trace.is_sampled)) {
             let commit = trace.within(trace.part(part::COMMIT));
@@ -89,19 +122,11 @@ impl CommitSink for Sink {
     }
 
     fn on_channel_forgotten(&self, channel: &ChannelName, floor: Offset) {
-        let mut forgotten = self.forgotten.lock();
-        match self.hub.get() {
-            Some(hub) => hub.on_channel_forgotten(channel, floor),
-            None if self.is_awaited.load(Ordering::Acquire) => forgotten.push((channel.clone(), floor)),
-            None => {}
-        }
+        self.tell(News::Forgotten(channel.clone(), floor));
     }
 
     fn on_history_removed(&self, channel: &ChannelName, until: Offset) {
-        // Before there is a hub, it has no history to remove.
-        if let Some(hub) = self.hub.get() {
-            hub.remove_history(channel, Some(until));
-        }
+        self.tell(News::Removed(channel.clone(), until));
     }
 
     fn on_events(&self, _: JournalPosition) {} // The sender follows the journal by itself.
@@ -111,15 +136,6 @@ impl CommitSink for Sink {
             edge.revoke(device, false);
         }
     }
-}
-
-/// A store that leads its log, for a server to be started on.
-pub struct Led {
-    pub(crate) store: Store,
-    pub(crate) sink: Arc<Sink>,
-    pub(crate) tenure: Tenure,
-    /// What is known of the cluster's lease, for metrics.
-    pub(crate) standing: watch::Receiver<Standing>,
 }
 
 fn publication(offset: Offset, stored: StoredPublication) -> Publication {
@@ -175,6 +191,7 @@ pub(super) async fn release_later(store: Store) {
 }
 
 /// Where clients' publications into durable channels go.
+#[derive(Clone)]
 pub(super) struct Journal {
     store: Store,
     namespaces: Arc<Namespaces>,
@@ -186,8 +203,12 @@ impl Journal {
     }
 }
 
-impl DurablePublisher for Journal {
-    fn publish(&self, channel: ChannelName, publication: Publication) -> PublishFuture {
+impl Publisher for Journal {
+    fn is_home(&self) -> bool {
+        true
+    }
+
+    fn publish(&self, channel: ChannelName, new: NewPublication) -> PublishFuture {
         let Some(options) = self.namespaces.options(&channel).copied() else {
             return Box::pin(std::future::ready(Err(ErrorCode::UnknownChannel)));
         };
@@ -195,7 +216,7 @@ impl DurablePublisher for Journal {
         Box::pin(async move {
             let NamespaceOptions { history_size, history_ttl, .. } = options;
             let durable = DurableChannel { name: channel, history_size, history_ttl, has_texts: false }; // It is no event's.
-            let Publication { data, info, tags, .. } = publication;
+            let Publication { data, info, tags, .. } = new.publication;
             let (tags, info) = (owned(&tags), info.map(|info| Json::of(&*info)));
             match store.append_publication(durable, data, tags, info, unix_now()).await {
                 Ok(_) => Ok(()),
@@ -206,7 +227,7 @@ impl DurablePublisher for Journal {
     }
 }
 
-fn owned(tags: &Tags) -> BTreeMap<String, String> {
+pub(super) fn owned(tags: &Tags) -> BTreeMap<String, String> {
     tags.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
@@ -218,6 +239,8 @@ const NOTE_COUNT_MAX: usize = 64;
 /// Proves devices, on threads for blocking work, because it reads the disk.
 pub(super) struct Devices {
     store: Store,
+    /// To the leader, which notes who was seen; `None`: this server is alone.
+    line: Option<Line>,
     runtime: Handle,
     proofs: Arc<Semaphore>,
     notes: Arc<Semaphore>,
@@ -225,15 +248,15 @@ pub(super) struct Devices {
 
 impl Devices {
     /// Uses the blocking threads of the runtime that this is called in.
-    pub(super) fn new(store: Store) -> Self {
+    pub(super) fn new(store: Store, line: Option<Line>) -> Self {
         let [proofs, notes] = [PROOF_COUNT_MAX, NOTE_COUNT_MAX].map(|count| Arc::new(Semaphore::new(count)));
-        Self { store, runtime: Handle::current(), proofs, notes }
+        Self { store, line, runtime: Handle::current(), proofs, notes }
     }
 }
 
 impl DeviceDirectory for Devices {
     fn prove(&self, claim: DeviceClaim) -> ProveFuture {
-        let (store, runtime) = (self.store.clone(), self.runtime.clone());
+        let (store, line, runtime) = (self.store.clone(), self.line.clone(), self.runtime.clone());
         let (proofs, notes) = (self.proofs.clone(), self.notes.clone());
         Box::pin(async move {
             let place = proofs.acquire_owned().await.ok()?;
@@ -244,7 +267,7 @@ impl DeviceDirectory for Devices {
                 drop(place);
                 let _ = answer.send(proven); // The client may have gone.
                 if let (Some(_), Ok(_place)) = (proven, notes.try_acquire()) {
-                    blocking.block_on(note_seen(&store, claim.device()));
+                    blocking.block_on(note_seen(&store, line.as_ref(), claim.device()));
                 }
             });
             answered.await.ok().flatten()
@@ -265,7 +288,10 @@ fn prove(store: &Store, claim: &DeviceClaim) -> Option<DeviceNumber> {
 }
 
 /// Nobody waits for this write, and the store makes it once a day.
-async fn note_seen(store: &Store, device: &DeviceId) {
+async fn note_seen(store: &Store, line: Option<&Line>, device: &DeviceId) {
+    if let Some(line) = line.filter(|_| *store.role().borrow() != Role::Leading) {
+        return line.seen(device.clone()).await;
+    }
     if let Err(error) = store.touch(device, unix_now()).await {
         debug!(%device, error = chain(&error), "Cannot note when a device was last seen");
     }
@@ -302,8 +328,8 @@ mod tests {
         let config = config(folder.path(), durable);
         let namespaces = Arc::new(config.namespaces());
         let start = |sink: &Arc<Sink>| {
-            let store = Store::open(super::super::store_config(&config), sink.clone()).unwrap();
-            let hub = Arc::new(Hub::new(super::super::hub_config(&config, namespaces.clone(), &store), 1));
+            let store = Store::open(crate::settings::store_config(&config), sink.clone()).unwrap();
+            let hub = Arc::new(Hub::new(crate::settings::hub_config(&config, namespaces.clone(), &store), 1));
             restore(&store, &hub, &namespaces).unwrap();
             (store, hub)
         };
@@ -326,7 +352,7 @@ mod tests {
             let (store, hub) = start(&sink);
             assert_eq!(hub.history(&name, Default::default()).unwrap().1.offset, last, "it comes back as it was");
             if is_followed_late {
-                until("the store forgets it", || !sink.forgotten.lock().is_empty()).await;
+                until("the store forgets it", || !sink.early.lock().is_empty()).await;
             }
             sink.follow(hub.clone());
             until("it begins behind what it was", || {
@@ -342,8 +368,8 @@ mod tests {
     async fn who_proves_itself_is_seen() {
         let folder = tempfile::tempdir().unwrap();
         let config = config(folder.path(), "");
-        let store = Store::open(super::super::store_config(&config), Arc::new(Sink::default())).unwrap();
-        let devices = Devices::new(store.clone());
+        let store = Store::open(crate::settings::store_config(&config), Arc::new(Sink::default())).unwrap();
+        let devices = Devices::new(store.clone(), None);
         let (app, locale) = (AppId::new("app").unwrap(), Locale::new("sv").unwrap());
         let id = DeviceId::new("phone").unwrap();
         let new = NewDevice::new(id.clone(), app, Platform::Ios, locale);

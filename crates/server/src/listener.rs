@@ -242,10 +242,10 @@ fn connection_files(limit: u64) -> u64 {
     limit - FILE_RESERVE.min(limit / 2)
 }
 
-/// Serves `router` until `stopped`, with TLS if there is one.
+/// Serves the routes until `stopped`, with TLS if there is one. Routes that take the place of others hold for the next request.
 pub(super) async fn serve(
     listener: TcpListener,
-    router: Router,
+    routes: watch::Receiver<Router>,
     admission: Arc<Admission>,
     tls: Option<Arc<Tls>>,
     mut stopped: watch::Receiver<bool>,
@@ -258,7 +258,7 @@ pub(super) async fn serve(
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
             accepted = accept(&listener, &permits, &admission, &mut paused_until) => {
-                let conversation = attend(accepted, router.clone(), tls.clone(), to_stop.clone());
+                let conversation = attend(accepted, routes.clone(), tls.clone(), to_stop.clone());
                 // A request's own panic is answered by the router; one of its connection closes that.
                 tasks.spawn(panics::catch_async(Work::Connection, conversation));
             }
@@ -309,7 +309,12 @@ async fn accept(
 
 /// Waits for the first byte of a connection, which holds little until then: what HTTP needs, some 10 KiB, is made for those
 /// that say something.
-async fn attend(accepted: Accepted, router: Router, tls: Option<Arc<Tls>>, mut stopped: watch::Receiver<bool>) {
+async fn attend(
+    accepted: Accepted,
+    routes: watch::Receiver<Router>,
+    tls: Option<Arc<Tls>>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let Accepted { socket, peer } = accepted;
     let limits = peer.lease.admission.limits;
     let mut first = [0];
@@ -326,14 +331,14 @@ async fn attend(accepted: Accepted, router: Router, tls: Option<Arc<Tls>>, mut s
         debug!(peer.addr = %peer.addr, error = chain(&error), "A connection takes no time limit for writing");
     }
     match tls {
-        None => Box::pin(converse(Socket::Plain(socket), peer, router, stopped)).await,
+        None => Box::pin(converse(Socket::Plain(socket), peer, routes, stopped)).await,
         Some(tls) => {
             let secured = tokio::select! {
                 secured = Box::pin(secure(socket, &peer, &tls, first[0])) => secured,
                 _ = stopped.wait_for(|stopped| *stopped) => None,
             };
             if let Some(socket) = secured {
-                Box::pin(converse(Socket::Tls(Box::new(socket)), peer, router, stopped)).await;
+                Box::pin(converse(Socket::Tls(Box::new(socket)), peer, routes, stopped)).await;
             }
         }
     }
@@ -371,7 +376,7 @@ async fn refuse_plain(mut socket: TcpStream) {
 
 /// One connection from its first request to its last, or until an edge loop takes its socket. hyper itself rather than hyper-util's automatic
 /// server: that one first waits, without a limit, for the bytes that tell HTTP/1 from HTTP/2.
-async fn converse(socket: Socket, peer: Peer, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn converse(socket: Socket, peer: Peer, routes: watch::Receiver<Router>, mut stopped: watch::Receiver<bool>) {
     let Peer { addr, lease, _permit } = peer;
     let limits = lease.admission.limits;
     let socket = LentSocket::new(socket);
@@ -380,7 +385,7 @@ async fn converse(socket: Socket, peer: Peer, router: Router, mut stopped: watch
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(addr));
         request.extensions_mut().insert(given.clone());
-        answer(router.clone(), request)
+        answer(routes.borrow().clone(), request)
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits.head_timeout).max_buf_size(BUFFER_BYTES_MAX);
@@ -461,7 +466,7 @@ mod tests {
             let (registry, (stop, stopped)) = (Registry::new(), watch::channel(false));
             let admission = Admission::with_files(limits, file_number_max, &registry);
             let mut tasks = JoinSet::new();
-            tasks.spawn(serve(listener, router, admission, tls, stopped));
+            tasks.spawn(serve(listener, watch::channel(router).1, admission, tls, stopped));
             Self { addr, registry, stop, tasks }
         }
 

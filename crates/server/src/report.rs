@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use tidings_api::{DeviceEvents, Estimate, JobPart, JobView, ListFuture, OrderFuture, Outcomes};
 use tidings_edge::Edge;
-use tidings_protocol::{Order, OrderError, Target};
+use tidings_protocol::{CONNECTION_LIST_MAX, Order, OrderError, Target};
 use tidings_sender::{Counts, DeviceOutcome, DeviceTrail, JobReport, Sender};
 use tidings_types::{DeviceNumber, Event, JournalPosition};
+
+use crate::peers::{Item, Line};
 
 /// The jobs. When the server stops, the router outlives the sender; then no job is known.
 pub(super) struct Jobs(pub(super) Weak<Sender>);
@@ -45,28 +47,42 @@ impl tidings_api::Jobs for Jobs {
     }
 }
 
-/// Live connections.
-pub(super) struct Connections(pub(super) Weak<Edge>);
+/// Live connections: of this server, and of the others of its cluster.
+pub(super) struct Connections {
+    pub(super) edge: Weak<Edge>,
+    /// To the other servers; `None`: this one is alone.
+    pub(super) line: Option<Line>,
+}
 
 impl tidings_api::Connections for Connections {
     fn revoke(&self, device: DeviceNumber, close: bool) {
-        if let Some(edge) = self.0.upgrade() {
+        if let Some(edge) = self.edge.upgrade() {
             edge.revoke(device, close);
+        }
+        if let Some(line) = &self.line {
+            line.tell(Item::Revoke(device, close));
         }
     }
 
     fn order(&self, target: Target, order: Order) -> OrderFuture {
-        match self.0.upgrade() {
-            Some(edge) => Box::pin(edge.order(target, order)),
-            None => Box::pin(async { Err(OrderError::Stopping) }),
-        }
+        let Some(edge) = self.edge.upgrade() else { return Box::pin(async { Err(OrderError::Stopping) }) };
+        let Some(line) = self.line.clone() else { return Box::pin(edge.order(target, order)) };
+        Box::pin(async move {
+            let here = edge.order(target.clone(), order.clone());
+            let (here, there) = tokio::join!(here, line.order(target, order));
+            here.and(there)
+        })
     }
 
     fn list(&self, target: Target) -> ListFuture {
-        match self.0.upgrade() {
-            Some(edge) => Box::pin(edge.connections(target)),
-            None => Box::pin(async { Err(OrderError::Stopping) }),
-        }
+        let Some(edge) = self.edge.upgrade() else { return Box::pin(async { Err(OrderError::Stopping) }) };
+        let Some(line) = self.line.clone() else { return Box::pin(edge.connections(target)) };
+        Box::pin(async move {
+            let (here, there) = tokio::join!(edge.connections(target.clone()), line.connections(target));
+            let mut all = [here?, there?].concat();
+            all.truncate(CONNECTION_LIST_MAX + 1); // One more shows that there are too many.
+            Ok(all)
+        })
     }
 }
 

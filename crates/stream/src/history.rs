@@ -90,6 +90,17 @@ impl<P: Clone> History<P> {
         StreamPosition { offset: Offset(self.log.end()), epoch: self.epoch }
     }
 
+    /// When the last publication was published; the beginning of time if there is none.
+    pub fn published_at(&self) -> Timestamp {
+        let ttl = u64::try_from(self.retention.ttl.as_millis()).unwrap_or(u64::MAX);
+        Timestamp(self.expires_at.0.saturating_sub(ttl))
+    }
+
+    /// Begins another life with the same publications and offsets. Readers of the life before get a gap.
+    pub fn set_epoch(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+    }
+
     /// How many publications are kept.
     pub fn len(&self) -> usize {
         self.log.len()
@@ -291,6 +302,18 @@ mod tests {
         history.append(|offset| offset.0, Timestamp(0));
         assert!(history.resume(Offset(1), Some("abcdefgh"), 10).is_err());
         assert!(history.resume(Offset(2), Some(history.top().epoch.as_str()), 10).is_err());
+    }
+
+    #[test]
+    fn another_life_has_the_same_publications_and_readers_of_the_one_before_get_a_gap() {
+        let mut history = history(2);
+        assert_eq!(history.published_at(), Timestamp(0));
+        history.append(|offset| offset.0, Timestamp(7));
+        let before = history.top().epoch;
+        history.set_epoch(Epoch::from_random(EPOCH + 1));
+        assert_eq!((history.top().offset, history.published_at()), (Offset(1), Timestamp(7)));
+        assert_eq!(history.resume(Offset(0), Some(history.top().epoch.as_str()), 10), Ok(vec![1]));
+        assert!(history.resume(Offset(0), Some(before.as_str()), 10).is_err());
     }
 
     #[test]

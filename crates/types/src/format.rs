@@ -1,7 +1,9 @@
 //! How the server writes its messages: the format, and the transport that carries them.
 
+use serde::{Deserialize, Serialize};
+
 /// JSON or Protobuf. A client chooses its format when it connects, for the whole connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Format {
     /// Lines of text.
     Json,
@@ -15,7 +17,7 @@ impl Format {
 }
 
 /// What carries the messages of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Transport {
     /// A WebSocket, in both directions.
     WebSocket,
@@ -51,7 +53,7 @@ impl Transport {
 }
 
 /// What the messages of a connection look like, byte for byte: two connections of one variant can share them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Variant {
     /// What carries the messages.
     pub transport: Transport,

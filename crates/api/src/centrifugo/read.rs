@@ -16,6 +16,7 @@ use super::answer::{ANSWER_BYTES_MAX, Done};
 use super::error::ApiError;
 use super::glob::glob;
 use crate::audited::Note;
+use crate::ports::NodeView;
 use crate::shared::Shared;
 
 /// The most publications that are read: more than fit into an answer, where each takes at least
@@ -116,17 +117,25 @@ pub(super) struct ChannelsResult {
     channels: BTreeMap<ChannelName, ChannelResult>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct ChannelResult {
     num_clients: usize,
 }
 
 /// The channels that have subscribers.
-pub(super) fn channels(shared: &Shared, request: &ChannelsRequest) -> Result<ChannelsResult, ApiError> {
+pub(super) async fn channels(shared: &Shared, request: &ChannelsRequest) -> Result<ChannelsResult, ApiError> {
     let pattern = request.pattern.as_deref().filter(|pattern| !pattern.is_empty()).unwrap_or("*");
     let glob = glob(pattern).ok_or(ApiError::BadRequest)?;
-    let found = shared.hub.read_channels(|name| glob.matches(name)).into_iter();
-    Ok(ChannelsResult { channels: found.map(|(name, num_clients)| (name, ChannelResult { num_clients })).collect() })
+    let there = match &shared.node.others {
+        Some(others) => others.channels().await,
+        None => Vec::new(),
+    };
+    let there = there.into_iter().filter(|(name, _)| glob.matches(name.as_str()));
+    let mut channels = BTreeMap::<_, ChannelResult>::new();
+    for (name, count) in shared.hub.read_channels(|name| glob.matches(name)).into_iter().chain(there) {
+        channels.entry(name).or_default().num_clients += count;
+    }
+    Ok(ChannelsResult { channels })
 }
 
 /// Parameters of methods that need only a channel.
@@ -141,10 +150,14 @@ pub(super) struct PresenceResult {
     presence: BTreeMap<ClientId, ClientInfo>,
 }
 
-pub(super) fn presence(shared: &Shared, request: &ChannelRequest) -> Result<PresenceResult, ApiError> {
+pub(super) async fn presence(shared: &Shared, request: &ChannelRequest) -> Result<PresenceResult, ApiError> {
     let channel = channel_with_presence(shared, request)?;
-    let presence = shared.hub.presence(&channel).into_iter().map(|info| (info.client, info)).collect();
-    Ok(PresenceResult { presence })
+    let there = match &shared.node.others {
+        Some(others) => others.presence(channel.clone()).await,
+        None => Vec::new(),
+    };
+    let all = shared.hub.presence(&channel).into_iter().chain(there);
+    Ok(PresenceResult { presence: all.map(|info| (info.client, info)).collect() })
 }
 
 /// All fields are always written.
@@ -154,44 +167,39 @@ pub(super) struct PresenceStatsResult {
     num_users: u64,
 }
 
-pub(super) fn presence_stats(shared: &Shared, request: &ChannelRequest) -> Result<PresenceStatsResult, ApiError> {
-    let (num_clients, num_users) = shared.hub.presence_stats(&channel_with_presence(shared, request)?);
-    Ok(PresenceStatsResult { num_clients, num_users })
+pub(super) async fn presence_stats(shared: &Shared, request: &ChannelRequest) -> Result<PresenceStatsResult, ApiError> {
+    let channel = channel_with_presence(shared, request)?;
+    let there = match &shared.node.others {
+        Some(others) => others.presence_stats(channel.clone()).await,
+        None => (0, 0),
+    };
+    let here = shared.hub.presence_stats(&channel);
+    Ok(PresenceStatsResult { num_clients: here.0 + there.0, num_users: here.1 + there.1 })
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct InfoResult<'a> {
-    nodes: [NodeResult<'a>; 1],
+pub(super) struct InfoResult {
+    nodes: Vec<NodeView>,
 }
 
-#[derive(Debug, Serialize)]
-struct NodeResult<'a> {
-    uid: &'a str,
-    name: &'a str,
-    version: &'a str,
-    num_clients: usize,
-    num_users: usize,
-    num_subs: usize,
-    num_channels: usize,
-    #[serde(skip_serializing_if = "is_zero")]
-    uptime: u64,
-}
-
-pub(super) fn info(shared: &Shared) -> InfoResult<'_> {
+pub(super) async fn info(shared: &Shared) -> InfoResult {
     let node = &shared.node;
     let (clients, hub) = ((node.clients)(), shared.hub.counts());
-    InfoResult {
-        nodes: [NodeResult {
-            uid: &node.uid,
-            name: &node.name,
-            version: &node.version,
-            num_clients: clients.connections,
-            num_users: clients.users,
-            num_subs: hub.subscriptions,
-            num_channels: hub.channels,
-            uptime: shared.started.elapsed().as_secs(),
-        }],
+    let this = NodeView {
+        uid: node.uid.clone(),
+        name: node.name.clone(),
+        version: node.version.clone(),
+        num_clients: clients.connections,
+        num_users: clients.users,
+        num_subs: hub.subscriptions,
+        num_channels: hub.channels,
+        uptime: shared.started.elapsed().as_secs(),
+    };
+    let mut nodes = vec![this];
+    if let Some(others) = &node.others {
+        nodes.extend(others.nodes().await);
     }
+    InfoResult { nodes }
 }
 
 fn channel_with_presence(shared: &Shared, request: &ChannelRequest) -> Result<ChannelName, ApiError> {
@@ -203,9 +211,4 @@ fn channel<'s>(shared: &'s Shared, name: Option<&str>) -> Result<(ChannelName, &
     let channel = ChannelName::new(name.unwrap_or_default()).map_err(|_| ApiError::BadRequest)?;
     let options = shared.hub.options(&channel).map_err(|_| ApiError::UnknownChannel)?;
     Ok((channel, options))
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }

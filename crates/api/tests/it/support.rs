@@ -563,6 +563,7 @@ impl Server {
             name: "node-1".to_owned(),
             version: "1.2.3".to_owned(),
             clients: Arc::new(|| ClientCounts { connections: 5, users: 4 }),
+            others: None,
         };
         let (jobs, revoked) = (Arc::new(JobList::default()), Arc::new(Revoked::default()));
         let audit = AuditConfig {

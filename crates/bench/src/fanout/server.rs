@@ -14,7 +14,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tidings_edge::{
-    DeviceDirectory, DurablePublisher, Edge, EdgeConfig, LentSocket, NoHooks, ProveFuture, PublishFuture, Socket,
+    Alone, DeviceDirectory, Edge, EdgeConfig, LentSocket, NoHooks, Ports, ProveFuture, PublishFuture, Publisher, Socket,
 };
 use tidings_hub::{Hub, HubConfig, NewPublication};
 use tidings_protocol::{DeviceClaim, ErrorCode, NamespaceOptions, Namespaces, Publication, SessionConfig, Tags};
@@ -35,8 +35,12 @@ use crate::process::Usage;
 /// Refuses publications of clients: the benchmark has none.
 struct NoJournal;
 
-impl DurablePublisher for NoJournal {
-    fn publish(&self, _: ChannelName, _: Publication) -> PublishFuture {
+impl Publisher for NoJournal {
+    fn is_home(&self) -> bool {
+        true
+    }
+
+    fn publish(&self, _: ChannelName, _: NewPublication) -> PublishFuture {
         Box::pin(std::future::ready(Err(ErrorCode::NotAvailable)))
     }
 }
@@ -54,16 +58,9 @@ impl DeviceDirectory for NoDevices {
 pub(in super::super) async fn serve() -> Result<(), CommandError> {
     let hub = Arc::new(Hub::new(hub_config(), 1)); // One loop: one core.
     let edge = {
-        let (journal, devices) = (Arc::new(NoJournal), Arc::new(NoDevices));
-        Edge::start(
-            edge_config(),
-            Arc::new(session()),
-            hub.clone(),
-            journal,
-            devices,
-            Arc::new(NoHooks),
-            &Registry::new(),
-        )?
+        let (publisher, devices) = (Arc::new(NoJournal), Arc::new(NoDevices));
+        let ports = Ports { publisher, devices, hooks: Arc::new(NoHooks), others: Arc::new(Alone) };
+        Edge::start(edge_config(), Arc::new(session()), hub.clone(), ports, &Registry::new())?
     };
     let edge = Arc::new(edge);
     let listener = tidings_server::listen((Ipv4Addr::LOCALHOST, 0).into())?;

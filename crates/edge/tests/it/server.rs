@@ -17,7 +17,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tidings_edge::{
-    DeviceDirectory, DurablePublisher, Edge, EdgeConfig, LentSocket, ProveFuture, PublishFuture, Socket,
+    Alone, DeviceDirectory, Edge, EdgeConfig, LentSocket, Ports, ProveFuture, PublishFuture, Publisher, Socket,
 };
 use tidings_hub::{Changes, ChangesConfig, EventReceipts, Hub, HubConfig, NewPublication};
 use tidings_protocol::token::{TokenSecret, TokenVerifier};
@@ -120,8 +120,12 @@ struct Journal {
     top: AtomicU64,
 }
 
-impl DurablePublisher for Journal {
-    fn publish(&self, channel: ChannelName, publication: Publication) -> PublishFuture {
+impl Publisher for Journal {
+    fn is_home(&self) -> bool {
+        true
+    }
+
+    fn publish(&self, channel: ChannelName, NewPublication { publication, .. }: NewPublication) -> PublishFuture {
         let data = &publication.data;
         if data.as_str().contains("hold") {
             let _ = self.gate.compare_exchange(gate::SHUT, gate::WAITED_AT, Ordering::Relaxed, Ordering::Relaxed);
@@ -303,7 +307,8 @@ impl Server {
         let phones = Arc::new(Phones { permits: permits.clone() });
         let backend = Arc::new(Backend::default());
         let hooks = backend.clone();
-        let edge = Edge::start(config, Arc::new(session), hub.clone(), journal, phones, hooks, &registry).unwrap();
+        let ports = Ports { publisher: journal, devices: phones, hooks, others: Arc::new(Alone) };
+        let edge = Edge::start(config, Arc::new(session), hub.clone(), ports, &registry).unwrap();
         let edge = Arc::new(edge);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut addr = listener.local_addr().unwrap();

@@ -1,5 +1,7 @@
 //! The hub as its users see it: one order for all readers, no gap between resume and live, bounds that say so.
 
+mod cluster;
+mod copies;
 mod receipts;
 mod simulation;
 mod texts;

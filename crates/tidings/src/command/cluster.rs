@@ -187,6 +187,7 @@ mod tests {
             node: "a".to_owned(),
             process: 1,
             address: None,
+            secret: None,
             sequence: 40,
             released,
             to: None,

@@ -1,6 +1,5 @@
 //! `tidings serve`: runs the server until it is told to stop.
 
-use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -9,10 +8,11 @@ use tokio::task::JoinSet;
 
 use crate::cli::ServeArgs;
 use crate::command::{CommandError, load_to_serve};
-use tidings_config::{Config, Problem, memory_sum};
+use tidings_config::{Config, memory_sum};
+use tidings_sender::Tenure;
 use tidings_server::cluster::{Node, Resignation};
 use tidings_server::output::{Kind, remark};
-use tidings_server::{FILE_RESERVE, Led, Loader, Server, raise_file_limit, stopped};
+use tidings_server::{FILE_RESERVE, Front, Loader, ServeError, Server, raise_file_limit, stopped};
 use tidings_telemetry::chain;
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
@@ -49,17 +49,22 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         () = &mut stop => return Ok(()),
     };
     loop {
-        let led = match &mut node {
-            None => None,
-            Some(node) => tokio::select! {
-                led = node.stand_by(&config) => Some(led?),
-                () = &mut stop => {
-                    node.leave(None).await;
-                    return Ok(());
-                }
-            },
+        let seed = args.seed.as_deref();
+        let mut server = match &mut node {
+            None => start(Server::start_with(config.clone(), faults.clone(), load.clone(), seed)).await?,
+            Some(node) => {
+                let front = tokio::select! {
+                    front = node.join(config.clone(), faults.clone(), load.clone()) => front?,
+                    () = &mut stop => return Ok(node.leave(None).await),
+                };
+                let Some(tenure) = follow(node, &front, &mut stop, &mut hangup).await else {
+                    remark(Kind::Note, "stopping; a second signal stops at once");
+                    finish(front.stop(), true, &mut stop).await?;
+                    return Ok(node.leave(None).await);
+                };
+                start(Server::lead(front, seed, Some(tenure))).await?
+            }
         };
-        let mut server = start(&config, &faults, &load, args.seed.as_deref(), led).await?;
         announce(&server);
         let end = serve(&server, &mut node, &mut stop, &mut hangup).await;
         match &end {
@@ -71,7 +76,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         if matches!(end, Some(Resignation::Demoted | Resignation::Deposed)) {
             server.hurry();
         }
-        let is_told = finish(server, end.is_none(), &mut stop).await?;
+        let is_told = finish(server.stop(), end.is_none(), &mut stop).await?;
         let Some(node) = &mut node else { return Ok(()) };
         node.leave(end.and_then(Resignation::to)).await;
         if is_told {
@@ -86,13 +91,13 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     }
 }
 
-/// Stops the server. Returns whether the process is told to stop; the signal after that cuts it short.
+/// Waits until the server has stopped. Returns whether the process is told to stop; the signal after that cuts it short.
 async fn finish(
-    server: Server,
+    stopping: impl Future<Output = ()>,
     mut is_told: bool,
     stop: &mut (impl Future<Output = ()> + Unpin),
 ) -> Result<bool, CommandError> {
-    let (mut stopping, mut next) = (pin!(server.stop()), pin!(stopped()?));
+    let (mut stopping, mut next) = (pin!(stopping), pin!(stopped()?));
     loop {
         tokio::select! {
             () = &mut stopping => return Ok(is_told),
@@ -105,21 +110,33 @@ async fn finish(
     }
 }
 
-/// Starts the server. Opening a large store takes seconds, in which nobody watches for signals, so that one ends the process.
-async fn start(
-    config: &Config,
-    faults: &[Problem],
-    load: &Loader,
-    seed: Option<&Path>,
-    led: Option<Led>,
-) -> Result<Server, CommandError> {
-    let (early, mut starting) = (stopped()?, JoinSet::new());
-    starting.spawn(async move {
+/// Waits until the server has started. Opening a large store takes seconds, in which nobody watches for signals, so that one
+/// ends the process.
+async fn start(starting: impl Future<Output = Result<Server, ServeError>>) -> Result<Server, CommandError> {
+    let (early, mut watching) = (stopped()?, JoinSet::new());
+    watching.spawn(async move {
         early.await;
         remark(Kind::Note, "stopped while starting; nothing that was acknowledged is lost");
         std::process::exit(0);
     });
-    Ok(Server::start_with(config.clone(), faults, load.clone(), seed, led).await?)
+    Ok(starting.await?)
+}
+
+/// Follows the leader of the cluster. `None`: the process is told to stop.
+async fn follow(
+    node: &Node,
+    front: &Front,
+    stop: &mut (impl Future<Output = ()> + Unpin),
+    hangup: &mut Signal,
+) -> Option<Tenure> {
+    let mut led = pin!(node.leads(front));
+    loop {
+        tokio::select! {
+            tenure = &mut led => return Some(tenure),
+            () = &mut *stop => return None,
+            Some(()) = hangup.recv() => drop(front.reload()),
+        }
+    }
 }
 
 /// Says where the server listens.

@@ -133,7 +133,10 @@ impl Node {
         if let Some(ports) = ports {
             let servers: Vec<_> = ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
             let (servers, node, replicas) = (servers.join(", "), self.name, ports.len());
-            text += &format!("\n[cluster]\nservers = [{servers}]\nnode = \"{node}\"\nreplicas = {replicas}\n");
+            text += &format!(
+                "\n[cluster]\nservers = [{servers}]\nnode = \"{node}\"\naddress = \"http://{}\"\nreplicas = {replicas}\n",
+                self.addr
+            );
         }
         fs::write(self.folder.path().join("tidings.toml"), text).unwrap();
     }

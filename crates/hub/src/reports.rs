@@ -1,0 +1,241 @@
+//! Receipts in a cluster: the nodes that do not lead report to the one that does, which decides who is pushed.
+//!
+//! ```text
+//!   a node:     connections ──► receipts ──► what was not reported yet ──(take)──► Report ···► the home
+//!   the home:   Report ──► the receipts of the event, as if its own connections had answered
+//!                     └──► which devices are connected elsewhere, and which are visible there
+//! ```
+//!
+//! - The home must know who may answer before an event comes, because a push that was handed out cannot be taken back. So a node
+//!   reports which proven devices are connected to it. Until the home hears more, each of them may answer ([`Elsewhere`]).
+//! - What a node reports of an event is added to what the home knows. A report that is lost makes one push too many, never
+//!   one too few.
+//!
+//! Bounds: what waits to be reported is bounded as the receipts themselves, and by the connections.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use roaring::RoaringBitmap;
+use serde::{Deserialize, Serialize};
+use tidings_protocol::ClientId;
+use tidings_telemetry::panics::lock;
+use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
+use tokio::sync::Notify;
+
+/// Events of which something waits to be reported.
+const EVENT_COUNT_MAX: usize = 1024;
+
+/// What a node reports to the home. Its serde form is JSON, for the wire between nodes of one version.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// It has all devices of the node, not only what has changed.
+    #[serde(rename = "all", default)]
+    is_whole: bool,
+    /// Devices that are connected now, and were not at the last report.
+    #[serde(rename = "c", default, skip_serializing_if = "Vec::is_empty")]
+    came: Vec<u32>,
+    /// Devices that were connected, and are not any more.
+    #[serde(rename = "g", default, skip_serializing_if = "Vec::is_empty")]
+    gone: Vec<u32>,
+    /// Devices whose app is visible now.
+    #[serde(rename = "s", default, skip_serializing_if = "Vec::is_empty")]
+    shown: Vec<u32>,
+    /// Devices whose app was visible.
+    #[serde(rename = "h", default, skip_serializing_if = "Vec::is_empty")]
+    hidden: Vec<u32>,
+    /// What was received.
+    #[serde(rename = "e", default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) events: Vec<EventReport>,
+}
+
+/// What a node reports of one event.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct EventReport {
+    #[serde(rename = "p")]
+    pub(crate) event: JournalPosition,
+    /// Connections to which it was written.
+    #[serde(rename = "w", default)]
+    pub(crate) written: u64,
+    /// Devices that read it.
+    #[serde(rename = "r", default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) readers: Vec<u32>,
+    #[serde(rename = "a", default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) answers: Vec<Answer>,
+}
+
+/// A receipt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    #[serde(rename = "u", default, skip_serializing_if = "str::is_empty")]
+    pub(crate) user: Box<str>,
+    #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) device: Option<DeviceNumber>,
+    #[serde(rename = "v", default)]
+    pub(crate) is_visible: bool,
+    #[serde(rename = "c")]
+    pub(crate) client: ClientId,
+    #[serde(rename = "t")]
+    pub(crate) at: Timestamp,
+    /// By the position of a client that came back, not by a pong.
+    #[serde(rename = "b", default)]
+    pub(crate) has_resumed: bool,
+}
+
+impl Report {
+    /// About how many bytes it takes on the wire.
+    pub fn weight(&self) -> usize {
+        let devices = self.came.len() + self.gone.len() + self.shown.len() + self.hidden.len();
+        let of_event = |event: &EventReport| {
+            let users: usize = event.answers.iter().map(|answer| answer.user.len()).sum();
+            64 + 8 * event.readers.len() + 120 * event.answers.len() + users
+        };
+        8 * devices + self.events.iter().map(of_event).sum::<usize>()
+    }
+}
+
+/// What a node has yet to report. Off until [`Reports::begin`].
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    is_on: AtomicBool,
+    unsent: Mutex<Unsent>,
+    waiting: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Unsent {
+    connected: RoaringBitmap,
+    /// Connections beyond the first of a device.
+    more: HashMap<u32, u32>,
+    visible: RoaringBitmap,
+    /// What the last report made of them.
+    told_connected: RoaringBitmap,
+    told_visible: RoaringBitmap,
+    /// The next report has all devices.
+    is_whole: bool,
+    events: BTreeMap<JournalPosition, EventReport>,
+}
+
+impl Reports {
+    /// From now on there is something to report.
+    pub(crate) fn begin(&self) {
+        self.is_on.store(true, Ordering::Relaxed);
+    }
+
+    /// There is nobody to report to any more.
+    pub(crate) fn end(&self) {
+        self.is_on.store(false, Ordering::Relaxed);
+        *lock(&self.unsent) = Unsent::default();
+    }
+
+    fn note(&self, note: impl FnOnce(&mut Unsent)) {
+        if self.is_on.load(Ordering::Relaxed) {
+            note(&mut lock(&self.unsent));
+            self.waiting.notify_one();
+        }
+    }
+
+    pub(crate) fn on_event(&self, event: JournalPosition, note: impl FnOnce(&mut EventReport)) {
+        self.note(|unsent| {
+            note(unsent.events.entry(event).or_insert_with(|| EventReport { event, ..EventReport::default() }));
+            if unsent.events.len() > EVENT_COUNT_MAX {
+                unsent.events.pop_first(); // Nobody takes reports. Its devices are pushed.
+            }
+        });
+    }
+
+    pub(crate) fn on_connected(&self, device: DeviceNumber) {
+        self.note(|unsent| {
+            if !unsent.connected.insert(device.0) {
+                *unsent.more.entry(device.0).or_default() += 1;
+            }
+        });
+    }
+
+    pub(crate) fn on_gone(&self, device: DeviceNumber) {
+        self.note(|unsent| match unsent.more.get_mut(&device.0) {
+            Some(1) => drop(unsent.more.remove(&device.0)),
+            Some(count) => *count -= 1,
+            None => drop(unsent.connected.remove(device.0)),
+        });
+    }
+
+    /// Whether the device is visible over any connection.
+    pub(crate) fn on_visible(&self, device: DeviceNumber, is_visible: bool) {
+        self.note(|unsent| {
+            let _was = if is_visible { unsent.visible.insert(device.0) } else { unsent.visible.remove(device.0) };
+        });
+    }
+
+    /// What there is to report; afterwards nothing is. `None`: nothing.
+    pub(crate) fn take(&self) -> Option<Report> {
+        let mut unsent = lock(&self.unsent);
+        let Unsent { connected, visible, told_connected, told_visible, .. } = &mut *unsent;
+        let (came, gone) = difference(told_connected, connected);
+        let (shown, hidden) = difference(told_visible, visible);
+        let events = std::mem::take(&mut unsent.events).into_values().collect();
+        let report = Report { is_whole: std::mem::take(&mut unsent.is_whole), came, gone, shown, hidden, events };
+        (report != Report::default()).then_some(report)
+    }
+
+    /// The next report has all devices again.
+    pub(crate) fn forget(&self) {
+        let mut unsent = lock(&self.unsent);
+        (unsent.told_connected, unsent.told_visible) = Default::default();
+        unsent.is_whole = true;
+        self.waiting.notify_one();
+    }
+
+    /// Resolves when there is something to report.
+    pub(crate) async fn waiting(&self) {
+        self.waiting.notified().await;
+    }
+}
+
+/// What is new and what is gone; `told` is as `now` afterwards.
+fn difference(told: &mut RoaringBitmap, now: &RoaringBitmap) -> (Vec<u32>, Vec<u32>) {
+    let (new, gone) = ((now - &*told).iter().collect(), (&*told - now).iter().collect());
+    told.clone_from(now);
+    (new, gone)
+}
+
+/// At the home: the devices that are connected to other nodes, by node.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere(Mutex<HashMap<u64, Devices>>);
+
+#[derive(Debug, Default)]
+struct Devices {
+    connected: RoaringBitmap,
+    visible: RoaringBitmap,
+}
+
+impl Elsewhere {
+    /// Takes what a node reports of its devices. Returns whether all of them are known now.
+    pub(crate) fn take(&self, node: u64, report: &Report) -> bool {
+        let mut nodes = lock(&self.0);
+        if report.is_whole {
+            nodes.insert(node, Devices::default());
+        }
+        let Some(devices) = nodes.get_mut(&node) else { return false };
+        devices.connected.extend(&report.came);
+        devices.visible.extend(&report.shown);
+        for (set, removed) in [(&mut devices.connected, &report.gone), (&mut devices.visible, &report.hidden)] {
+            *set -= RoaringBitmap::from_iter(removed);
+        }
+        true
+    }
+
+    /// Forgets the nodes that are not among these.
+    pub(crate) fn retain(&self, nodes: &[u64]) {
+        lock(&self.0).retain(|node, _| nodes.contains(node));
+    }
+
+    /// All devices that are connected elsewhere, and those of them that are visible there.
+    pub(crate) fn all(&self) -> (RoaringBitmap, RoaringBitmap) {
+        let nodes = lock(&self.0);
+        nodes.values().fold(Default::default(), |(connected, visible), devices| {
+            (connected | &devices.connected, visible | &devices.visible)
+        })
+    }
+}

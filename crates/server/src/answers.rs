@@ -1,0 +1,116 @@
+//! Answers what other servers of a cluster ask.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tidings_api::NodeView;
+use tidings_cluster::{PART_BYTES_MAX, Question as Asked, Questions};
+use tidings_edge::{Edge, Publisher};
+use tidings_hub::{Hub, NewPublication};
+use tidings_protocol::{ErrorCode, Publication};
+use tidings_store::Store;
+use tidings_telemetry::panics::{self, Work};
+use tidings_telemetry::unix_now;
+use tidings_types::{ChannelName, Offset};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::journal::Journal;
+use crate::peers::{Copies, Question};
+
+/// Answers that are being made at a time. Further questions wait in the client library, which drops them beyond 65 536.
+const ANSWER_COUNT_MAX: usize = 1024;
+
+/// What answers are made of.
+pub(super) struct Answers {
+    pub(super) hub: Arc<Hub>,
+    pub(super) edge: Arc<Edge>,
+    pub(super) store: Store,
+    pub(super) journal: Journal,
+    /// As the API calls this server.
+    pub(super) uid: String,
+    pub(super) name: String,
+    pub(super) started: Instant,
+}
+
+impl Answers {
+    /// Goes on until it is dropped.
+    pub(super) async fn run(self, mut questions: Questions) {
+        let (this, mut tasks) = (Arc::new(self), JoinSet::new());
+        loop {
+            tokio::select! {
+                asked = questions.next(), if tasks.len() < ANSWER_COUNT_MAX => {
+                    let Some(asked) = asked else { return };
+                    let this = this.clone();
+                    tasks.spawn(panics::catch_async(Work::Connection, async move { this.answer(asked).await }));
+                }
+                Some(_answered) = tasks.join_next() => {}
+            }
+        }
+    }
+
+    async fn answer(&self, asked: Asked) {
+        let answer = match serde_json::from_slice(&asked.bytes) {
+            Ok(question) => self.find(question).await,
+            // It is of a later version, and its asker goes on without an answer.
+            Err(_) => return debug!("Another server asks what this one does not understand"),
+        };
+        asked.answer(&answer).await;
+    }
+
+    async fn find(&self, question: Question) -> Vec<u8> {
+        match question {
+            Question::Publish { channel, data, info, tags, skip_history } => {
+                let (offset, info, tags) = (Offset(0), info.map(Arc::new), tags.into());
+                let publication = Publication { offset, data, info, tags, receipt: None, texts: None };
+                bytes(&self.publish(channel, NewPublication { publication, skip_history }).await)
+            }
+            Question::Seen(device) => bytes(&self.store.touch(&device, unix_now()).await.is_ok()),
+            Question::Copies(cursor) => {
+                let copies: Copies = self.hub.is_home().then(|| {
+                    let epoch = self.hub.memory_epoch(); // Before: channels that begin meanwhile have it or a later one.
+                    let (copies, next) = self.hub.copies(cursor, PART_BYTES_MAX);
+                    (epoch, copies, next)
+                });
+                bytes(&copies)
+            }
+            Question::ReportAll => bytes(&self.hub.receipts().report_all()),
+            Question::Presence(channel) => bytes(&self.hub.presence(&channel)),
+            Question::PresenceStats(channel) => bytes(&self.hub.presence_stats(&channel)),
+            Question::Channels => bytes(&self.hub.read_channels(|_| true)),
+            Question::Node => bytes(&self.node()),
+            Question::Order(target, order) => bytes(&self.edge.order(target, order).await),
+            Question::Connections(target) => bytes(&self.edge.connections(target).await),
+        }
+    }
+
+    fn node(&self) -> NodeView {
+        let counts = self.hub.counts();
+        NodeView {
+            uid: self.uid.clone(),
+            name: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            num_clients: self.edge.connection_count(),
+            num_users: self.edge.user_count(),
+            num_subs: counts.subscriptions,
+            num_channels: counts.channels,
+            uptime: self.started.elapsed().as_secs(),
+        }
+    }
+
+    async fn publish(&self, channel: ChannelName, new: NewPublication) -> Result<(), ErrorCode> {
+        let options = self.hub.options(&channel).map_err(|_| ErrorCode::UnknownChannel)?;
+        if !self.hub.is_home() {
+            return Err(ErrorCode::Internal); // It led when it was asked.
+        }
+        if options.durable {
+            return self.journal.publish(channel, new).await;
+        }
+        self.hub.publish(&channel, new, unix_now()).map(drop).map_err(|_| ErrorCode::TooManyRequests)
+    }
+}
+
+fn bytes(answer: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(answer).unwrap_or_default() // Nothing here fails; without an answer the asker goes on.
+}

@@ -1,0 +1,392 @@
+//! What clients connect to: listeners, edge, hub, and the store beneath. In a cluster each server has it, also while another
+//! one leads; the rest of a [`Server`](crate::Server) is started on it when it leads.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tidings_api::ApiKeys;
+use tidings_audit::Audit;
+use tidings_cluster::SubscribeError;
+use tidings_config::{Config, Problem, PushSection};
+use tidings_edge::{Alone, Edge, Others, Ports, Publisher};
+use tidings_hub::{Changes, Hub};
+use tidings_protocol::token::TokenVerifier;
+use tidings_sender::Topics;
+use tidings_store::Store;
+use tidings_telemetry::trace::Tracer;
+use tidings_telemetry::{Registry, unix_now};
+use tidings_types::{AppId, Locale, TopicName};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tracing::{error, info, warn};
+
+use crate::answers::Answers;
+use crate::copying::{CopyState, Copying};
+use crate::error::ServeError;
+use crate::hooks::Hooks;
+use crate::journal::{self, Devices, Journal, Sink};
+use crate::listeners::Listeners;
+use crate::metrics::influx::Influxing;
+use crate::peers::{Item, Line};
+use crate::post::Post;
+use crate::providers::{self, Section};
+use crate::settings::{changes_config, edge_config, hub_config, loop_count, node_name, session_config};
+use crate::text_watch::TextWatch;
+use crate::texts::{Loader, Texts};
+use crate::tokens::Tokens;
+use crate::traces::Tracing;
+use crate::webhook::Presence;
+use crate::{auditing, connections, data_folder, keys, metrics, peers};
+
+/// Names of a list that are logged at the start.
+const NAMED_COUNT_MAX: usize = 20;
+/// How long the store may take to write what waits. What it does not write in this time was not acknowledged, or is in
+/// its log.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long webhook reports in flight may take. A slow receiver gets the report again later, and delays nobody.
+pub(super) const TELL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Logs the configured topics, apps and languages.
+fn introduce(config: &Config, topics: &Topics) {
+    let names = topics.names().map(TopicName::as_str);
+    let languages: BTreeSet<&str> = topics.languages().map(Locale::as_str).collect();
+    info!(topics = %named(names), languages = %named(languages), "Texts");
+    let mut is_pushing = false;
+    for PushSection { provider, name, environment, apps } in config.push_sections() {
+        is_pushing = true;
+        let (provider, environment) = (provider.as_str(), environment.as_str());
+        info!(provider, section = name, environment, apps = %named(apps.iter().map(AppId::as_str)), "Pushing");
+    }
+    if !is_pushing {
+        info!("Pushing nothing: no [apns.NAME], [fcm.NAME] or [web_push.NAME] is configured");
+    }
+}
+
+/// The first names of a list, and how many more there are.
+fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let mut names = names.into_iter();
+    let shown: Vec<&str> = names.by_ref().take(NAMED_COUNT_MAX).collect();
+    match (shown.is_empty(), names.count()) {
+        (true, _) => "none".to_owned(),
+        (false, 0) => shown.join(", "),
+        (false, more) => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// What there is before the store.
+pub(super) struct Ground {
+    pub(super) config: Config,
+    /// What is wrong with the topics that the configuration lacks.
+    faults: Vec<Problem>,
+    pub(super) load: Loader,
+    pub(super) registry: Registry,
+    pub(super) keys: ApiKeys,
+    api_key: Option<String>,
+}
+
+impl Ground {
+    /// Makes the data folder private, and the API key if none is configured.
+    pub(super) fn lay(config: Config, faults: Vec<Problem>, load: Loader) -> Result<Self, ServeError> {
+        let registry = Registry::new();
+        tidings_telemetry::process::register(&registry);
+        tidings_telemetry::panics::register(&registry);
+        crate::log::register(&registry);
+        data_folder::secure_and_say(&config.data_dir)?;
+        let (keys, api_key) = keys::keys(&config)?;
+        Ok(Self { config, faults, load, registry, keys, api_key })
+    }
+}
+
+/// What is there before the front.
+pub(super) struct Opened {
+    pub(super) store: Store,
+    /// What the store tells.
+    pub(super) sink: Arc<Sink>,
+    /// The listeners, if they are open already.
+    pub(super) listeners: Option<Listeners>,
+    /// The other servers, and what they are to be told.
+    pub(super) peers: Option<(Line, mpsc::Receiver<Item>)>,
+}
+
+/// What clients connect to, started.
+pub struct Front {
+    pub(super) config: Config,
+    pub(super) load: Loader,
+    pub(super) registry: Registry,
+    pub(super) keys: ApiKeys,
+    api_key: Option<String>,
+    /// To the other servers; `None`: this one is alone.
+    line: Option<Line>,
+    copied: watch::Receiver<CopyState>,
+    /// Unique, new at each start.
+    pub(super) uid: String,
+    pub(super) audit: Option<Audit>,
+    tracing: Option<Tracing>,
+    pub(super) texts: Arc<Texts>,
+    pub(super) store: Store,
+    pub(super) hub: Arc<Hub>,
+    pub(super) sections: Vec<Section>,
+    tokens: Option<Tokens>,
+    hooks: Arc<Hooks>,
+    presence: Option<Presence>,
+    pub(super) edge: Arc<Edge>,
+    listeners: Option<Listeners>,
+    influx: Option<Influxing>,
+    /// Tasks that run until they are aborted.
+    background: JoinSet<()>,
+}
+
+impl Front {
+    /// Starts it on an open store.
+    ///
+    /// # Cancel safety
+    /// Dropped: the parts that had started are dropped.
+    pub(super) async fn start(ground: Ground, opened: Opened) -> Result<Self, ServeError> {
+        let Opened { store, sink, listeners, peers } = opened;
+        let Ground { config, faults, load, registry, keys, api_key } = ground;
+        let audit = auditing::start(&config, &registry).map_err(ServeError::Thread)?;
+        let uid = uuid::Uuid::new_v4().to_string();
+        let tracing = Tracing::start(&config, &uid, &registry)?;
+        let tracer = tracing.as_ref().map(Tracing::tracer);
+        let text_watch = TextWatch::new(&config);
+        let (texts, right) = Texts::start(&config, &faults, &registry);
+        let texts = Arc::new(texts);
+        introduce(&config, &texts.current().get());
+        if let Some(right) = right {
+            texts.keep(&right);
+        }
+
+        let namespaces = Arc::new(config.namespaces());
+        let hub = Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config));
+        let hub = hub.with_localizer(texts.live());
+        let hub = hub.with_changes(changes_config(&config).map(|config| Arc::new(Changes::new(&config))));
+        let hub = Arc::new(match &peers {
+            Some((line, _)) => hub.with_relay(line.relay()),
+            None => hub,
+        });
+        hub.set_home(peers.is_none());
+        sink.await_hub();
+        journal::restore(&store, &hub, &namespaces)?;
+        sink.follow(hub.clone());
+        tracer.iter().for_each(|tracer| sink.trace_with(tracer.clone()));
+
+        let sections = providers::sections(&config);
+        let memory = tidings_config::memory_sum(&config, loop_count(&config));
+        let sources = metrics::Sources {
+            data_dir: &config.data_dir,
+            memory: &memory,
+            store: &store,
+            hub: &hub,
+            sections: &sections,
+        };
+        metrics::register(&registry, &sources);
+        let presence = Presence::start(&config.webhook, hub.changes(), &registry).map_err(ServeError::Webhook)?;
+        let tokens = Tokens::start(&config.client, &registry).await?;
+        let hooks = Arc::new(Hooks::start(&config, tracer.as_ref(), &registry)?);
+        let session = Arc::new(session_config(&config, tokens.as_ref().map(Tokens::verifier)));
+        let (line, journal) = (peers.as_ref().map(|(line, _)| line.clone()), Journal::new(store.clone(), namespaces));
+        let devices = Arc::new(Devices::new(store.clone(), line.clone()));
+        let (publisher, others): (Arc<dyn Publisher>, Arc<dyn Others>) = match line.clone() {
+            Some(line) => {
+                let post = Post { journal: journal.clone(), hub: hub.clone(), line: line.clone() };
+                (Arc::new(post), Arc::new(line))
+            }
+            None => (Arc::new(journal.clone()), Arc::new(Alone)),
+        };
+        let ports = Ports { publisher, devices, hooks: hooks.clone(), others };
+        let edge_config = edge_config(&config, &uid);
+        let edge = Edge::start(edge_config, session, hub.clone(), ports, &registry);
+        let edge = Arc::new(edge.map_err(ServeError::Thread)?);
+        sink.revoke_at(&edge);
+
+        let mut background = JoinSet::new();
+        background.spawn(sweep(hub.clone()));
+        if let Some(watch) = text_watch {
+            background.spawn(watch.run(texts.clone(), load.clone(), audit.clone()));
+        }
+        if let Some(audit) = audit.clone() {
+            background.spawn(auditing::sum_up(audit));
+        }
+        let (copy_state, copied) = watch::channel(CopyState::Apart);
+        if let Some((line, waiting)) = peers {
+            let failed = |error: SubscribeError| ServeError::Thread(io::Error::other(error));
+            let hearing = line.peers.hear().await.map_err(failed)?;
+            let questions = line.peers.questions().await.map_err(failed)?;
+            background.spawn(peers::tell(line.clone(), waiting));
+            hub.receipts().begin_reports();
+            background.spawn(peers::report(line.clone(), hub.clone()));
+            let answers = Answers {
+                hub: hub.clone(),
+                edge: edge.clone(),
+                store: store.clone(),
+                journal,
+                uid: uid.clone(),
+                name: node_name(&config.cluster),
+                started: Instant::now(),
+            };
+            background.spawn(answers.run(questions));
+            let copying = Copying::new(line, hub.clone(), edge.clone(), store.role(), copy_state);
+            background.spawn(copying.run(hearing));
+        }
+        let influx = Influxing::start(&config.influx, &registry);
+        Ok(Self {
+            line,
+            copied,
+            config,
+            load,
+            registry,
+            keys,
+            api_key,
+            uid,
+            audit,
+            tracing,
+            texts,
+            store,
+            hub,
+            sections,
+            tokens,
+            hooks,
+            presence,
+            edge,
+            listeners,
+            influx,
+            background,
+        })
+    }
+
+    /// Listens from now on, if nothing listens yet.
+    pub(super) fn listen(&mut self) -> Result<&Listeners, ServeError> {
+        match &mut self.listeners {
+            Some(listeners) => Ok(listeners),
+            none => Ok(none.insert(Listeners::open(&self.config, &self.registry)?)),
+        }
+    }
+
+    /// Where clients connect.
+    pub(super) fn connections(&self) -> Router {
+        connections::router(self.edge.clone(), &self.config.client)
+    }
+
+    /// `/health`.
+    pub(super) fn health(&self) -> Router {
+        let texts = self.texts.clone();
+        tidings_api::health_router(move || if texts.is_faulty() { vec!["texts"] } else { Vec::new() })
+    }
+
+    /// To the other servers; `None`: this one is alone.
+    pub(super) fn line(&self) -> Option<&Line> {
+        self.line.as_ref()
+    }
+
+    /// How the copy of the leader's channels in memory is.
+    pub(super) fn copied(&self) -> watch::Receiver<CopyState> {
+        self.copied.clone()
+    }
+
+    /// The hub of this server is the home of the channels in memory from now on. Readers who know a position begin anew.
+    pub(super) fn take_over(&mut self) {
+        if self.line.is_some() {
+            let restarted = self.hub.take_over().into_iter().collect();
+            self.hub.receipts().end_reports();
+            let restart = self.edge.restart(restarted);
+            self.background.spawn(async { restart.await.unwrap_or_default() });
+        }
+    }
+
+    pub(super) fn tracer(&self) -> Option<Tracer> {
+        self.tracing.as_ref().map(Tracing::tracer)
+    }
+
+    /// Checks the tokens of clients and apps.
+    pub(super) fn verifier(&self) -> Option<TokenVerifier> {
+        self.tokens.as_ref().map(Tokens::verifier)
+    }
+
+    /// The API key that was made because none is configured.
+    pub(super) fn api_key(&self) -> Option<&str> {
+        self.api_key.as_deref()
+    }
+
+    /// See [`Server::reload`](crate::Server::reload): what the front has of it. Returns the configuration, if it is right.
+    pub fn reload(&self) -> Option<Config> {
+        let config = self.texts.reload(&self.load);
+        auditing::of_system(self.audit.as_ref(), "config.reload", config.is_some());
+        let config = config?;
+        if let Some(listeners) = &self.listeners {
+            listeners.reload(&config.http.tls);
+        }
+        match &self.tokens {
+            Some(tokens) => tokens.reload(&config.client),
+            None if config.client.token.has_keys() => error!("`client.token` has keys now, they hold after a restart"),
+            None => {}
+        }
+        self.hooks.reload(&config);
+        if let Some(presence) = &self.presence {
+            presence.reload(&config.webhook);
+        }
+        Some(config)
+    }
+
+    /// Takes nothing more: clients are told to connect elsewhere, at once, even while requests are in work.
+    pub(super) async fn close_doors(&mut self) {
+        let deadline = Instant::now() + self.config.client.shutdown_timeout;
+        let listeners = self.listeners.take();
+        listeners.iter().for_each(Listeners::begin_to_stop);
+        let stopped = async {
+            if let Some(listeners) = listeners {
+                listeners.stopped(deadline).await;
+            }
+        };
+        tokio::join!(self.edge.shutdown(), stopped);
+    }
+
+    /// Stops a server that does not lead.
+    ///
+    /// # Cancel safety
+    /// As [`Server::stop`](crate::Server::stop).
+    pub async fn stop(mut self) {
+        self.close_doors().await;
+        self.end_tasks().await;
+        self.end().await;
+    }
+
+    /// Ends the tasks beside, and tells your back end who is left.
+    pub(super) async fn end_tasks(&mut self) {
+        self.background.shutdown().await;
+        if let Some(presence) = self.presence.take() {
+            presence.stop(Instant::now() + TELL_TIMEOUT).await;
+        }
+    }
+
+    /// Closes the store and what tells of the server, last of all.
+    pub(super) async fn end(self) {
+        if timeout(CLOSE_TIMEOUT, self.store.close()).await.is_err() {
+            let patience = CLOSE_TIMEOUT.as_secs();
+            warn!(patience, "Store is not closed in time because the disk is slow, the next start takes longer");
+        }
+        if let Some(tracing) = self.tracing {
+            tracing.stop(Instant::now() + TELL_TIMEOUT).await;
+        }
+        if let Some(influx) = self.influx {
+            influx.stop().await; // Last, so that it sends the final values of all parts.
+        }
+        auditing::of_system(self.audit.as_ref(), "server.stop", true);
+        if let Some(audit) = self.audit {
+            audit.close(CLOSE_TIMEOUT).await;
+        }
+        info!("Stopped");
+    }
+}
+
+/// Removes expired state of the hub, once a second.
+async fn sweep(hub: Arc<Hub>) {
+    let mut interval = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        interval.tick().await;
+        hub.sweep(unix_now());
+    }
+}

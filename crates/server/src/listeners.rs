@@ -1,0 +1,129 @@
+//! The open listeners, and what they answer with. Other routes may take the place of those while they serve: a server of a
+//! cluster answers otherwise when it leads.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use tidings_api::ReadyListener;
+use tidings_config::{Config, Tls as TlsSection};
+use tidings_telemetry::Registry;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+use tracing::info;
+
+use crate::error::ServeError;
+use crate::listener::{self, Admission};
+use crate::settings::{bind, listener_limits};
+use crate::tls::Tls;
+
+/// What the listeners answer with.
+pub(super) struct Routes {
+    /// For clients, and for everybody if there is no internal listener.
+    pub(super) public: Router,
+    /// For back ends and operators, if there is an internal listener.
+    pub(super) internal: Router,
+}
+
+/// The open listeners.
+pub(super) struct Listeners {
+    addr: SocketAddr,
+    tls_addr: Option<SocketAddr>,
+    internal_addr: Option<SocketAddr>,
+    tls: Option<Arc<Tls>>,
+    public: watch::Sender<Router>,
+    internal: watch::Sender<Router>,
+    stop: watch::Sender<bool>,
+    /// They end when they are told to.
+    tasks: JoinSet<()>,
+}
+
+impl Listeners {
+    /// Opens them. They answer with 503 until there are [routes](Self::answer_with).
+    pub(super) fn open(config: &Config, registry: &Registry) -> Result<Self, ServeError> {
+        let (public, public_routes) = watch::channel(Router::new());
+        let (internal, internal_routes) = watch::channel(Router::new());
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let mut serve = |(listener, _), routes, admission, tls| {
+            tasks.spawn(listener::serve(listener, routes, admission, tls, stopped.clone()));
+        };
+        let http = &config.http;
+        let (plain, inside) = (bind(http.listen)?, http.internal_listen.map(bind).transpose()?);
+        let tls = Tls::start(&http.tls)?;
+        tls.iter().for_each(|tls| tls.register(registry));
+        let secure = http.tls.listen.map(bind).transpose()?;
+        let (addr, internal_addr) = (plain.1, inside.as_ref().map(|(_, addr)| *addr));
+        let tls_addr = secure.as_ref().map(|(_, addr)| *addr).or(tls.as_ref().map(|_| addr));
+        let limits = listener_limits(config);
+        if let Some(inside) = inside {
+            serve(inside, internal_routes, Admission::internal(limits, registry), None);
+        }
+        let admission = Admission::public(limits, registry);
+        match secure {
+            None => serve(plain, public_routes, admission, tls.clone()),
+            Some(secure) => {
+                serve(plain, public_routes.clone(), admission.clone(), None);
+                serve(secure, public_routes, admission, tls.clone());
+            }
+        }
+        let [tls_shown, internal_shown] = [tls_addr, internal_addr].map(|addr| addr.map(tracing::field::display));
+        info!(%addr, tls_addr = tls_shown, internal_addr = internal_shown, "Listening");
+        Ok(Self { addr, tls_addr, internal_addr, tls, public, internal, stop, tasks })
+    }
+
+    /// From the next request on, these routes answer, also on connections that are open.
+    pub(super) fn answer_with(&self, routes: Routes) {
+        drop(self.public.send_replace(routes.public));
+        drop(self.internal.send_replace(routes.internal));
+    }
+
+    /// Where clients connect.
+    pub(super) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Where clients connect with TLS; may be [`Listeners::addr`].
+    pub(super) fn tls_addr(&self) -> Option<SocketAddr> {
+        self.tls_addr
+    }
+
+    /// Where the API is.
+    pub(super) fn api_addr(&self) -> SocketAddr {
+        self.internal_addr.unwrap_or(self.addr)
+    }
+
+    /// What `/ready` calls them.
+    pub(super) fn named(&self) -> Vec<ReadyListener> {
+        let own = self.tls_addr.filter(|tls| *tls != self.addr);
+        let all = [("public", Some(self.addr)), ("tls", own), ("internal", self.internal_addr)];
+        all.into_iter().filter_map(|(name, address)| Some(ReadyListener { name, address: address? })).collect()
+    }
+
+    /// Whether they were told to stop.
+    pub(super) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+
+    /// Takes over the certificate of this section.
+    pub(super) fn reload(&self, section: &TlsSection) {
+        if let Some(tls) = &self.tls {
+            tls.reload(section);
+        }
+    }
+
+    /// From now on, nothing more is accepted, and requests in work are finished.
+    pub(super) fn begin_to_stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Waits until the requests in work are finished. At the deadline they are cut off.
+    pub(super) async fn stopped(mut self, deadline: Instant) {
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if timeout_at(deadline, ended).await.is_err() {
+            info!("Requests did not end in time");
+        }
+        self.tasks.shutdown().await;
+    }
+}
