@@ -132,9 +132,10 @@ impl Lease {
         Self { node, process, state: State::Watching(None), is_giving_back: false, was_refused: false }
     }
 
-    /// What to ask next.
-    pub fn ask(&self, now: Duration, readiness: Readiness) -> Ask {
-        match &self.state {
+    /// What to ask next. From when it asks to give the lease back, its holder may do nothing that cannot be undone: another node
+    /// may have it before this one hears that it was given back.
+    pub fn ask(&mut self, now: Duration, readiness: Readiness) -> Ask {
+        let ask = match &self.state {
             State::Holding { is_doubtful: true, .. } | State::Watching(None) => Ask::Look,
             State::Holding { revision, .. } if self.is_giving_back || readiness == Readiness::No => {
                 Ask::Release(*revision)
@@ -147,7 +148,11 @@ impl Lease {
                     false => Ask::Look,
                 }
             }
+        };
+        if let (Ask::Release(_), State::Holding { renewed, .. }) = (ask, &mut self.state) {
+            *renewed = None;
         }
+        ask
     }
 
     fn may_take(&self, holder: Option<&Holder>, is_silent: bool, readiness: Readiness) -> bool {

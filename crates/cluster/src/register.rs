@@ -143,6 +143,7 @@ pub(crate) async fn keep(
         }
         let readiness = readiness();
         let (sent, ask) = (boot_time(), lease.ask(boot_time(), readiness));
+        told.tell_tenure(&lease); // Before anybody hears that it is given back.
         if let Readiness::Read(read) = readiness {
             sequence = read; // Also for when it is given back: who takes it next must have read as much.
         }
@@ -180,11 +181,15 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    fn tell(&self, lease: &Lease, is_heard: bool) {
+    fn tell_tenure(&self, lease: &Lease) {
         self.tenure.send_if_modified(|until| {
             let former = std::mem::replace(until, lease.until().unwrap_or_default());
             former <= boot_time() && *until > former
         });
+    }
+
+    fn tell(&self, lease: &Lease, is_heard: bool) {
+        self.tell_tenure(lease);
         let (is_held, holder) = (lease.is_held(), lease.holder().cloned());
         let former = self.standing.send_replace(Standing { is_held, holder: holder.clone(), is_heard });
         if former.is_heard && !is_heard {

@@ -44,6 +44,8 @@ struct Node {
     lease: Lease,
     sequence: u64,
     can_read: bool,
+    /// It does not take the lease.
+    gives_back: bool,
     next: Duration,
     /// What it has asked, when, and what it will hear when.
     asked: Option<(Ask, Duration, Answer, Duration)>,
@@ -53,7 +55,7 @@ impl Node {
     fn new(name: usize, process: u64, now: Duration) -> Self {
         let name = format!("n{name}");
         let lease = Lease::new(name.clone(), process);
-        Self { name, process, lease, sequence: 7, can_read: true, next: now, asked: None }
+        Self { name, process, lease, sequence: 7, can_read: true, gives_back: false, next: now, asked: None }
     }
 
     fn step(&mut self, register: &mut Register, now: Duration, rng: &mut StdRng) {
@@ -73,6 +75,11 @@ impl Node {
         }
         let takes = if answer == Answer::Nothing { 1000 } else { rng.random_range(1..30) };
         self.asked = Some((ask, now, answer, now + takes * MILLISECOND));
+    }
+
+    fn give_back(&mut self, gives_back: bool) {
+        self.gives_back = gives_back;
+        self.lease.give_back(gives_back);
     }
 
     fn may_act(&self, now: Duration) -> bool {
@@ -106,7 +113,7 @@ fn run(seed: u64) -> Result<usize, String> {
             }
             _ => return Err(format!("{acting:?} act at the same time, at {now:?}")),
         }
-        let is_hard = nodes.iter().any(|node| !node.can_read) || frozen_until.iter().any(|frozen| now < *frozen);
+        let is_hard = nodes.iter().any(|node| !node.can_read || node.gives_back) || frozen_until.iter().any(|frozen| now < *frozen);
         if is_hard || now < register.away_until {
             nobody_since = now;
         }
@@ -127,7 +134,7 @@ fn disturb(register: &mut Register, nodes: &mut [Node], frozen: &mut [Duration],
         }
         1 => frozen[node] = now + rng.random_range(100..9_000) * MILLISECOND,
         2 => register.away_until = now + rng.random_range(100..10_000) * MILLISECOND,
-        3 => nodes[node].lease.give_back(true),
+        3 => nodes[node].give_back(true),
         // It cannot read the log for a while, or it can again.
         10 => nodes[node].can_read = false,
         11..=14 => nodes[node].can_read = true,
@@ -141,7 +148,7 @@ fn disturb(register: &mut Register, nodes: &mut [Node], frozen: &mut [Duration],
             let last = nodes.iter().map(|node| node.sequence).max().unwrap_or_default();
             nodes[node].sequence = if nodes[node].can_read { last } else { nodes[node].sequence };
         }
-        4..=9 => nodes.iter_mut().for_each(|node| node.lease.give_back(false)),
+        4..=9 => nodes.iter_mut().for_each(|node| node.give_back(false)),
         _ => {}
     }
 }
@@ -216,6 +223,7 @@ fn a_holder_that_cannot_read_the_log_gives_the_lease_back() {
     let (mut register, rng) = (Register::default(), &mut StdRng::seed_from_u64(1));
     let [mut holder, mut other] = pair(&mut register);
     let ask = holder.lease.ask(BEAT, Readiness::No);
+    assert!(holder.lease.until().is_none(), "another node may have it before it hears the answer");
     let answer = register.answer(ask, &holder);
     holder.lease.hear(BEAT, BEAT, ask, answer);
     assert!(!holder.lease.is_held() && holder.lease.until().is_none());
