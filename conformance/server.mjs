@@ -1,12 +1,15 @@
 // The server under test: the real binary (TIDINGS_BIN) with a temporary folder and a configuration, on a free port.
 //
+// With CONFORMANCE_NODES=2 it is a server of a cluster that does not lead, and the one that leads is beside it: the same judges
+// must find the same. NATS_SERVER is then the program nats-server.
+//
 // Nothing here waits for a fixed time: it waits for a condition, with a deadline after which the test fails and says what
 // it waited for.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import dgram from "node:dgram";
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -111,13 +114,61 @@ export class Program {
   }
 }
 
+/** The other half of a cluster: a NATS server, and a server of Tidings that leads. */
+class Leader {
+  static async start(configuration, place) {
+    const leader = new this();
+    Object.assign(leader, { port: await freePort(), natsPort: await freePort(), place });
+    const folder = path.join(place.folder, "leader");
+    mkdirSync(folder);
+    leader.configurationFile = path.join(folder, "tidings.toml");
+    writeFileSync(leader.configurationFile, configuration(leader.port, folder) + leader.section("leader", leader.port));
+    const nats = `listen: "127.0.0.1:${leader.natsPort}"\njetstream { store_dir: ${JSON.stringify(path.join(folder, "nats"))} }\n`;
+    writeFileSync(path.join(folder, "nats.conf"), nats);
+    assert.ok(process.env.NATS_SERVER, "NATS_SERVER names the program nats-server");
+    leader.nats = spawn(process.env.NATS_SERVER, ["--config", path.join(folder, "nats.conf")], { stdio: "ignore" });
+    return leader;
+  }
+
+  /** What a server of this cluster has at the end of its configuration. */
+  section(node, port) {
+    return `
+[cluster]
+servers = ["nats://127.0.0.1:${this.natsPort}"]
+replicas = 1
+node = "${node}"
+address = "http://127.0.0.1:${port}"
+`;
+  }
+
+  async run(cwd) {
+    this.program = new Program(["serve", "--config", this.configurationFile], cwd);
+    await this.program.ready("the leader leads", () => isReady(this.port, ["ready", "degraded"]));
+  }
+
+  async stop() {
+    this.nats.kill("SIGKILL");
+    await this.program?.kill("SIGKILL");
+  }
+}
+
+/** Whether a server says one of these of itself. */
+async function isReady(port, statuses) {
+  const answer = await fetch(`http://127.0.0.1:${port}/ready`).catch(() => null);
+  return answer !== null && answer.ok && statuses.includes((await answer.json()).status);
+}
+
+const IN_CLUSTER = process.env.CONFORMANCE_NODES === "2";
+
 /** A server process with its folder; may be killed and started again on the same port and data. */
 export class Server {
   /** Starts one whose configuration is what `configuration(port, folder)` returns. */
   static async start(configuration) {
     const server = new this();
     Object.assign(server, { port: await freePort(), place: temporaryFolder(), earlierLog: "" });
-    writeFileSync(server.configurationFile, configuration(server.port, server.folder));
+    server.leader = IN_CLUSTER ? await Leader.start(configuration, server.place) : null;
+    const section = server.leader?.section("standby", server.port) ?? "";
+    writeFileSync(server.configurationFile, configuration(server.port, server.folder) + section);
     await server.run();
     return server;
   }
@@ -146,19 +197,23 @@ export class Server {
   /** Starts the process and waits until it says it is healthy. */
   async run() {
     this.earlierLog = this.program ? this.log : "";
+    await this.leader?.run(this.folder);
     this.program = new Program(["serve", "--config", this.configurationFile], this.folder);
     const health = () => fetch(`${this.origin}/health`).then((answer) => answer.ok, () => false);
-    await this.program.ready("the server is healthy", health);
+    const follows = () => isReady(this.port, ["standby"]);
+    await this.program.ready("the server is healthy", this.leader ? follows : health);
   }
 
-  /** Sends a signal and waits for the end of the process. */
+  /** Sends a signal and waits for the end of the process; in a cluster, of both. */
   async kill(signal) {
-    return this.program.kill(signal);
+    const [ended] = await Promise.all([this.program.kill(signal), this.leader?.program.kill(signal)]);
+    return ended;
   }
 
   /** The end: process and folder are gone. */
   async stop() {
     await this.kill("SIGKILL");
+    await this.leader?.stop();
     this.place.stop();
   }
 

@@ -85,7 +85,10 @@ Feature: Devices
     Then exactly these 2500 phones are there
     And 2500 phones would be told of a "goal" about "team:42"
 
+  @one
   Scenario: A server that has lost its disk goes on from its backup
+    One of several servers that has lost its disk begins with a copy of the others. A backup is for when all have.
+
     Given an import of 500 phones subscribed to "goal" of "team:42" is done
     And the server is running
     When the operator makes a backup

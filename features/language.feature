@@ -106,7 +106,10 @@ Feature: In their own language
     And the backend tells of a "goal" about "team:42"
     Then Ada's phone shows "Gol: Sweden!"
 
+  @one
   Scenario: The server starts with a broken catalogue, and tells what it told before
+    Of several servers another one leads then, which has read the texts before.
+
     Given Ada's phone in the language "pl" is subscribed to "goal" of "team:42"
     When the translators change the Polish "msgid" to "msgidd"
     And the server is killed and started again

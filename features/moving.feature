@@ -1,3 +1,5 @@
+# The configuration that is imported is that of a server alone.
+@one
 Feature: Moving over from Centrifugo
   Apps keep their SDKs and tokens, the backend keeps its calls. Only the configuration is made anew, and by a command.
 

@@ -1,3 +1,5 @@
+# Files are checked and read, and no server is asked.
+@one
 Feature: Before it is too late
   Whoever runs the server sees mistakes before anybody else does.
 

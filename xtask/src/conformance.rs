@@ -50,6 +50,8 @@ const TOOLS: [Tool; 10] = [
     Tool { program: CHROMIUM, word: "--version", version_min: &[100], debian_package: CHROMIUM },
 ];
 
+/// The tests that also judge a server of a cluster that does not lead: the clients and their receipts.
+const OF_CLUSTER: [&str; 3] = ["js/sdk.test.mjs", "js/sdks.test.mjs", "js/receipts.test.mjs"];
 /// The package of the reference server; `conformance/centrifugo` pins its version.
 const CENTRIFUGO: &str = "github.com/centrifugal/centrifugo/v5";
 /// The package of the NATS server; `conformance/nats` pins its version.
@@ -91,10 +93,19 @@ pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
         run(workshop, STEP, command, |_| ())?;
     }
     environment(workshop, STEP, "conformance/python", "conformance/python-clients")?;
+    let alone = counted(workshop, STEP, judges(workshop, &[]), node_result)?;
+    let mut beside = judges(workshop, &OF_CLUSTER);
+    beside.env("CONFORMANCE_NODES", "2").env("NATS_SERVER", workshop.built("conformance/go/bin/nats-server"));
+    let beside = counted(workshop, STEP, beside, node_result)?;
+    Ok(Tally { passed: alone.passed + beside.passed, ..alone })
+}
+
+/// The tests in these files; in all, if none is named.
+fn judges(workshop: &Workshop, files: &[&str]) -> Command {
     let mut tests = Command::new("node");
-    tests.args(["--test", CONCURRENCY, "--test-force-exit", "--test-reporter=spec"]);
+    tests.args(["--test", CONCURRENCY, "--test-force-exit", "--test-reporter=spec"]).args(files);
     tests.current_dir(workshop.root.join("conformance")).env("TIDINGS_BIN", workshop.built(BINARY));
-    counted(workshop, STEP, tests, node_result)
+    tests
 }
 
 /// The step `cluster`: the demo of a cluster, nodes on real NATS servers (`crates/cluster/tests/nats.rs`), servers and faults

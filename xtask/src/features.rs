@@ -1,7 +1,9 @@
 //! The step `features`: the promises in plain words (`features/*.feature`) hold on the real program.
 //!
 //! `crates/tidings/tests/features.rs` runs them and writes its results as JSON; `tests/features/report.rs` describes the
-//! form. This step keeps the run in the history, and makes of both, under `target/xtask`: a page for people
+//! form. It runs twice: with one server for each scenario, and with three that work together, except for the scenarios whose
+//! tags say why not. A scenario of the second run is another one for the report: its feature is called "on three servers".
+//! This step keeps both as one run in the history, and makes of both, under `target/xtask`: a page for people
 //! (`features.html`), the same for programs (`features.json`) and a badge (`features.svg`). It prints the status as the
 //! last line, and posts it to a chat if it is told to. A pending scenario is not covered, and does not fail.
 //!
@@ -34,8 +36,8 @@ use report::Report;
 use results::{Counts, Run};
 
 const STEP: &str = "features";
-const RESULTS: &str = "xtask/features-results.json";
-const PICTURES: &str = "xtask/features-pictures";
+/// The folder of a run's results and pictures.
+const RESULTS: &str = "xtask/features-results";
 const HISTORY: &str = "xtask/features-history.ndjson";
 const PAGE: &str = "xtask/features.html";
 const JSON: &str = "xtask/features.json";
@@ -44,38 +46,74 @@ const BADGE: &str = "xtask/features.svg";
 const WEBHOOK_VARIABLE: &str = "TIDINGS_FEATURES_WEBHOOK";
 const HISTORY_VARIABLE: &str = "TIDINGS_FEATURES_HISTORY";
 
-/// Runs the features, tells of them, and counts the scenarios that passed.
+/// How the scenarios are run.
+#[derive(Clone, Copy)]
+enum Way {
+    OnOne,
+    OnThree,
+}
+
+impl Way {
+    /// As the test is told.
+    fn server_count(self) -> &'static str {
+        match self {
+            Self::OnOne => "1",
+            Self::OnThree => "3",
+        }
+    }
+
+    /// What the names of its features end with.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::OnOne => "",
+            Self::OnThree => " on three servers",
+        }
+    }
+}
+
+/// Runs the features in both ways, tells of them, and counts the scenarios that passed.
 pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
     if !debian_tool(workshop, STEP, CHROMIUM, CHROMIUM) {
         return Err(Failure::Missing(format!("{CHROMIUM} is needed: apt-get install {CHROMIUM}")));
     }
-    let results = workshop.built(RESULTS);
-    let pictures = workshop.built(PICTURES);
-    let _ = fs::remove_file(&results); // Results and pictures of an earlier run must not be read.
-    let _ = fs::remove_dir_all(&pictures);
     let nats = nats_server(workshop, STEP)?;
-    let mut command = cargo(workshop, &["test", "--workspace", "--test", "features"]); // Built as in the step `test`.
-    command.env("NATS_SERVER", nats);
-    command.env("TIDINGS_FEATURES_JSON", &results).env("TIDINGS_FEATURES_PICTURES", &pictures);
-    command.env_remove(WEBHOOK_VARIABLE); // A secret, and nothing for the features.
-    let ended = run(workshop, STEP, command, |_| ());
-    let Ok(text) = fs::read_to_string(&results) else {
-        return Err(ended.err().unwrap_or_else(|| anyhow!("the test wrote no results to {RESULTS}")).into());
-    };
-    let mut run: Run = serde_json::from_str(&text).context("the results cannot be read")?;
-    pictures::attach(&mut run, &pictures);
+    let (mut run, ended) = run_on(workshop, &nats, Way::OnOne)?;
+    let (three, three_ended) = run_on(workshop, &nats, Way::OnThree)?;
+    println!("    on one server {:.0} s, on three {:.0} s", run.seconds, three.seconds);
+    run.append(three);
     let report = keep(workshop, run);
     write(workshop, &report)?;
     summary(&report.run, &workshop.target.join(PAGE)).iter().for_each(|line| println!("    {line}"));
     tell(workshop, &report);
     let counts = report.run.counts();
     println!("    {counts}");
-    match ended {
+    match ended.and(three_ended) {
         Ok(()) => Ok(Tally { passed: counts.passed, skipped: Vec::new() }),
         Err(error) => {
             Err(Failure::Failed { error, passed: counts.passed, failed: counts.failed + report.run.errors.len() })
         }
     }
+}
+
+/// What came of the scenarios, and how the test ended. Fails if it wrote nothing down.
+fn run_on(workshop: &Workshop, nats: &Path, way: Way) -> Result<(Run, Result<()>), Failure> {
+    let folder = workshop.built(RESULTS).join(way.server_count());
+    let _ = fs::remove_dir_all(&folder); // Results and pictures of an earlier run must not be read.
+    fs::create_dir_all(&folder).context("cannot make the folder of the results")?;
+    let (results, pictures) = (folder.join("results.json"), folder.join("pictures"));
+    let mut command = cargo(workshop, &["test", "--workspace", "--test", "features"]); // Built as in the step `test`.
+    command.env("NATS_SERVER", nats).env("FEATURES_NODES", way.server_count());
+    command.env("TIDINGS_FEATURES_JSON", &results).env("TIDINGS_FEATURES_PICTURES", &pictures);
+    command.env_remove(WEBHOOK_VARIABLE); // A secret, and nothing for the features.
+    let ended = run(workshop, STEP, command, |_| ());
+    let Ok(text) = fs::read_to_string(&results) else {
+        let unwritten = || anyhow!("the test wrote no results to {}", results.display());
+        return Err(ended.err().unwrap_or_else(unwritten).into());
+    };
+    let mut run: Run = serde_json::from_str(&text).context("the results cannot be read")?;
+    pictures::attach(&mut run, &pictures);
+    run.rename(way.suffix());
+    Ok((run, ended))
 }
 
 /// Writes the run at the end of the history, and judges it with those before.

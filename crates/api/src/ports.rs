@@ -38,8 +38,8 @@ impl fmt::Debug for Node {
 /// The other servers of a cluster, which have live connections, too. What a server does not say within about a second is left
 /// out.
 pub trait Others: Send + Sync {
-    /// Who is in the channel there.
-    fn presence(&self, channel: ChannelName) -> OthersFuture<Vec<ClientInfo>>;
+    /// Who is in the channel there. `None`: too many to be told.
+    fn presence(&self, channel: ChannelName) -> OthersFuture<Option<Vec<ClientInfo>>>;
 
     /// How many connections are in the channel there, and how many users. A user of two servers counts twice.
     fn presence_stats(&self, channel: ChannelName) -> OthersFuture<(u64, u64)>;

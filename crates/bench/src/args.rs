@@ -70,6 +70,12 @@ Needs nginx (Debian: nginx-light). If wrk is installed, the result also shows it
 Needs NATS 2.15 or later with JetStream, which it writes to disk at each append if it is configured
 with sync_interval: always. It makes a stream of its own and deletes it.")]
     Cluster(BenchClusterArgs),
+    /// How much later readers of other servers of a cluster get what is published.
+    #[command(after_help = "Examples:
+  tidings bench live --url http://127.0.0.1:8001 --url http://127.0.0.1:8002 --channel news --api-key KEY
+
+The servers must run, and the key must allow to publish and to read metrics. The first server is called.")]
+    Live(BenchLiveArgs),
     /// A document of a data provider becomes events: speed and memory, beside bare quick-xml.
     #[command(after_help = "Examples:
   tidings bench feed
@@ -237,6 +243,30 @@ pub struct BenchClusterArgs {
     /// On how many NATS servers each entry is kept.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
     pub replicas: u32,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BenchLiveArgs {
+    #[command(flatten)]
+    pub common: BenchArgs,
+    /// A server, once for each of them; the first one is called.
+    #[arg(long, value_name = "URL", required = true)]
+    pub url: Vec<String>,
+    /// The channel, in which clients without a token may subscribe.
+    #[arg(long, value_name = "CHANNEL")]
+    pub channel: String,
+    /// An API key.
+    #[arg(long, value_name = "KEY", env = "TIDINGS_API_KEY", hide_env_values = true)]
+    pub api_key: String,
+    /// Readers at each server.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub readers: u32,
+    /// Publications per second.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rate: u32,
+    /// How long to publish, in seconds.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub seconds: u32,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -18,6 +18,7 @@ mod fanout;
 mod feed;
 mod folder;
 mod http;
+mod live;
 mod msgpack;
 mod peer;
 mod process;
@@ -51,6 +52,7 @@ pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
         BenchCommand::Msgpack(args) => (msgpack::run(&args).await?, args.common.json),
         BenchCommand::Translate(args) => (translate::run(&args).await?, args.common.json),
         BenchCommand::Cluster(args) => (cluster::run(&args).await?, args.common.json),
+        BenchCommand::Live(args) => (live::run(&args).await?, args.common.json),
         BenchCommand::Feed(args) => (feed::run(&args).await?, args.common.json),
         BenchCommand::Peer(args) => {
             process::pin(&args.cpu)?;

@@ -36,7 +36,7 @@ pub use copies::CopyError;
 pub use jetstream::{JetStream, LogState, StreamConfig, StreamError};
 pub use log::{Broker, Log, Unreached};
 pub use node::{Cluster, ClusterConfig, ClusterError, NodeReport, NodeRole, Others, Resignation};
-pub use peers::{Heard, Hearing, PART_BYTES_MAX, Peers, Question, Questions, Unanswered, Voice};
+pub use peers::{NewsPart, NewsReceiver, NewsSender, PART_BYTES_MAX, Peers, Question, Questions, Unanswered};
 pub use reader::{Read, Reader};
 pub use register::{Standing, boot_time};
 pub use survey::{Checked, ClusterStatus, Survey, SurveyError};

@@ -28,9 +28,9 @@ use tracing::{info, warn};
 use crate::copies::{Copies, CopyError};
 use crate::entry::{Content, Entry};
 use crate::jetstream::{JetStream, LogState, StreamConfig, StreamError, Trimmer};
-use crate::lease::{Holder, Readiness, Secret};
+use crate::lease::{Holder, Readiness, SILENCE, Secret};
 use crate::log::Log;
-use crate::peers::Peers;
+use crate::peers::{Peers, WAITING_COUNT_MAX};
 use crate::register::{Order, Register, Standing, Told, keep};
 
 /// The pause before something is tried again.
@@ -43,8 +43,8 @@ pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 /// What a node has not read is kept for this long after its last report.
 const ABSENCE_MAX: Duration = Duration::from_mins(10);
-/// A node that was not heard for this long is asked nothing.
-const PRESENCE_MAX: Duration = Duration::from_secs(3);
+/// Messages that wait for the connection to NATS; with one more, whoever sends waits.
+const COMMAND_COUNT_MAX: usize = 256;
 /// Nobody trims the log for this long after a node has said that it joins.
 const JOIN_MAX: Duration = Duration::from_mins(1);
 /// How long a node with the lease may do nothing, and how long it then lets others try.
@@ -129,6 +129,9 @@ pub struct NodeReport {
     /// The epoch of its store, if it has one: nodes that follow the same log have the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
+    /// Whether it has all that is not in the log either.
+    #[serde(default)]
+    pub is_whole: bool,
 }
 
 /// What a node does.
@@ -151,6 +154,7 @@ pub struct Cluster {
     /// Drawn at random.
     process: u64,
     secret: Secret,
+    is_whole: Arc<AtomicBool>,
     context: Context,
     copies: Copies,
     orders: watch::Sender<Order>,
@@ -207,7 +211,8 @@ impl Cluster {
             reports.clone(),
             process,
         ));
-        tasks.spawn(report(client.clone(), config.clone(), process, store.clone()));
+        let is_whole = Arc::<AtomicBool>::default();
+        tasks.spawn(report(client.clone(), config.clone(), process, store.clone(), is_whole.clone()));
         tasks.spawn(keep(register, this, ordered, told, nudged, async move || {
             let _ = client.publish(format!("{name}.nudge"), "".into()).await; // Without it, others look a moment later.
         }));
@@ -216,6 +221,7 @@ impl Cluster {
             config,
             process,
             secret,
+            is_whole,
             context,
             copies,
             orders,
@@ -239,7 +245,7 @@ impl Cluster {
         self.secret.clone()
     }
 
-    /// Who else has a store and was heard within the last seconds.
+    /// Who else was heard of late.
     pub fn others(&self) -> Others {
         Others { reports: self.reports.clone(), own: self.process }
     }
@@ -255,6 +261,12 @@ impl Cluster {
         self.tenure.clone()
     }
 
+    /// Whether this node has all that the leader has beside the log; its caller sets it. A node that has not does not lead while
+    /// another one has.
+    pub fn is_whole(&self) -> Arc<AtomicBool> {
+        self.is_whole.clone()
+    }
+
     /// Opens the store on the log. A new node waits until there is something to begin with: the log of other nodes, a copy
     /// of their store, or the lease of a cluster that has nothing yet. The store leads when this node gets the lease.
     ///
@@ -265,6 +277,7 @@ impl Cluster {
     /// Dropped: the folder has the whole store or none.
     pub async fn join(&mut self, config: StoreConfig, sink: Arc<dyn CommitSink>) -> Result<Store, ClusterError> {
         self.give_up(); // Whatever is left of the store before.
+        self.is_whole.store(false, Ordering::Relaxed);
         self.stopped = Arc::default();
         while self.moves.try_recv().is_ok() {} // They were about the time before.
         self.orders.send_modify(|order| order.giving_back = None);
@@ -285,9 +298,12 @@ impl Cluster {
             let _ = timeout(PAUSE, standing.changed()).await; // Or it is time to look again.
         };
         *self.store.lock().unwrap_or_else(PoisonError::into_inner) = Some(store.clone());
-        let (of, reports) = (store.clone(), self.reports.clone());
+        let (of, reports, is_whole, others) =
+            (store.clone(), self.reports.clone(), self.is_whole.clone(), self.others());
         self.may_lead(Arc::new(move || match (*of.role().borrow(), of.log_position().sequence) {
             (Role::Leading, sequence) => Readiness::Read(sequence),
+            // Another node has what this one lacks, such as channels in memory.
+            (Role::Following, _) if !is_whole.load(Ordering::Relaxed) && others.have_all() => Readiness::No,
             (Role::Following, sequence) if sequence >= furthest(&reports, of.channel_start().epoch) => {
                 Readiness::Read(sequence)
             }
@@ -539,6 +555,7 @@ pub(crate) async fn connect_once(config: &ClusterConfig) -> Result<Client, Clust
     };
     let options = options.name(format!("tidings {}", config.node));
     let options = options.tls_client_config(rustls::ClientConfig::clone(&config.tls));
+    let options = options.subscription_capacity(WAITING_COUNT_MAX).client_capacity(COMMAND_COUNT_MAX);
     Ok(options.connect(&config.servers).await?)
 }
 
@@ -614,7 +631,13 @@ fn note(reports: &Mutex<Vec<(NodeReport, Instant)>>, report: NodeReport) {
 }
 
 /// Says each second how this node is.
-async fn report(client: Client, config: ClusterConfig, process: u64, store: Arc<Mutex<Option<Store>>>) {
+async fn report(
+    client: Client,
+    config: ClusterConfig,
+    process: u64,
+    store: Arc<Mutex<Option<Store>>>,
+    is_whole: Arc<AtomicBool>,
+) {
     let subject = format!("{}.node.{}", config.name, config.node);
     let mut pulse = interval(REPORT_INTERVAL);
     loop {
@@ -633,7 +656,8 @@ async fn report(client: Client, config: ClusterConfig, process: u64, store: Arc<
             }
         };
         let ClusterConfig { node, address, version, .. } = config.clone();
-        let report = NodeReport { node, process, address, version, role, sequence, epoch };
+        let is_whole = store.is_some() && is_whole.load(Ordering::Relaxed);
+        let report = NodeReport { node, process, address, version, role, sequence, epoch, is_whole };
         let payload = serde_json::to_vec(&report).unwrap_or_default();
         if client.connection_state() == async_nats::connection::State::Connected {
             let _ = client.publish(subject.clone(), payload.into()).await; // The next one follows soon.
@@ -649,13 +673,20 @@ pub struct Others {
 }
 
 impl Others {
-    /// The processes that have a store and were heard within the last seconds, without this one.
-    pub fn processes(&self) -> Vec<u64> {
+    /// The processes that were heard within this time, without this one.
+    pub fn processes(&self, within: Duration) -> Vec<u64> {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_here = |(report, at): &&(NodeReport, Instant)| {
-            report.process != self.own && report.role != NodeRole::Joining && at.elapsed() < PRESENCE_MAX
-        };
+        let is_here = |(report, at): &&(NodeReport, Instant)| report.process != self.own && at.elapsed() < within;
         reports.iter().filter(is_here).map(|(report, _)| report.process).collect()
+    }
+
+    /// Whether one of them was heard within the last seconds and has all.
+    fn have_all(&self) -> bool {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_all = |(report, at): &(NodeReport, Instant)| {
+            report.process != self.own && report.is_whole && at.elapsed() < SILENCE
+        };
+        reports.iter().any(has_all)
     }
 }
 
@@ -745,7 +776,7 @@ mod tests {
     fn report(node: &str, role: NodeRole, sequence: u64, epoch: Epoch) -> NodeReport {
         let (node, version) = (node.to_owned(), String::new());
         let process = node.bytes().map(u64::from).sum();
-        NodeReport { node, process, address: None, version, role, sequence, epoch: Some(epoch) }
+        NodeReport { node, process, address: None, version, role, sequence, epoch: Some(epoch), is_whole: true }
     }
 
     fn heard(reports: &[(&str, NodeRole, u64)]) -> Mutex<Vec<(NodeReport, Instant)>> {

@@ -6,8 +6,8 @@
 //!  NAME.news.<process>   what a process tells all others: parts of messages, counted
 //! ```
 //!
-//! Bounds: a question has at most [`PART_BYTES_MAX`]; an answer and news have any number of parts of that size. Of the parts of
-//! news that a node has not taken yet, the client library keeps 65 536, and drops further ones.
+//! Bounds: a question has at most [`PART_BYTES_MAX`]; an answer and news have any number of parts of that size. Of what a node has
+//! not taken yet, the client library keeps [`WAITING_COUNT_MAX`] messages of each kind, and drops further ones.
 
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// The most bytes of a message, besides its head. NATS allows a MiB.
 pub const PART_BYTES_MAX: usize = 512 << 10;
+/// Messages that the client library keeps for a part of the program that does not take them.
+pub(crate) const WAITING_COUNT_MAX: usize = 1024;
 /// Process, number of the part, flags.
 const HEAD_BYTES: usize = 17;
 /// Another part of the same message follows.
@@ -27,14 +29,17 @@ const MORE: u8 = 1;
 /// Nobody has answered a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
-    /// The process is gone, or NATS is. It has not heard the question.
+    /// The process is gone: it has not heard the question, and never will.
     #[error("no such process hears questions")]
     Gone,
+    /// This process is not connected to NATS.
+    #[error("NATS does not answer")]
+    NotConnected,
     /// It may have heard the question or not.
     #[error("no answer in time")]
     Late,
-    /// The question is too large to be asked.
-    #[error("the question is larger than {PART_BYTES_MAX} bytes")]
+    /// The question or the answer is too large.
+    #[error("the question or its answer is too large")]
     TooLarge,
 }
 
@@ -47,7 +52,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn new(client: Client, name: String, process: u64) -> Self {
+    /// Those of the cluster with this name, over this connection. `process`: this one; no other one has the number.
+    pub fn new(client: Client, name: String, process: u64) -> Self {
         Self { client, name, process }
     }
 
@@ -77,7 +83,7 @@ impl Peers {
         }
         // Without a connection the client would ask when there is one.
         if !self.is_connected() {
-            return Err(Unanswered::Gone);
+            return Err(Unanswered::NotConnected);
         }
         let asked = self.client.request(self.subject("ask", process), question.into());
         match timeout_at(deadline, asked).await {
@@ -87,21 +93,28 @@ impl Peers {
         }
     }
 
-    /// Asks a process for an answer of any number of parts, each of which must come within `patience`.
+    /// Asks a process for an answer of any number of parts, of at most `bytes_max` together. Each part must come within
+    /// `patience`.
     ///
     /// # Errors
     /// Those of [`Unanswered`].
     ///
     /// # Cancel safety
     /// Dropped: it may have heard the question.
-    pub async fn fetch(&self, process: u64, question: Vec<u8>, patience: Duration) -> Result<Bytes, Unanswered> {
+    pub async fn fetch(
+        &self,
+        process: u64,
+        question: Vec<u8>,
+        bytes_max: usize,
+        patience: Duration,
+    ) -> Result<Bytes, Unanswered> {
         if !self.is_connected() {
-            return Err(Unanswered::Gone);
+            return Err(Unanswered::NotConnected);
         }
         let inbox = self.client.new_inbox();
-        let mut answers = self.client.subscribe(inbox.clone()).await.map_err(|_| Unanswered::Gone)?;
+        let mut answers = self.client.subscribe(inbox.clone()).await.map_err(|_| Unanswered::NotConnected)?;
         let asked = self.client.publish_with_reply(self.subject("ask", process), inbox, question.into());
-        asked.await.map_err(|_| Unanswered::Gone)?;
+        asked.await.map_err(|_| Unanswered::NotConnected)?;
         let (mut whole, mut next) = (BytesMut::new(), 0);
         loop {
             let answer = timeout_at(Instant::now() + patience, answers.next()).await;
@@ -111,6 +124,9 @@ impl Peers {
                 return Err(Unanswered::Late);
             }
             next += 1;
+            if whole.len() + part.bytes.len() > bytes_max {
+                return Err(Unanswered::TooLarge);
+            }
             whole.extend_from_slice(&part.bytes);
             if !part.has_more {
                 return Ok(whole.freeze());
@@ -132,8 +148,8 @@ impl Peers {
     }
 
     /// What this process tells all others.
-    pub fn voice(&self) -> Voice {
-        Voice { peers: self.clone(), next: 0 }
+    pub fn news_sender(&self) -> NewsSender {
+        NewsSender { peers: self.clone(), next: 0 }
     }
 
     /// From now on, this process hears the news of all others.
@@ -143,10 +159,10 @@ impl Peers {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn hear(&self) -> Result<Hearing, async_nats::SubscribeError> {
+    pub async fn news(&self) -> Result<NewsReceiver, async_nats::SubscribeError> {
         let heard = self.client.subscribe(format!("{}.news.*", self.name)).await?;
         self.client.flush().await.ok();
-        Ok(Hearing { heard, own: self.process })
+        Ok(NewsReceiver { heard, own: self.process })
     }
 
     async fn send(&self, subject: String, number: u64, has_more: bool, bytes: &[u8]) -> bool {
@@ -225,13 +241,13 @@ impl Question {
 
 /// What this process tells all others.
 #[derive(Debug)]
-pub struct Voice {
+pub struct NewsSender {
     peers: Peers,
     /// The number of the next part.
     next: u64,
 }
 
-impl Voice {
+impl NewsSender {
     /// Tells all others, or nobody while NATS is away: they learn that something is missing.
     ///
     /// # Cancel safety
@@ -258,14 +274,14 @@ impl Voice {
 
 /// The news of all others.
 #[derive(Debug)]
-pub struct Hearing {
+pub struct NewsReceiver {
     heard: Subscriber,
     own: u64,
 }
 
 /// A part of the news of another process.
 #[derive(Debug)]
-pub struct Heard {
+pub struct NewsPart {
     /// The process.
     pub process: u64,
     /// Parts of one process are counted, so that a missing one is seen.
@@ -276,18 +292,18 @@ pub struct Heard {
     pub bytes: Bytes,
 }
 
-impl Hearing {
+impl NewsReceiver {
     /// The next part; `None`: the client library has ended.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn next(&mut self) -> Option<Heard> {
+    pub async fn next(&mut self) -> Option<NewsPart> {
         loop {
             let message = self.heard.next().await?;
             if let Some(Part { process, number, has_more, bytes }) = part(&message)
                 && process != self.own
             {
-                return Some(Heard { process, number, has_more, bytes });
+                return Some(NewsPart { process, number, has_more, bytes });
             }
         }
     }

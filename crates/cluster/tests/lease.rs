@@ -113,7 +113,8 @@ fn run(seed: u64) -> Result<usize, String> {
             }
             _ => return Err(format!("{acting:?} act at the same time, at {now:?}")),
         }
-        let is_hard = nodes.iter().any(|node| !node.can_read || node.gives_back) || frozen_until.iter().any(|frozen| now < *frozen);
+        let is_hard = nodes.iter().any(|node| !node.can_read || node.gives_back)
+            || frozen_until.iter().any(|frozen| now < *frozen);
         if is_hard || now < register.away_until {
             nobody_since = now;
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidings_cluster::{JetStream, Log, StreamConfig};
+use tidings_cluster::{JetStream, Log, NewsPart, NewsReceiver, PART_BYTES_MAX, Peers, StreamConfig, Unanswered};
 use tidings_store::{CommitSink, DurableChannel, NewEvent, QueueLimit, Role, Store, StoreConfig, StoredPublication};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, Event, EventId, JournalPosition, StreamPosition, Subject, TopicName};
@@ -206,4 +206,101 @@ async fn of_three_brokers_the_leading_one_may_be_killed_and_another_node_takes_o
     assert_eq!(former.has(203).await, ids);
     former.stop().await;
     nodes.remove(0).stop().await;
+}
+
+/// The bytes of the next message, and whether nothing is missing before it. `next`: the number that its first part should have.
+async fn hear(news: &mut NewsReceiver, next: &mut u64) -> (Vec<u8>, bool) {
+    let (mut whole, mut is_next) = (Vec::new(), true);
+    loop {
+        let heard = timeout(PATIENCE, news.next()).await.expect("news in time");
+        let NewsPart { number, has_more, bytes, .. } = heard.expect("the client goes on");
+        is_next &= number == *next;
+        *next = number + 1;
+        whole.extend_from_slice(&bytes);
+        if !has_more {
+            return (whole, is_next);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peers_ask_each_other_over_a_broker() {
+    let brokers = Brokers::start(1);
+    let [one, other] = [1, 2].map(|process| (client(&brokers), process));
+    let [one, other] =
+        [Peers::new(one.0.await, "test".to_owned(), one.1), Peers::new(other.0.await, "test".to_owned(), other.1)];
+    let mut questions = other.questions().await.unwrap();
+    let answering = tokio::spawn(async move {
+        while let Some(question) = questions.next().await {
+            let answer = match &question.bytes[..] {
+                b"nothing" => Vec::new(),
+                b"much" => (0..3 * PART_BYTES_MAX + 1).map(|byte| byte as u8).collect(),
+                short => short.to_vec(),
+            };
+            question.answer(&answer).await;
+        }
+    });
+    let soon = || Instant::now() + PATIENCE;
+    assert_eq!(&one.ask(2, b"who?".to_vec(), soon()).await.unwrap()[..], b"who?");
+    assert_eq!(&one.fetch(2, b"nothing".to_vec(), 9, PATIENCE).await.unwrap()[..], b"");
+    let much = one.fetch(2, b"much".to_vec(), 4 * PART_BYTES_MAX, PATIENCE).await.unwrap();
+    assert!(much.len() == 3 * PART_BYTES_MAX + 1 && much.iter().enumerate().all(|(at, byte)| *byte == at as u8));
+    let bounded = one.fetch(2, b"much".to_vec(), PART_BYTES_MAX, PATIENCE).await;
+    assert_eq!(bounded, Err(Unanswered::TooLarge));
+    assert_eq!(one.ask(2, vec![0; PART_BYTES_MAX + 1], soon()).await, Err(Unanswered::TooLarge));
+    for gone in [one.ask(3, b"who?".to_vec(), soon()).await, one.fetch(3, b"who?".to_vec(), 9, PATIENCE).await] {
+        assert_eq!(gone, Err(Unanswered::Gone), "nobody has this number");
+    }
+    answering.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_hears_news_over_a_broker_learns_that_some_are_missing() {
+    let mut brokers = Brokers::start(1);
+    let [one, other] = [
+        Peers::new(client(&brokers).await, "test".to_owned(), 1),
+        Peers::new(client(&brokers).await, "test".to_owned(), 2),
+    ];
+    let (mut news, mut own) = (other.news().await.unwrap(), one.news().await.unwrap());
+    let (mut sender, mut of_other, mut next) = (one.news_sender(), other.news_sender(), 0);
+    sender.tell(b"short").await;
+    assert_eq!(hear(&mut news, &mut next).await, (b"short".to_vec(), true));
+    let long: Vec<u8> = (0..2 * PART_BYTES_MAX + 7).map(|byte| byte as u8).collect();
+    sender.tell(&long).await;
+    assert!(hear(&mut news, &mut next).await == (long, true));
+    sender.skip();
+    sender.tell(b"behind a hole").await;
+    assert_eq!(hear(&mut news, &mut next).await, (b"behind a hole".to_vec(), false));
+    of_other.tell(b"from the other one").await;
+    assert_eq!(hear(&mut own, &mut 0).await, (b"from the other one".to_vec(), true), "nobody hears its own news");
+
+    brokers.kill(0);
+    until("the connection is gone", || async {
+        let asked = one.ask(2, b"who?".to_vec(), Instant::now() + PATIENCE).await;
+        (asked == Err(Unanswered::NotConnected)).then_some(())
+    })
+    .await;
+    sender.tell(b"told to nobody").await;
+    brokers.restart(0);
+    let later = until("both are connected again", || async { sender_is_heard(&one, &other).await.then_some(()) });
+    later.await;
+    sender.tell(b"later").await;
+    let (heard, is_next) = hear(&mut news, &mut next).await;
+    assert!(heard == b"later" && !is_next, "what was told meanwhile is missing: {heard:?}");
+}
+
+/// Whether a question from one reaches the other one.
+async fn sender_is_heard(one: &Peers, other: &Peers) -> bool {
+    let Ok(mut questions) = other.questions().await else { return false };
+    let asked = one.ask(other.process(), b"there?".to_vec(), Instant::now() + Duration::from_millis(500));
+    let answered = async {
+        if let Some(question) = questions.next().await {
+            question.answer(b"yes").await;
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        asked = asked => asked.is_ok(),
+        () = answered => false,
+    }
 }

@@ -29,8 +29,9 @@ pub struct DemoArgs {
     /// How many times faster than a real match. An event waits until all deliveries of the one before are done.
     #[arg(long, value_name = "X", default_value_t = 420.0, value_parser = speed)]
     pub speed: f64,
-    /// Number of servers: 1, or 3 that work as a cluster. With 3 no match is played. Numbered events are posted while the
-    /// demo kills the servers, and the NATS servers that the cluster needs, one after the other.
+    /// Number of servers: 1, or 3 that work as a cluster. With 3 no match is played. Numbered events are posted to all three
+    /// servers, and three clients read them, while the demo kills the servers, and the NATS servers that the cluster needs,
+    /// one after the other.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = nodes, conflicts_with_all = ["devices", "clients", "speed"])]
     pub nodes: u32,
     /// The program nats-server, 2.15 or later, for `--nodes 3` [default: the one in PATH]

@@ -1,15 +1,17 @@
 //! `tidings demo --nodes 3`: kills the processes of a cluster, one after the other, and shows that nothing is lost.
 //!
 //! ```text
-//!   poster ── POST /v1/events ──► the server that leads ◄──► three NATS servers
-//!   client ◄── durable channel ───────┘        └─ two standbys follow
+//!   poster ──── POST /v1/events, in turn ───► server a ─┐
+//!                                             server b ─┼─ one leads, two stand by ◄──► three NATS servers
+//!   3 clients ◄── durable channel, one each ─ server c ─┘
 //! ```
 //!
 //! One of the six processes is killed at a time. The next one is killed when the one before runs again and has caught up.
-//! After each kill, the events since the last one are looked up on the leader, and the client must have got them. At the
-//! end all events are looked up.
+//! After each kill, the events since the last one are looked up on the leader, and each client must have got them. At the
+//! end all events are looked up. How often clients connect is told and not judged.
 
 mod caller;
+mod client;
 mod fleet;
 mod ledger;
 mod nats;
@@ -17,13 +19,12 @@ mod plan;
 mod report;
 mod stage;
 mod traffic;
+mod waiting;
 
 use std::time::Duration;
 
-use hyper::{Method, StatusCode};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
-use tidings_client::ServerUrl;
 use tidings_server::command_error::{CommandError, failed};
 use tidings_server::output::{Kind as Remark, grouped, line, remark};
 use tidings_server::stopped;
@@ -31,20 +32,16 @@ use tidings_telemetry::unix_now;
 use tokio::time::{Instant, timeout};
 
 use self::caller::Callers;
-use self::fleet::{Fleet, node_name};
+use self::client::{Whereabouts, describe_moves};
+use self::fleet::Fleet;
 use self::plan::{Kind, Member, Plan};
 use self::report::{Kills, Report};
-use self::stage::NODE_COUNT;
+use self::stage::{NODE_COUNT, node_name};
 use self::traffic::Traffic;
+use self::waiting::{PATIENCE, late};
 use super::args::DemoArgs;
-use super::clock::{LATECOMER_TIME, LOOK_INTERVAL};
+use super::clock::LATECOMER_TIME;
 use super::view::format_duration;
-
-/// How long the cluster may take to come back.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How long a NATS server says nothing about itself.
-const MONITOR_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The shortest time between a kill and its line. A pause may begin a moment after the kill.
 const WATCH_TIME: Duration = Duration::from_secs(3);
@@ -54,12 +51,16 @@ const DOWN_MILLIS: std::ops::Range<u64> = 1500..3000;
 const CALM_MILLIS: std::ops::Range<u64> = 2000..4000;
 
 const INTRODUCTION: &str = "\
-Three servers (a, b, c) work as a cluster. One leads: it takes all events and serves all clients. The others are
-standbys, ready to lead. The leader acknowledges an event when it is in a log, which three NATS servers keep.
+Three servers (a, b, c) work as a cluster. Each of them serves clients and takes events. One leads: it accepts all
+events. The others are standbys: they pass events on to the leader, and are ready to lead. The leader acknowledges
+an event when it is in a log, which three NATS servers keep.
 
-One of these six processes is killed every few seconds, and started again later. All the time, numbered events
-are posted, one after the other, and a client reads them. An event that is not acknowledged is posted again, with
-the same id. After each kill, each acknowledged event must be on the leader, and must have reached the client once.
+Numbered events are posted all the time, one after the other, to a, b and c in turn. Three clients read them; each
+connects first to a server of its own. One of the six processes is killed every few seconds, and started again later.
+An event that is not acknowledged is posted again with the same id, to the next server. A client whose connection
+breaks goes on at the next server; the clients of the other servers stay connected, also when the leader is killed.
+
+After each kill, each acknowledged event must be on the leader, and must have reached each client once and in order.
 Times are UTC. Ctrl-C ends the demo.
 ";
 
@@ -99,6 +100,8 @@ struct Show {
     plan: Plan<Xoshiro256PlusPlus>,
     rng: Xoshiro256PlusPlus,
     leader: usize,
+    /// Where the clients were when it was last told.
+    whereabouts: [Whereabouts; NODE_COUNT],
     /// Events that were looked up.
     checked: usize,
     kills: Kills,
@@ -123,6 +126,7 @@ impl Show {
             plan: Plan::new(Xoshiro256PlusPlus::seed_from_u64(rng.random())),
             rng,
             leader: 0,
+            whereabouts: Default::default(),
             checked: 0,
             kills: Kills::default(),
             unchecked: None,
@@ -168,19 +172,29 @@ impl Show {
             self.comes_back(Member::Server(index), began).await?;
         }
         let took = format_duration(began.elapsed());
-        self.tell(format!("servers b and c follow as standbys after {took}; events are posted from now on"))?;
+        self.tell(format!("servers b and c follow as standbys after {took}"))?;
+        self.start_traffic().await
+    }
+
+    async fn start_traffic(&mut self) -> Result<(), CommandError> {
         let mut traffic = Traffic::start(&self.fleet.addrs, &self.fleet.key);
-        self.until("the client does not connect", Instant::now(), |_| traffic.connections() > 0).await?;
+        let are_connected = |_: &Self| traffic.whereabouts().iter().all(|client| client.connections > 0);
+        self.until("a client does not connect", Instant::now(), are_connected).await?;
+        self.whereabouts = traffic.whereabouts();
+        let [one, two, three] = self.whereabouts.map(|client| node_name(client.server));
         traffic.post();
         self.traffic = Some(traffic);
-        Ok(())
+        self.tell(format!(
+            "clients 1, 2 and 3 are connected, to {one}, {two} and {three}; events are posted from now on"
+        ))
     }
 
     /// Kills a process, waits until events are acknowledged again, and checks that nothing is lost.
     async fn kill(&mut self, kind: Kind, member: Member) -> Result<(), CommandError> {
         let traffic = self.traffic()?;
         traffic.longest_pause(); // From now on.
-        let before = (self.leader, traffic.acknowledged_count());
+        let count_before = traffic.acknowledged_count();
+        let leader_before = self.leader;
         let killed = Instant::now();
         self.fleet.kill(member);
         self.kills.add(kind);
@@ -189,7 +203,7 @@ impl Show {
         let took = killed.elapsed();
         let waiting = "no event is acknowledged";
         // One event may have been on its way. The one after it was posted after the kill.
-        self.until(waiting, killed, |show| show.acknowledged_count() >= before.1 + 2).await?;
+        self.until(waiting, killed, |show| show.acknowledged_count() >= count_before + 2).await?;
         tokio::time::sleep_until(killed + WATCH_TIME).await;
         let again = self.acknowledged_count() + 1;
         self.until(waiting, killed, |show| show.acknowledged_count() >= again).await?;
@@ -197,13 +211,22 @@ impl Show {
         self.kills.add_pause(kind, pause);
         self.unchecked = None;
         let count = self.check(self.checked, killed).await?;
-        let mut text = format!("{} killed, {}; ", self.fleet.name(member), describe(kind));
-        text += &if self.leader == before.0 {
+        let effect = if self.leader == leader_before {
             format!("events waited at most {}", format_duration(pause))
         } else {
             format!("{} leads after {}", node_name(self.leader), format_duration(took))
         };
-        self.tell(format!("{text}; {} events acknowledged, none lost", grouped(count)))
+        let (killed, was, count) = (self.fleet.name(member), describe(kind), grouped(count));
+        self.tell(format!("{killed} killed, {was}; {effect}; {count} events acknowledged, none lost"))?;
+        self.tell_moves()
+    }
+
+    /// Tells which clients had to connect again since this was last told.
+    fn tell_moves(&mut self) -> Result<(), CommandError> {
+        let now = self.traffic()?.whereabouts();
+        let text = describe_moves(&self.whereabouts, &now);
+        self.whereabouts = now;
+        self.tell(text)
     }
 
     async fn start_again(&mut self, member: Member) -> Result<(), CommandError> {
@@ -218,12 +241,12 @@ impl Show {
         self.tell(format!("{name} started again; it {what} after {took}"))
     }
 
-    /// Checks the events from `from` on: they must be on the leader, and the client must have got them. Returns how many
-    /// events there are.
+    /// Checks the events from `from` on: they must be on the leader, and each client must have got them. Returns how
+    /// many events there are.
     async fn check(&mut self, from: usize, since: Instant) -> Result<usize, CommandError> {
         let count = self.acknowledged_count();
-        // If this takes too long, the client has lost something: the verdict says what.
-        let arrived = self.until("the client does not get all events", since, |show| show.has_got(count)).await;
+        // If this takes too long, a client has lost something: the verdict says what.
+        let arrived = self.until("a client does not get all events", since, |show| show.have_got(count)).await;
         let traffic = self.traffic()?;
         let looked_up = timeout(PATIENCE.max(per_event(count - from)), traffic.look_up(from..count)).await;
         looked_up.map_err(|_| late("events cannot be looked up"))?;
@@ -264,66 +287,9 @@ impl Show {
 
     fn report(&self) -> Result<Report, CommandError> {
         let traffic = self.traffic()?;
-        let count = traffic.acknowledged_count();
-        let counts = (count, traffic.got_count(), traffic.connections());
-        Ok(Report::new(counts, traffic.judge(count), self.kills, node_name(self.leader), self.began.elapsed()))
-    }
-
-    /// Waits until a server leads, at most a minute after `since`.
-    async fn find_leader(&mut self, since: Instant) -> Result<usize, CommandError> {
-        let left = PATIENCE.saturating_sub(since.elapsed());
-        let found = timeout(left, self.callers.find_leader()).await;
-        self.fleet.check()?;
-        found.map_err(|_| late("no server leads"))
-    }
-
-    /// Waits until a process that was started works again.
-    async fn comes_back(&mut self, member: Member, since: Instant) -> Result<(), CommandError> {
-        while !self.works(member).await {
-            self.fleet.check()?;
-            if since.elapsed() > PATIENCE {
-                return Err(late(&format!("{} does not work again", self.fleet.name(member))));
-            }
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-        Ok(())
-    }
-
-    async fn works(&mut self, member: Member) -> bool {
-        match member {
-            Member::Server(index) => self.callers.one(index).is_standing_by().await,
-            Member::Nats(index) => {
-                let monitor = ServerUrl::of_listener(self.fleet.monitors[index]);
-                let asked = timeout(MONITOR_TIMEOUT, monitor.request(Method::GET, "/healthz", None, None)).await;
-                matches!(asked, Ok(Ok((StatusCode::OK, _))))
-            }
-        }
-    }
-
-    /// Waits until something is so, at most a minute after `since`.
-    async fn until(
-        &mut self,
-        trouble: &str,
-        since: Instant,
-        is_so: impl Fn(&Self) -> bool,
-    ) -> Result<(), CommandError> {
-        while !is_so(self) {
-            self.fleet.check()?;
-            if let Some(failure) = self.traffic.as_ref().and_then(Traffic::failure) {
-                return Err(failed(format!("an event was refused: {failure}")));
-            }
-            if since.elapsed() > PATIENCE {
-                return Err(late(trouble));
-            }
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-        Ok(())
-    }
-
-    /// Lets some time pass.
-    async fn pause(&mut self, millis: std::ops::Range<u64>) -> Result<(), CommandError> {
-        tokio::time::sleep(Duration::from_millis(self.rng.random_range(millis))).await;
-        self.fleet.check()
+        let tally = traffic.tally();
+        let verdict = traffic.judge(tally.events);
+        Ok(Report::new(tally, verdict, self.kills, node_name(self.leader), self.began.elapsed()))
     }
 
     fn traffic(&self) -> Result<&Traffic, CommandError> {
@@ -334,8 +300,8 @@ impl Show {
         self.traffic.as_ref().map_or(0, Traffic::acknowledged_count)
     }
 
-    fn has_got(&self, count: usize) -> bool {
-        self.traffic.as_ref().is_some_and(|traffic| traffic.has_got(count))
+    fn have_got(&self, count: usize) -> bool {
+        self.traffic.as_ref().is_some_and(|traffic| traffic.have_got(count))
     }
 
     /// Prints a line with the time.
@@ -360,10 +326,6 @@ fn describe(kind: Kind) -> &'static str {
         Kind::Standby => "a standby",
         Kind::Nats => "one of three",
     }
-}
-
-fn late(trouble: &str) -> CommandError {
-    failed(format!("the cluster does not come back within a minute: {trouble}"))
 }
 
 /// How long so many look-ups may take.

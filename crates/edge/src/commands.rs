@@ -16,7 +16,6 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
@@ -45,8 +44,9 @@ const TURN_TIME: Duration = Duration::from_millis(1);
 
 /// How long a client waits for a server that is behind it. Then it is told that something is missing.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
-/// The pause between two looks.
+/// The pause between two looks: the first one, and the longest one. Each is twice the one before.
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(2);
+const CATCH_UP_PAUSE_MAX: Duration = Duration::from_millis(128);
 
 /// Resolves when this server has what a client has, or after [`CATCH_UP_TIMEOUT`].
 type CatchUpFuture = Pin<Box<dyn Future<Output = ()>>>;
@@ -164,14 +164,13 @@ impl Client {
     }
 
     /// Tells the client who is in the channel, here and on other servers.
-    pub(crate) fn answer_presence(&self, ticket: Ticket, channel: &ChannelName, mut present: Vec<ClientInfo>) {
+    pub(crate) fn answer_presence(&self, ticket: Ticket, channel: &ChannelName, there: Option<Vec<ClientInfo>>) {
         let (state, shared) = (&mut *self.edge_loop.state(), &self.edge_loop.shared);
-        let bytes_max = shared.config.reply_bytes_max;
-        let bytes: usize = present.iter().map(ClientInfo::weight).sum();
-        let here = bytes_max.checked_sub(bytes).and_then(|left| shared.hub.presence_within(channel, left));
-        let present = here.map(|here| {
-            present.extend(here);
-            present
+        let present = there.and_then(|mut present| {
+            let bytes: usize = present.iter().map(ClientInfo::weight).sum();
+            let left = shared.config.reply_bytes_max.checked_sub(bytes)?;
+            present.extend(shared.hub.presence_within(channel, left)?);
+            Some(present)
         });
         let connection = &mut state.connections[self.key];
         let reply = connection.session.on_presence(ticket, present.as_deref().ok_or(ErrorCode::LimitExceeded));
@@ -232,9 +231,10 @@ impl Client {
         }
         let hub = hub.clone();
         Some(Box::pin(async move {
-            let end = Instant::now() + CATCH_UP_TIMEOUT;
+            let (end, mut pause) = (Instant::now() + CATCH_UP_TIMEOUT, CATCH_UP_PAUSE);
             while !behind.is_empty() && Instant::now() < end {
-                sleep(CATCH_UP_PAUSE).await;
+                sleep(pause).await;
+                pause = (2 * pause).min(CATCH_UP_PAUSE_MAX);
                 behind.retain(|position| is_behind(&hub, position));
             }
         }))
@@ -289,10 +289,11 @@ impl Client {
                 state.connections[self.key].session.on_history(ticket, found.map_err(|code| *code))
             }
             Effect::Presence { ticket, channel } => {
-                if let Some(future) = self.edge_loop.shared.others.presence(&channel) {
+                let Shared { others, config, .. } = &*self.edge_loop.shared;
+                if let Some(future) = others.presence(&channel, config.reply_bytes_max) {
                     return Some(Awaited::Presence { ticket, channel, future });
                 }
-                let present = hub.presence_within(&channel, self.edge_loop.shared.config.reply_bytes_max);
+                let present = hub.presence_within(&channel, config.reply_bytes_max);
                 let present = present.as_deref().ok_or(ErrorCode::LimitExceeded);
                 state.connections[self.key].session.on_presence(ticket, present)
             }
@@ -419,17 +420,18 @@ impl Client {
     /// Closes the other connections of the user if this one is to be the only one. Those that were let in later stay,
     /// so that of several that come at once the last one stays.
     fn replace_others(&self, state: &mut LoopState) -> Result<(), ErrorCode> {
-        let Shared { orders, next_number, .. } = &*self.edge_loop.shared;
+        let shared = &*self.edge_loop.shared;
         let connection = &mut state.connections[self.key];
         if !connection.session.is_single() {
             return Ok(());
         }
-        let number = next_number.fetch_add(1, Ordering::Relaxed);
+        let number = shared.next_number();
         connection.number = number;
         let target = Target { user: connection.session.user().to_owned(), ..Target::default() };
-        self.edge_loop.shared.others.replace(&target.user);
-        let posted = orders::post(orders, target, Work::Replace { number });
-        posted.map(drop).map_err(|_| ErrorCode::TooManyRequests) // The client comes back, when there is room.
+        // Refused: the client comes back, when there is room.
+        orders::post(&shared.orders, target, Work::Replace { number }).map_err(|_| ErrorCode::TooManyRequests)?;
+        shared.others.replace(connection.session.user(), number);
+        Ok(())
     }
 
     /// Joins all channels. What they recover shares the bound of one answer.

@@ -123,11 +123,8 @@ impl Client {
                 }
                 return Ok(()); // There is nothing to write.
             }
-            Work::Restart(channels) if connection.session.channels().any(|channel| channels.contains(channel)) => {
-                edge_loop.close_in(state, key, &Disconnect::INSUFFICIENT_STATE);
-            }
             Work::SendAway => edge_loop.close_in(state, key, &Disconnect::SHUTDOWN),
-            Work::Replace { .. } | Work::Ordered(_) | Work::List(_) | Work::Restart(_) => {}
+            Work::Replace { .. } | Work::Ordered(_) | Work::List(_) => {}
         }
         edge_loop.flush_in(state, key);
         Ok(())

@@ -113,9 +113,12 @@ impl EdgeLoop {
     /// One step of the fan-out, with the `dirty` channels.
     pub(crate) fn turn(&self, dirty: &mut Vec<Arc<Channel>>) {
         let state = &mut *self.state();
-        let Leftover { slow, failed } = state.fanout.step(&mut state.connections, dirty);
+        let Leftover { slow, restarted, failed } = state.fanout.step(&mut state.connections, dirty);
         for key in slow {
             self.close_in(state, key, &Disconnect::SLOW);
+        }
+        for key in restarted {
+            self.close_in(state, key, &Disconnect::INSUFFICIENT_STATE);
         }
         for key in failed {
             state.connections[key].abort();
@@ -131,6 +134,7 @@ impl EdgeLoop {
             CaughtUp::Yes => state.connections[key].shut_if_flushed(),
             CaughtUp::More | CaughtUp::Full => {}
             CaughtUp::Slow => slow.push(key),
+            CaughtUp::Restarted => self.close_in(state, key, &Disconnect::INSUFFICIENT_STATE),
             CaughtUp::Failed => state.connections[key].abort(),
         }
         for key in slow {

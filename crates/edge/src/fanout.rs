@@ -16,6 +16,9 @@
 //! tail has overtaken a subscription, the connection is closed as slow (3008). A subscription steps over the frames
 //! that it does not want ([`Wishes`]): they are not written, and no receipt is asked for.
 //!
+//! A connection that comes to a restart frame in one of its channels gets what stands before it, and is then closed (3010), so
+//! that it comes back with the position that it really has. Nothing behind the frame is written to it.
+//!
 //! A publication that wants receipts is looked up once per turn. A connection whose receipt is wanted gets a ping
 //! behind the publication, as the last piece of the same `writev`. If there was no room, if another ping is in flight,
 //! or if the connection is in its first second, the ping follows as soon as possible ([`Fanout::ask`]). For other
@@ -66,6 +69,8 @@ const STEP_CONNECTION_COUNT: usize = 128;
 pub(crate) struct Leftover {
     /// Connections that the tail has overtaken: close them as slow.
     pub(crate) slow: Vec<Key>,
+    /// Connections that have come to a restart frame: close them, so that they start anew.
+    pub(crate) restarted: Vec<Key>,
     /// Connections whose socket failed.
     pub(crate) failed: Vec<Key>,
 }
@@ -81,6 +86,8 @@ pub(crate) enum CaughtUp {
     Full,
     /// The tail has overtaken the connection.
     Slow,
+    /// The connection has come to a restart frame.
+    Restarted,
     /// The socket failed.
     Failed,
 }
@@ -100,6 +107,8 @@ struct Window {
 struct Turn {
     number: u64,
     windows: Vec<Window>,
+    /// There are restart frames in the windows.
+    has_restarts: bool,
     events: Events,
     ready: VecDeque<Key>,
 }
@@ -301,6 +310,7 @@ impl Fanout {
         turn.ready = ready;
         if turn.ready.is_empty() {
             turn.events.receipts.clear();
+            turn.has_restarts = false;
             for window in turn.windows.drain(..) {
                 if self.channels.get(window.slot).is_some_and(|entry| Arc::ptr_eq(&entry.channel, &window.channel)) {
                     self.settle(window.slot, &mut left.slow);
@@ -357,6 +367,7 @@ impl Fanout {
         if self.timing.is_some() {
             self.turn.events.add(&frames, &self.hub);
         }
+        self.turn.has_restarts |= frames.iter().any(Frame::is_restart);
         entry.window = (self.turn.number, self.turn.windows.len());
         for subscriber in entry.subscribers.iter().filter(|subscriber| subscriber.next >= base) {
             let connection = &mut connections[subscriber.connection];
@@ -373,14 +384,17 @@ impl Fanout {
         let Some(connection) = connections.get_mut(key).filter(|connection| !connection.blocked) else { return };
         let variant = connection.session.variant();
         let owed = |&place: &Place| -> Option<Batch<'_>> {
-            let entry = &self.channels[place.channel];
-            let window = (entry.window.0 == turn.number).then(|| &turn.windows[entry.window.1])?;
-            let from = entry.subscribers.next(place.index).checked_sub(window.base)?;
-            let frames = window.frames.get(usize::try_from(from).ok()?..).filter(|frames| !frames.is_empty())?;
-            Some(Batch::of(place, entry.subscribers.at(place.index), frames))
+            let frames = before_restart(self.owed(place, turn)?, turn.has_restarts);
+            let subscriber = self.channels[place.channel].subscribers.at(place.index);
+            (!frames.is_empty()).then(|| Batch::of(place, subscriber, frames))
         };
         let mut owed = connection.places.iter().filter_map(owed);
-        let Some(first) = owed.next() else { return };
+        let Some(first) = owed.next() else {
+            if self.is_at_restart(connection, turn) {
+                left.restarted.push(key);
+            }
+            return;
+        };
         // Most connections have something in one channel only: nothing is allocated for them. The last batch is a ping.
         let ping = Batch::new(Place::default(), variant, &self.ping);
         let (mut one, mut many);
@@ -428,6 +442,23 @@ impl Fanout {
             Ok(true) => connection.block(),
             Err(_) => left.failed.push(key),
         }
+        if self.is_at_restart(connection, turn) {
+            left.restarted.push(key);
+        }
+    }
+
+    /// The frames of this turn that the connection with this place has not got; `None`: there are none.
+    fn owed<'a>(&self, place: Place, turn: &'a Turn) -> Option<&'a [Frame]> {
+        let entry = &self.channels[place.channel];
+        let window = (entry.window.0 == turn.number).then(|| &turn.windows[entry.window.1])?;
+        let from = entry.subscribers.next(place.index).checked_sub(window.base)?;
+        window.frames.get(usize::try_from(from).ok()?..).filter(|frames| !frames.is_empty())
+    }
+
+    /// Whether the connection has come to a restart frame: it has all that stands before it in that channel.
+    fn is_at_restart(&self, connection: &Connection, turn: &Turn) -> bool {
+        let is_at = |&place: &Place| self.owed(place, turn).is_some_and(|frames| frames[0].is_restart());
+        turn.has_restarts && connection.places.iter().any(is_at)
     }
 
     /// Writes to a connection whose socket takes bytes again what it lacks, at most one turn's share.
@@ -468,24 +499,33 @@ impl Fanout {
             return CaughtUp::Slow;
         }
         frames.truncate((entry.next - next) as usize); // Later frames belong to the next turn.
+        let handed = frames.len();
+        frames.truncate(before_restart(&frames, true).len());
+        let is_restarted = frames.len() < handed;
         let mut batches = [Batch::of(place, entry.subscribers.at(place.index), &frames)];
         let result = connection.output.write(&connection.socket, &mut batches);
         let [batch] = batches;
         entry.subscribers.advance(place.index, batch.passed, batch.has_base);
         self.metrics.deliveries_total.add(batch.written().filter(|frame| is_publication(frame)).count() as u64);
         let in_sync = entry.subscribers.next(place.index) == entry.next;
+        let is_at_restart = is_restarted && batch.passed == frames.len();
         if connection.pings.are_answered() && frames.iter().any(|frame| frame.receipt.is_some()) {
             let mut events = Events::default();
             events.add(batch.written(), &self.hub);
             remember(connection, &batch, &events, &self.metrics);
         }
         match result {
-            Ok(true) => {
-                connection.block();
-                CaughtUp::Full
+            Ok(is_full) => {
+                if is_full {
+                    connection.block();
+                }
+                match is_full {
+                    _ if is_at_restart => CaughtUp::Restarted,
+                    true => CaughtUp::Full,
+                    false if in_sync => CaughtUp::Yes,
+                    false => CaughtUp::More,
+                }
             }
-            Ok(false) if in_sync => CaughtUp::Yes,
-            Ok(false) => CaughtUp::More,
             Err(_) => CaughtUp::Failed,
         }
     }
@@ -526,6 +566,12 @@ fn remember(connection: &mut Connection, batch: &Batch<'_>, events: &Events, met
         metrics.receipts_asked_total.inc();
         metrics.receipts_dropped_total.add(connection.pings.on_written(event.clone(), batch.place.channel) as u64);
     }
+}
+
+/// The frames before the first restart frame, if there may be one.
+fn before_restart(frames: &[Frame], may_restart: bool) -> &[Frame] {
+    let restart = if may_restart { frames.iter().position(Frame::is_restart) } else { None };
+    &frames[..restart.unwrap_or(frames.len())]
 }
 
 fn is_publication(frame: &Frame) -> bool {

@@ -80,7 +80,6 @@ mod takeover;
 mod users;
 mod worker;
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -89,14 +88,14 @@ use tidings_hub::Hub;
 use tidings_protocol::{LiveConnection, Order, OrderError, SessionConfig, Target};
 use tidings_telemetry::Registry;
 use tidings_telemetry::panics::lock;
-use tidings_types::{ChannelName, DeviceNumber};
+use tidings_types::DeviceNumber;
 use tokio::sync::{mpsc, watch};
 
 pub use config::EdgeConfig;
 pub use error::HandshakeError;
 pub use shared::{
-    Alone, DeviceDirectory, HookFuture, Hooks, NoHooks, Others, PresenceFuture, ProveFuture, PublishFuture, Publisher,
-    StatsFuture,
+    Alone, DeviceDirectory, Emulation, EmulationFuture, HookFuture, Hooks, NoHooks, Others, PresenceFuture,
+    ProveFuture, PublishFuture, Publisher, StatsFuture,
 };
 pub use takeover::{LentSocket, Socket, Taker};
 
@@ -173,7 +172,7 @@ impl Edge {
             connection_count: AtomicUsize::new(0),
             users,
             orders: orders_tx,
-            next_number: AtomicU64::new(1),
+            last_number: AtomicU64::new(0),
         });
         let (stop, stopped) = watch::channel(false);
         let (mut loops, mut revocations, mut threads) = (Vec::new(), Vec::new(), Vec::new());
@@ -241,21 +240,6 @@ impl Edge {
         }
     }
 
-    /// Closes the connections that read one of these channels with 3010, so that they come back and begin anew: the channels are
-    /// not those any more that they were. Resolves when every loop has done so.
-    ///
-    /// # Errors
-    /// See [`OrderError`]. Some connections may be closed nevertheless.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, they are closed nevertheless.
-    pub fn restart(
-        &self,
-        channels: HashSet<ChannelName>,
-    ) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
-        orders::carried_out(orders::post(&self.shared.orders, Target::default(), Work::Restart(channels)))
-    }
-
     /// Closes every connection with 3001, so that clients connect to another server. Resolves when every loop has done so.
     ///
     /// # Errors
@@ -267,17 +251,18 @@ impl Edge {
         orders::carried_out(orders::post(&self.shared.orders, Target::default(), Work::SendAway))
     }
 
-    /// Closes the connections of a user who may have only one, because another server has a newer one. Resolves when every
-    /// loop has done so.
+    /// Closes the connections of a user who may have only one, because another server has a newer one, with this number.
+    /// Those that were let in later, and have a greater number, stay. Resolves when every loop has done so.
     ///
     /// # Errors
     /// See [`OrderError`].
     ///
     /// # Cancel safety
     /// If the future is dropped, they are closed nevertheless.
-    pub fn replace(&self, user: String) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
+    pub fn replace(&self, user: String, number: u64) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
+        self.shared.last_number.fetch_max(number, Ordering::Relaxed); // Whoever comes later is later.
         let target = Target { user, ..Target::default() };
-        orders::carried_out(orders::post(&self.shared.orders, target, Work::Replace { number: u64::MAX }))
+        orders::carried_out(orders::post(&self.shared.orders, target, Work::Replace { number }))
     }
 
     /// Closes every connection with 3001 and waits until all are closed or the close timeout is over.

@@ -8,12 +8,10 @@
 //! - Closed (the loop has stopped): the order is refused. Orders that still wait there are dropped, and their callers
 //!   are told that the server is stopping.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidings_protocol::{ErrorCode, LiveConnection, Order, OrderError, Target};
-use tidings_types::ChannelName;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
@@ -32,8 +30,6 @@ pub(crate) enum Work {
     List(Mutex<Vec<LiveConnection>>),
     /// The connection with this number takes the place of its user's connections with lower numbers.
     Replace { number: u64 },
-    /// Whoever reads one of these channels begins anew; of all users.
-    Restart(HashSet<ChannelName>),
     /// Everybody connects to another server; of all users.
     SendAway,
 }
@@ -41,7 +37,7 @@ pub(crate) enum Work {
 impl Work {
     /// Whether it is about the connections of all users, not of the target's.
     pub(crate) fn is_for_all(&self) -> bool {
-        matches!(self, Self::Restart(_) | Self::SendAway)
+        matches!(self, Self::SendAway)
     }
 }
 

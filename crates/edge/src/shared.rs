@@ -6,12 +6,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
+use serde::{Deserialize, Serialize};
 use tidings_hub::{Hub, NewPublication};
 use tidings_protocol::{
-    ClientInfo, DeviceClaim, ErrorCode, HookAnswer, HookCall, HookHeaders, SessionConfig, SessionId,
+    ClientInfo, DeviceClaim, EmulationRequest, ErrorCode, HookAnswer, HookCall, HookHeaders, SessionConfig, SessionId,
 };
 use tidings_types::{ChannelName, DeviceNumber, Language, Variant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -40,19 +42,38 @@ pub type PublishFuture = Pin<Box<dyn Future<Output = Result<(), ErrorCode>> + Se
 
 /// The other servers of a cluster, which have connections, too.
 pub trait Others: Send + Sync + 'static {
-    /// Who is in the channel there; `None`: there are no other servers. The future must end by itself within seconds.
-    fn presence(&self, channel: &ChannelName) -> Option<PresenceFuture>;
+    /// Who is in the channel there; `None`: there are no other servers. The future yields `None` if they take more than
+    /// `bytes_max` in an answer. It must end by itself within seconds.
+    fn presence(&self, channel: &ChannelName, bytes_max: usize) -> Option<PresenceFuture>;
 
     /// How many connections are in the channel there, and how many users; a user of two servers counts twice. As
     /// [`Others::presence`].
     fn presence_stats(&self, channel: &ChannelName) -> Option<StatsFuture>;
 
-    /// A connection of this server takes the place of all others of its user. Must not wait.
-    fn replace(&self, user: &str);
+    /// Hands commands to the server that the request names; `None`: there are no other servers.
+    fn emulate(&self, emulation: EmulationRequest) -> Option<EmulationFuture>;
+
+    /// A connection of this server takes the place of all others of its user that have a smaller number. Numbers of all
+    /// servers can be compared. Must not wait.
+    fn replace(&self, user: &str, number: u64);
 }
 
+/// What became of commands that came in a request of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Emulation {
+    /// Their session has them, or is gone.
+    Taken,
+    /// There is no room for them now.
+    Full,
+    /// The session is of a server that is not known.
+    Unknown,
+}
+
+/// See [`Others::emulate`].
+pub type EmulationFuture = Pin<Box<dyn Future<Output = Emulation> + Send>>;
+
 /// See [`Others::presence`].
-pub type PresenceFuture = Pin<Box<dyn Future<Output = Vec<ClientInfo>> + Send>>;
+pub type PresenceFuture = Pin<Box<dyn Future<Output = Option<Vec<ClientInfo>>> + Send>>;
 
 /// See [`Others::presence_stats`].
 pub type StatsFuture = Pin<Box<dyn Future<Output = (u64, u64)> + Send>>;
@@ -62,7 +83,11 @@ pub type StatsFuture = Pin<Box<dyn Future<Output = (u64, u64)> + Send>>;
 pub struct Alone;
 
 impl Others for Alone {
-    fn presence(&self, _: &ChannelName) -> Option<PresenceFuture> {
+    fn emulate(&self, _: EmulationRequest) -> Option<EmulationFuture> {
+        None
+    }
+
+    fn presence(&self, _: &ChannelName, _: usize) -> Option<PresenceFuture> {
         None
     }
 
@@ -70,7 +95,7 @@ impl Others for Alone {
         None
     }
 
-    fn replace(&self, _: &str) {}
+    fn replace(&self, _: &str, _: u64) {}
 }
 
 /// The directory of devices.
@@ -175,6 +200,18 @@ pub(crate) struct Shared {
     pub(crate) users: Users,
     /// The queues of the loops.
     pub(crate) orders: Vec<mpsc::Sender<Posted>>,
-    /// The number of the next client that is let in and may be its user's only one.
-    pub(crate) next_number: AtomicU64,
+    /// The number of the last client that was let in and may be its user's only one; see [`Shared::next_number`].
+    pub(crate) last_number: AtomicU64,
+}
+
+impl Shared {
+    /// The number of a client that is let in now and may be its user's only one: greater than all before, also than those
+    /// that other servers have told of, and the time in microseconds if that is greater. So the numbers of all servers of a
+    /// cluster can be compared, as exactly as their clocks agree.
+    pub(crate) fn next_number(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
+        let next = |last: u64| now.max(last.saturating_add(1));
+        let last = self.last_number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+        next(last.unwrap_or_else(|last| last))
+    }
 }

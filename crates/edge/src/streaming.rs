@@ -41,7 +41,7 @@ use tidings_types::{Format, Transport, Variant};
 use crate::Edge;
 use crate::error::HandshakeError;
 use crate::handshake::{hook_headers, query_message};
-use crate::shared::{HandedOver, Opening};
+use crate::shared::{Emulation, HandedOver, Opening};
 use crate::takeover::Taker;
 
 /// How long a browser may remember that a page may send a request.
@@ -53,6 +53,16 @@ const NO_CACHE: HeaderValue =
 const NO_BUFFER: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+
+fn emulated(emulation: Emulation) -> Response<Bytes> {
+    match emulation {
+        Emulation::Taken => text(StatusCode::NO_CONTENT, ""),
+        Emulation::Full => text(StatusCode::SERVICE_UNAVAILABLE, "too many commands wait: try again later"),
+        Emulation::Unknown => {
+            text(StatusCode::NOT_FOUND, "the session is of another node, or the server has restarted")
+        }
+    }
+}
 
 impl Edge {
     /// The largest body of a request to [`Edge::stream`] and [`Edge::emulate`]; a larger one is to be refused with 413.
@@ -95,23 +105,36 @@ impl Edge {
         Ok(())
     }
 
-    /// Hands the commands in a request to the session that it names.
-    pub fn emulate(&self, request: &Request<Bytes>) -> Response<Bytes> {
+    /// Hands the commands in a request to the session that it names, on this server or another one of its cluster.
+    pub async fn emulate(&self, request: &Request<Bytes>) -> Response<Bytes> {
         if let Some(response) = self.common(request, "POST, OPTIONS") {
             return response;
         }
         let format = if is_octets(request.headers()) { Format::Protobuf } else { Format::Json };
         let answer = match EmulationRequest::parse(format, request.body()) {
             Err(error) => text(StatusCode::BAD_REQUEST, &error.to_string()),
-            Ok(emulation) if *emulation.node != *self.shared.config.node => {
-                text(StatusCode::NOT_FOUND, "the session is of another node, or the server has restarted")
-            }
-            Ok(emulation) => match self.hand_on(emulation) {
-                true => text(StatusCode::NO_CONTENT, ""),
-                false => text(StatusCode::SERVICE_UNAVAILABLE, "too many commands wait: try again later"),
-            },
+            Ok(emulation) => emulated(self.hand_over(emulation).await),
         };
         self.with_cors(request.headers(), answer)
+    }
+
+    async fn hand_over(&self, emulation: EmulationRequest) -> Emulation {
+        if *emulation.node == *self.shared.config.node {
+            return self.take_emulated(emulation);
+        }
+        match self.shared.others.emulate(emulation) {
+            Some(taken) => taken.await,
+            None => Emulation::Unknown,
+        }
+    }
+
+    /// Hands commands to the session of this server that they name.
+    pub fn take_emulated(&self, emulation: EmulationRequest) -> Emulation {
+        match *emulation.node == *self.shared.config.node {
+            false => Emulation::Unknown,
+            true if self.hand_on(emulation) => Emulation::Taken,
+            true => Emulation::Full,
+        }
     }
 
     /// `false`: there is no room. Commands for a session that does not exist are dropped.

@@ -160,6 +160,9 @@ struct State {
     open: VecDeque<(Offset, JournalPosition)>,
     /// Nothing with an offset was published yet, or the store has forgotten the channel since.
     is_new: bool,
+    /// Only while it is new: its readers may have missed a life of it, under the epoch that they know, of which this node was
+    /// not told. They start anew when somebody publishes.
+    is_unsure: bool,
     /// The version of the newest publication that has one.
     version: Option<Version>,
     /// The last round in which the home told of the channel; see [`Hub::begin_round`](crate::Hub::begin_round). 0: it is
@@ -287,6 +290,7 @@ impl Channel {
             filtered: HashMap::new(),
             open: VecDeque::new(),
             is_new: true,
+            is_unsure: false,
             version: None,
             round: 0,
             idle_since: None,
@@ -333,16 +337,19 @@ impl Channel {
             }
             state.version = Some(version.clone());
         }
+        let is_detached = kept && !cluster.is_home();
+        if is_detached {
+            self.detach(&mut state, &wake);
+        }
         if kept {
-            if !cluster.is_home() {
-                state.detach();
-            }
             publication = state.history.append(|offset| Publication { offset, ..publication }, now);
             state.is_new = false;
         }
         let position = kept.then(|| state.history.top());
         cluster.tell_published(&self.name, position.map(|position| position.epoch), version, &publication, now);
-        self.fan_out(&mut state, &publication, None, wake);
+        if !is_detached {
+            self.fan_out(&mut state, &publication, None, wake);
+        }
         Acted::Done(position)
     }
 

@@ -16,19 +16,38 @@
 //!   than news that were handed on before it. Therefore a page does not put a channel back into another life if the home
 //!   has told of its life in this round, and does not bring back a channel that the home has forgotten in this round.
 //! - **Another home** may have missed the last publications of the home before. So all its memory channels begin another
-//!   epoch ([`Hub::take_over`]), and no offset means two publications.
+//!   epoch ([`Hub::take_over`]), and no offset means two publications. While it takes over, it neither takes news of the home
+//!   before nor gives offsets as the home.
 //!
-//! What the caller does: carries news and copies to the other nodes, asks for what is missing, begins a round with each
-//! new link, and lets readers start anew where it is told to. Until a reader is told, it may be given publications of the
-//! channel's new life.
+//! # When readers start anew
+//! A copy's content may be replaced by another life of the channel, or by a later part of its life behind a hole. Then a
+//! [restart frame](tidings_stream::FrameKind::Restart) stands in the tail between the old content and the new content, put there under
+//! the same lock. A reader gets the frames before it, is disconnected, and comes back with the position that it really has.
+//! So no reader's position moves over a hole.
+//!
+//! An epoch says whether a reader's position means anything. A reader of a channel in which nobody has published knows an
+//! epoch and offset 0, and a push has an offset but no epoch. Two cases follow from that:
+//! - The home's epoch for new channels changes often. A copy that missed nothing since its last round knows that the first
+//!   publication is the first one, whatever its epoch is. It gives it to its readers. They know it under an epoch in which
+//!   nobody has published anywhere, so where they come back next, they are told of a gap.
+//! - A copy that was cut off does not know whether there was a publication under the epoch that its readers know. If there
+//!   was one, a reader could come back to a copy that still has it, and resume over it. Therefore such readers start anew when
+//!   somebody publishes. They do not before: there may be very many such channels, and most had no publication.
+//!
+//! Readers of channels without a history have no positions, and never start anew.
+//!
+//! # What the caller does
+//! It carries news and copies to the other nodes, asks for what is missing, and begins a round with each new link. If news were
+//! lost, it begins the round before it applies later ones.
 //!
 //! Durable channels are not copied: each node has them from the log. Only what is not kept, and joins and leaves, is told.
 //!
-//! Bounds: a copy is never refused, so a node has at most the home's memory channels besides those that its own readers
-//! ask for. The names that are forgotten in a round are remembered until it ends. A page of copies is bounded by its
-//! caller. The relay bounds what waits. While the home is gone, nothing expires.
+//! # Bounds
+//! A copy is never refused. A node that is not the home has at most the home's memory channels, and those that its own readers
+//! ask for: they are refused only from twice the limits on, since the copies count, too, and cannot be removed here. The names
+//! that are forgotten in a round are remembered until it ends. A page of copies is bounded by its caller. The relay bounds
+//! what waits. While the home is gone, nothing expires.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -37,20 +56,21 @@ use tidings_telemetry::panics::lock;
 use tidings_types::{ChannelName, Timestamp};
 
 use crate::channel::Channel;
-use crate::relay::{Applied, ChannelCopy, Cluster, CopyCursor, News, Relay};
+use crate::relay::{Applied, ChannelCopy, CopyCursor, News, Part, Relay};
 use crate::{Creation, Hub, SHARD_COUNT};
 
 impl Hub {
     /// Tells the other nodes of a cluster by `relay`. Call it before there are channels.
     #[must_use]
-    pub fn with_relay(self, relay: Arc<dyn Relay>) -> Self {
-        Self { cluster: Cluster { relay: Some(relay), ..self.cluster }, ..self }
+    pub fn with_relay(mut self, relay: Arc<dyn Relay>) -> Self {
+        self.cluster.relay = Some(relay);
+        self
     }
 
     /// Whether this hub is the home of the memory channels. It is at first. Before a node takes news or copies from
     /// another home, it is set to false; [`Hub::take_over`] sets it to true.
     pub fn set_home(&self, is_home: bool) {
-        self.cluster.is_home.store(is_home, Ordering::Relaxed);
+        self.cluster.set_part(if is_home { Part::Home } else { Part::Copy });
     }
 
     /// Whether this hub is the home of the memory channels.
@@ -64,15 +84,18 @@ impl Hub {
     }
 
     /// New memory channels begin with this epoch from now on. A copy has that of its home, so a reader of a channel in
-    /// which nobody has published resumes on every node. Set it before the pages of a round.
+    /// which nobody has published resumes on every node. Set it with the first page of a round. If the home has told of an
+    /// epoch in this round, that one stays: the page may have been made before.
     pub fn set_memory_epoch(&self, bits: u64) {
-        self.memory_epoch.store(bits, Ordering::Relaxed);
+        if !self.cluster.has_told_epoch() {
+            self.memory_epoch.store(bits, Ordering::Relaxed);
+        }
     }
 
     /// New memory channels have another epoch from now on.
     pub(crate) fn begin_memory_epoch(&self) {
         let bits = rand::random();
-        self.set_memory_epoch(bits);
+        self.memory_epoch.store(bits, Ordering::Relaxed);
         self.cluster.tell(|| News::MemoryEpoch { bits });
     }
 
@@ -89,24 +112,27 @@ impl Hub {
                     channel.deliver(&publication, |loop_id, channel| self.wake(loop_id, channel));
                 }
             }
-            _ if self.cluster.is_home() => {}
+            _ if !self.cluster.is_copy() => {}
             News::Published { channel, epoch: Some(epoch), version, publication, at } => {
                 let (top, kept) = (publication.offset, vec![publication]);
                 return self.apply_kept(ChannelCopy { channel, epoch, top, version, kept, at: at.min(now) });
             }
             News::Removed { channel, epoch, until } => {
                 let (kept, version) = (Vec::new(), None);
-                let copy = ChannelCopy { channel: channel.clone(), epoch, top: until, version, kept, at: now };
-                return Applied::restart_if(self.take_copy(copy, now), channel);
+                self.take_copy(ChannelCopy { channel, epoch, top: until, version, kept, at: now }, now);
             }
             News::Forgotten { channel: name } => {
-                if let Some(forgotten) = &mut *lock(&self.cluster.forgotten) {
-                    forgotten.insert(name.clone());
+                self.cluster.forget(&name);
+                if let Some(channel) = self.existing(&name).filter(|channel| !channel.options().durable) {
+                    let wake = |loop_id, channel| self.wake(loop_id, channel);
+                    channel.empty(self.memory_start(), &self.cluster, wake);
+                    self.remove_if_unused(&channel);
                 }
-                let channel = self.existing(&name).filter(|channel| !channel.options().durable);
-                return Applied::restart_if(channel.is_some_and(|channel| self.empty(&channel, u64::MAX)), name);
             }
-            News::MemoryEpoch { bits } => self.set_memory_epoch(bits),
+            News::MemoryEpoch { bits } => {
+                self.cluster.on_epoch_told();
+                self.memory_epoch.store(bits, Ordering::Relaxed);
+            }
         }
         Applied::Done
     }
@@ -117,15 +143,21 @@ impl Hub {
             return Applied::Done;
         }
         let applied = self.with_channel(&next.channel, Creation::Accepted, |channel| {
-            channel.apply(&next, self.cluster.round(), |loop_id, channel| self.wake(loop_id, channel))
+            channel.apply(&next, &self.cluster, |loop_id, channel| self.wake(loop_id, channel))
         });
         let applied = applied.unwrap_or(Applied::Done);
-        if matches!(applied, Applied::Missing(_))
-            && let Some(channel) = self.existing(&next.channel)
-        {
-            self.remove_if_unused(&channel); // It may have been created for this publication.
-        }
+        self.remove_untaken(&next.channel, applied != Applied::Done);
         applied
+    }
+
+    /// Removes the channel if it was created for what was not taken: because something is missing, or because this node takes
+    /// over at this moment.
+    fn remove_untaken(&self, name: &ChannelName, is_missing: bool) {
+        if (is_missing || !self.cluster.is_copy())
+            && let Some(channel) = self.existing(name)
+        {
+            self.remove_if_unused(&channel);
+        }
     }
 
     /// Whether this node copies the channel, and a home can have sent this copy.
@@ -180,68 +212,66 @@ impl Hub {
     }
 
     /// Takes the home's copy of a channel. What the channel here lacks is appended and given to its readers. If there is a
-    /// hole between, or the copy is of another life, the copy replaces the history. A copy that is behind only removes what
-    /// the home had removed.
-    ///
-    /// Returns whether the readers have to start anew: the history was replaced, and there are some.
-    pub fn take_copy(&self, copy: ChannelCopy, now: Timestamp) -> bool {
-        if self.cluster.is_home() || !self.is_copied(&copy) {
-            return false;
+    /// hole between, or the copy is of another life, the copy replaces the history, and the readers start anew. A copy that is
+    /// behind only removes what the home had removed.
+    pub fn take_copy(&self, copy: ChannelCopy, now: Timestamp) {
+        if !self.cluster.is_copy() || !self.is_copied(&copy) {
+            return;
         }
         if self.cluster.has_forgotten(&copy.channel) && self.copy_of(&copy.channel).is_none() {
-            return false; // It was made before the home has forgotten the channel.
+            return; // It was made before the home has forgotten the channel.
         }
         let copy = ChannelCopy { at: copy.at.min(now), ..copy };
-        let taken = self.with_channel(&copy.channel, Creation::Accepted, |channel| {
-            channel.take_copy(&copy, self.cluster.round(), |loop_id, channel| self.wake(loop_id, channel))
+        // Only an unknown namespace is an error, and then it is not copied.
+        let _taken = self.with_channel(&copy.channel, Creation::Accepted, |channel| {
+            channel.take_copy(&copy, &self.cluster, |loop_id, channel| self.wake(loop_id, channel))
         });
-        taken.unwrap_or(false)
+        self.remove_untaken(&copy.channel, false);
     }
 
     /// Begins a round. All copies that the home has are taken after this, and news are applied meanwhile. It is begun anew
-    /// with each new link and each new home. A round that is begun anew need not be ended.
+    /// with each new link and each new home, and when news were missed, before later ones are applied. A round that is begun
+    /// anew need not be ended.
     pub fn begin_round(&self) {
-        self.cluster.round.fetch_add(1, Ordering::Relaxed);
-        *lock(&self.cluster.forgotten) = Some(HashSet::new());
+        self.cluster.begin_round();
     }
 
     /// Ends a round: the home has no channel that was not told of since [`Hub::begin_round`]. Such memory channels are
-    /// emptied, and are as new. A new channel whose epoch is not the current one is emptied too, since it may have had a
-    /// life at the home of which this node was told nothing.
+    /// emptied, and are as new; their readers start anew.
     ///
-    /// Returns the emptied channels with readers, which have to start anew.
-    pub fn end_round(&self) -> Vec<ChannelName> {
-        *lock(&self.cluster.forgotten) = None;
-        if self.cluster.is_home() {
-            return Vec::new();
+    /// A channel in which nobody has published takes the current epoch. If it had another one, it may have had a life at the
+    /// home of which this node was told nothing. Its readers start anew at the first publication, since there may be very
+    /// many such channels, and most had none.
+    pub fn end_round(&self) {
+        self.cluster.end_round();
+        if self.cluster.is_copy() {
+            let start = self.memory_start();
+            for channel in self.all_memory_channels() {
+                channel.empty_untold(start, &self.cluster, |loop_id, channel| self.wake(loop_id, channel));
+                self.remove_if_unused(&channel);
+            }
+            self.cluster.set_whole();
         }
-        let round = self.cluster.round();
-        self.memory_channels_where(|channel| self.empty(channel, round))
-    }
-
-    /// Empties a channel that was not told of in this round. Returns whether it has readers that have to start anew.
-    fn empty(&self, channel: &Arc<Channel>, round: u64) -> bool {
-        let has_readers = channel.empty(self.memory_start(), round);
-        self.remove_if_unused(channel);
-        has_readers
     }
 
     /// This node becomes the home, and has the last word about all memory channels. Their publications, offsets and
     /// versions stay. They get another epoch, because the home before may have given offsets of which this node was not
-    /// told. No news or copies may be applied from the call on.
+    /// told. Readers that know a position start anew. News and copies of the home before change nothing from the call on.
     ///
-    /// Returns the channels with readers that know a position, which have to start anew.
-    pub fn take_over(&self) -> Vec<ChannelName> {
-        self.set_memory_epoch(rand::random());
+    /// The node is the home when this returns, not before. What it publishes meanwhile gets an offset of no other
+    /// node's epoch, as [`Hub::publish`] says of a node that is not the home, and stays.
+    pub fn take_over(&self) {
+        self.cluster.set_part(Part::TakingOver);
+        self.memory_epoch.store(rand::random(), Ordering::Relaxed);
         let epoch = self.memory_start().epoch;
-        let restarted = self.memory_channels_where(|channel| channel.begin_epoch(epoch));
-        self.set_home(true);
-        restarted
+        // A channel that begins behind this has the epoch already.
+        for channel in self.all_memory_channels() {
+            channel.begin_epoch(epoch, |loop_id, channel| self.wake(loop_id, channel));
+        }
+        self.cluster.set_part(Part::Home);
     }
 
-    /// The names of the memory channels for which `act` returns true.
-    fn memory_channels_where(&self, act: impl Fn(&Arc<Channel>) -> bool) -> Vec<ChannelName> {
-        let channels = (0..SHARD_COUNT).flat_map(|shard| self.memory_channels(shard));
-        channels.filter(act).map(|channel| channel.name().clone()).collect()
+    fn all_memory_channels(&self) -> impl Iterator<Item = Arc<Channel>> {
+        (0..SHARD_COUNT).flat_map(|shard| self.memory_channels(shard))
     }
 }

@@ -15,7 +15,8 @@
 //! - Memory channels get their offsets here. Durable channels get them from the journal ([`Hub::publish_durable`]),
 //!   since offsets must survive a restart. Otherwise both kinds are treated the same.
 //! - Bounds: memory channels have the limit `channel_count_max`, and the channels of each namespace have the
-//!   namespace's own `channel_count_max`; beyond that [`HubError::ChannelLimit`]. The store bounds the durable channels
+//!   namespace's own `channel_count_max`; beyond that [`HubError::ChannelLimit`]. In a cluster, a node that is not the home
+//!   has twice these limits for memory channels: up to once the limit are copies, which only the home can remove. The store bounds the durable channels
 //!   that are published in. The hub must not refuse what the store has accepted, so these channels count in their
 //!   namespace but are never refused. A channel without any publication exists only while it has a reader. While there
 //!   is no room, idle memory channels are removed early. History is bounded by each namespace, the tail by
@@ -622,7 +623,10 @@ impl Hub {
         counts: &ChannelCounts,
     ) -> Option<(usize, &'static str)> {
         let in_namespace = counts.by_namespace.get(Namespaces::namespace_of(name)).copied().unwrap_or_default();
-        let (memory_max, namespace_max) = (self.config.channel_count_max, options.channel_count_max as usize);
+        // Copies are of no use to make room: only the home removes them.
+        let factor = if options.durable || self.cluster.is_home() { 1 } else { 2 };
+        let memory_max = self.config.channel_count_max.saturating_mul(factor);
+        let namespace_max = (options.channel_count_max as usize).saturating_mul(factor);
         if !options.durable && counts.memory >= memory_max {
             return Some((memory_max, "channels.count_max"));
         }

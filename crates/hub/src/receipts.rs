@@ -18,7 +18,8 @@
 //! Bounds: `event_count_max` events. A further event removes the oldest one; its receipts no longer count, and its
 //! devices are pushed. An event is removed [`RECEIPTS_TTL`] after its time for receipts is over. An event has two sets
 //! of device numbers and at most [`RECEIPT_USER_COUNT_MAX`] users of [`USER_BYTES_MAX`] bytes. Visible devices are
-//! bounded by the connections.
+//! bounded by the connections. What other nodes of a cluster report of events that are not open here yet is bounded, too
+//! ([`Early`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,7 +36,7 @@ use tidings_types::{
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use crate::reports::{Answer, Elsewhere, EventReport, Report, Reports};
+use crate::reports::{Answer, Early, Elsewhere, EventReport, Report, Reports};
 
 /// How long an event's receipts can still be read after their time.
 pub const RECEIPTS_TTL: Duration = Duration::from_secs(60);
@@ -54,8 +55,23 @@ pub const ARRIVAL_BYTES: usize = 48;
 #[derive(Debug)]
 pub struct Receipts {
     event_count_max: usize,
-    events: Mutex<BTreeMap<JournalPosition, Arc<EventReceipts>>>,
+    events: Mutex<Events>,
     devices: Arc<Devices>,
+}
+
+/// Invariant: no event is in both.
+#[derive(Debug, Default)]
+struct Events {
+    open: BTreeMap<JournalPosition, Arc<EventReceipts>>,
+    early: Early,
+    /// The last event that was removed: those before it that are not open will not be opened.
+    removed: Option<JournalPosition>,
+}
+
+impl Events {
+    fn is_over(&self, event: JournalPosition) -> bool {
+        self.removed.is_some_and(|removed| event <= removed)
+    }
 }
 
 /// What is known of devices apart from events.
@@ -123,16 +139,21 @@ impl Receipts {
     pub fn open(&self, request: &ReceiptRequest) -> Arc<EventReceipts> {
         let mut events = lock(&self.events);
         let new = || Arc::new(EventReceipts::new(request, self.devices.clone()));
-        let event = events.entry(request.event).or_insert_with(new).clone();
-        while events.len() > self.event_count_max {
-            events.pop_first();
+        let event = events.open.entry(request.event).or_insert_with(new).clone();
+        for report in events.early.take(request.event) {
+            event.take_in(report);
+        }
+        while events.open.len() > self.event_count_max
+            && let Some((oldest, _)) = events.open.pop_first()
+        {
+            events.removed = events.removed.max(Some(oldest));
         }
         event
     }
 
     /// The receipts of an event, while they are collected.
     pub fn get(&self, event: JournalPosition) -> Option<Arc<EventReceipts>> {
-        lock(&self.events).get(&event).cloned()
+        lock(&self.events).open.get(&event).cloned()
     }
 
     /// Those of `listed` whose receipts are still collected.
@@ -141,11 +162,11 @@ impl Receipts {
         listed: impl Iterator<Item = &'a (Offset, JournalPosition)>,
     ) -> Vec<(Offset, Arc<EventReceipts>)> {
         let events = lock(&self.events);
-        listed.filter_map(|(offset, event)| Some((*offset, events.get(event)?.clone()))).collect()
+        listed.filter_map(|(offset, event)| Some((*offset, events.open.get(event)?.clone()))).collect()
     }
 
     pub(crate) fn is_open(&self, event: JournalPosition) -> bool {
-        lock(&self.events).contains_key(&event)
+        lock(&self.events).open.contains_key(&event)
     }
 
     /// A connection says that the app of its proven device is on the screen until `until`; `None`: it is hidden, or the
@@ -171,13 +192,21 @@ impl Receipts {
 
     /// Removes events whose time is over, and visibility that has expired.
     pub fn sweep(&self, now: Timestamp) {
-        lock(&self.events).retain(|_, event| now < event.terms.until.saturating_add(RECEIPTS_TTL));
+        let mut events = lock(&self.events);
+        let Events { open, early, removed } = &mut *events;
+        open.retain(|position, event| {
+            let is_kept = now < event.terms.until.saturating_add(RECEIPTS_TTL);
+            *removed = (*removed).max(Some(*position).filter(|_| !is_kept));
+            is_kept
+        });
+        early.sweep(now);
+        drop(events);
         for hidden in lock(&self.devices.visible).sweep(now) {
             self.devices.reports.on_visible(hidden, false);
         }
     }
 
-    /// From now on this node of a cluster reports to the home. Call it before there are connections.
+    /// From now on this node of a cluster reports to the others. Call it before there are connections.
     pub fn begin_reports(&self) {
         self.devices.reports.begin();
     }
@@ -205,19 +234,39 @@ impl Receipts {
         self.devices.reports.waiting().await;
     }
 
-    /// At the home: takes the report of another node. Returns whether all devices of the node are known now; if not, the node
-    /// is to be told to [report all](Self::report_all).
+    /// Takes the report of another node. This node does not report what is in it. Every node takes in the reports of all
+    /// others, so that the next home knows who is connected. Returns whether all devices of the node are known now; if not,
+    /// the node is to be told to [report all](Self::report_all).
+    ///
+    /// What it has of an event that is not open here yet is kept until it is.
     pub fn take_in(&self, node: u64, report: Report) -> bool {
         let is_known = self.devices.elsewhere.take(node, &report);
-        for event in report.events {
-            if let Some(receipts) = self.get(event.event) {
-                receipts.take_in(event);
+        for report in report.events {
+            let mut events = lock(&self.events);
+            match events.open.get(&report.event).cloned() {
+                Some(receipts) => {
+                    drop(events);
+                    receipts.take_in(report);
+                }
+                None if events.is_over(report.event) => {}
+                None => events.early.put(report),
             }
         }
         is_known
     }
 
-    /// At the home: forgets the devices of nodes that are not among these.
+    /// Whether all devices of this other node are known.
+    pub fn knows(&self, node: u64) -> bool {
+        self.devices.elsewhere.knows(node)
+    }
+
+    /// A report of this node may be lost. Its devices are not known until it reports all of them; those that are known may
+    /// answer until then.
+    pub fn forget_node(&self, node: u64) {
+        self.devices.elsewhere.forget(node);
+    }
+
+    /// Forgets the devices of nodes that are not among these.
     pub fn retain_nodes(&self, nodes: &[u64]) {
         self.devices.elsewhere.retain(nodes);
     }
@@ -296,9 +345,8 @@ impl EventReceipts {
 
     /// Adds proven devices that read a channel when the event was published there, or that resumed over the event.
     pub fn add_readers(&self, devices: &RoaringBitmap) {
-        lock(&self.state).readers |= devices;
+        self.note_readers(devices);
         self.known.reports.on_event(self.event, |event| event.readers.extend(devices));
-        self.changed.notify_waiters();
     }
 
     /// The event was written to one more connection, which is asked for a receipt.
@@ -310,12 +358,17 @@ impl EventReceipts {
     /// A connection to which the event was written has answered; call it once per connection. `device` is set only if
     /// it is proven; `visible`: its app is on the screen at this moment.
     pub fn on_received(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) {
-        let mut state = lock(&self.state);
-        self.count(&mut state, user, device, visible, arrival);
-        self.add_received(&mut state);
-        drop(state);
+        self.note_received(user, device, visible, arrival);
         self.report(user, device, visible, arrival, false);
-        self.changed.notify_waiters();
+    }
+
+    /// A client has resumed from a position at or behind this event: a receipt for an earlier connection. That
+    /// connection may have answered itself, so a receipt counts only if its device or user is new. For clients without
+    /// user and device only pongs count.
+    pub fn on_resumed(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) {
+        if self.note_resumed(user, device, visible, arrival) {
+            self.report(user, device, visible, arrival, true);
+        }
     }
 
     fn report(&self, user: &str, device: Option<DeviceNumber>, is_visible: bool, arrival: Arrival, has_resumed: bool) {
@@ -326,33 +379,44 @@ impl EventReceipts {
         });
     }
 
-    /// Takes what another node of a cluster reports, as if it had happened here.
+    /// Takes what another node of a cluster reports, as if it had happened here, but does not report it.
     fn take_in(&self, report: EventReport) {
         self.written.fetch_add(report.written, Ordering::Relaxed);
-        self.add_readers(&report.readers.into_iter().collect());
+        self.note_readers(&report.readers.into_iter().collect());
         for Answer { user, device, is_visible, client, at, has_resumed } in report.answers {
             let arrival = Arrival { client, at };
             match has_resumed {
-                true => self.on_resumed(&user, device, is_visible, arrival),
-                false => self.on_received(&user, device, is_visible, arrival),
+                true => _ = self.note_resumed(&user, device, is_visible, arrival),
+                false => self.note_received(&user, device, is_visible, arrival),
             }
         }
     }
 
-    /// A client has resumed from a position at or behind this event: a receipt for an earlier connection. That
-    /// connection may have answered itself, so a receipt counts only if its device or user is new. For clients without
-    /// user and device only pongs count.
-    pub fn on_resumed(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) {
+    fn note_readers(&self, devices: &RoaringBitmap) {
+        lock(&self.state).readers |= devices;
+        self.changed.notify_waiters();
+    }
+
+    fn note_received(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) {
+        let mut state = lock(&self.state);
+        self.count(&mut state, user, device, visible, arrival);
+        self.add_received(&mut state);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Returns whether the device had not answered before.
+    fn note_resumed(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) -> bool {
         let mut state = lock(&self.state);
         if device.is_some_and(|device| state.devices.contains(device.0)) {
-            return;
+            return false;
         }
         if self.count(&mut state, user, device, visible, arrival) {
             self.add_received(&mut state);
         }
         drop(state);
-        self.report(user, device, visible, arrival, true);
         self.changed.notify_waiters();
+        true
     }
 
     /// Whether this is a device or a user that had not received the event before.

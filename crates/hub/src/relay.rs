@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
@@ -116,15 +116,6 @@ pub enum Applied {
     /// channel ([`Hub::copy_of`]) and takes the copy ([`Hub::take_copy`]), also in a round: a page may have been made
     /// before the news.
     Missing(ChannelName),
-    /// The channel is in another life, or publications were removed that its readers here did not get. The caller lets its
-    /// readers start anew.
-    Restart(ChannelName),
-}
-
-impl Applied {
-    pub(crate) fn restart_if(is_due: bool, channel: ChannelName) -> Self {
-        if is_due { Self::Restart(channel) } else { Self::Done }
-    }
 }
 
 /// A memory channel in which something was published, without its readers.
@@ -180,33 +171,103 @@ pub struct CopyCursor {
     pub(crate) after: Option<ChannelName>,
 }
 
+/// What a hub is for the memory channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Part {
+    /// It has copies, and takes news and copies of another home.
+    Copy,
+    /// It is about to be the home. It takes nothing of another home any more, and gives nothing yet.
+    TakingOver,
+    /// It is the home.
+    Home,
+}
+
 /// The hub's part in a cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) relay: Option<Arc<dyn Relay>>,
-    /// Read and compared under a channel's lock. So a publication of a home that is none any more comes before the first
-    /// copy from the next home, or is seen to come from no home.
-    pub(crate) is_home: AtomicBool,
+    /// A [`Part`]. Whoever changes a channel for its home, or as its home, reads it under the channel's lock.
+    part: AtomicU8,
     /// The number of the current round, from 1 on.
-    pub(crate) round: AtomicU64,
-    /// The channels that the home has forgotten in the round that goes on. A page may still have them. Locked alone.
-    pub(crate) forgotten: Mutex<Option<HashSet<ChannelName>>>,
+    round: AtomicU64,
+    /// Since the end of the last round no news were missed.
+    is_whole: AtomicBool,
+    /// The home has told of another epoch for new channels since the last round began.
+    has_told_epoch: AtomicBool,
+    /// The channels that the home has forgotten in the round that goes on. A page may still have them. Nothing else is
+    /// locked meanwhile.
+    forgotten: Mutex<Option<HashSet<ChannelName>>>,
 }
 
 impl Default for Cluster {
     fn default() -> Self {
-        let forgotten = Mutex::default();
-        Self { relay: None, is_home: AtomicBool::new(true), round: AtomicU64::new(1), forgotten }
+        Self {
+            relay: None,
+            part: AtomicU8::new(Part::Home as u8),
+            round: AtomicU64::new(1),
+            is_whole: AtomicBool::new(false),
+            has_told_epoch: AtomicBool::new(false),
+            forgotten: Mutex::default(),
+        }
     }
 }
 
 impl Cluster {
+    pub(crate) fn set_part(&self, part: Part) {
+        self.is_whole.store(false, Ordering::Relaxed);
+        self.has_told_epoch.store(false, Ordering::Relaxed);
+        self.part.store(part as u8, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_home(&self) -> bool {
-        self.is_home.load(Ordering::Relaxed)
+        self.part.load(Ordering::Relaxed) == Part::Home as u8
+    }
+
+    /// Whether another hub is the home, and has its say here.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.part.load(Ordering::Relaxed) == Part::Copy as u8
     }
 
     pub(crate) fn round(&self) -> u64 {
         self.round.load(Ordering::Relaxed)
+    }
+
+    /// Whether a channel in which nobody has published as far as this node knows is one in which nobody has published.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn begin_round(&self) {
+        self.is_whole.store(false, Ordering::Relaxed);
+        self.has_told_epoch.store(false, Ordering::Relaxed);
+        self.round.fetch_add(1, Ordering::Relaxed);
+        *lock(&self.forgotten) = Some(HashSet::new());
+    }
+
+    /// The caller has not emptied the channels yet that were not told of.
+    pub(crate) fn end_round(&self) {
+        *lock(&self.forgotten) = None;
+    }
+
+    /// News are applied one after the other, by the caller that ends the round.
+    pub(crate) fn set_whole(&self) {
+        self.is_whole.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_told_epoch(&self) -> bool {
+        self.has_told_epoch.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn on_epoch_told(&self) {
+        self.has_told_epoch.store(true, Ordering::Relaxed);
+    }
+
+    /// The home has forgotten the channel.
+    pub(crate) fn forget(&self, name: &ChannelName) {
+        if let Some(forgotten) = &mut *lock(&self.forgotten) {
+            forgotten.insert(name.clone());
+        }
     }
 
     pub(crate) fn has_forgotten(&self, name: &ChannelName) -> bool {

@@ -1,17 +1,20 @@
-//! Receipts in a cluster: the nodes that do not lead report to the one that does, which decides who is pushed.
+//! Receipts in a cluster: each node reports to all others what its connections show. The one that leads decides by that who is
+//! pushed, and the others know enough to lead next.
 //!
 //! ```text
-//!   a node:     connections ──► receipts ──► what was not reported yet ──(take)──► Report ···► the home
-//!   the home:   Report ──► the receipts of the event, as if its own connections had answered
-//!                     └──► which devices are connected elsewhere, and which are visible there
+//!   a node:       connections ──► receipts ──► what was not reported yet ──(take)──► Report ···► the other nodes
+//!   another one:  Report ──► the receipts of the event, as if its own connections had answered
+//!                       └──► which devices are connected elsewhere, and which are visible there
 //! ```
 //!
 //! - The home must know who may answer before an event comes, because a push that was handed out cannot be taken back. So a node
 //!   reports which proven devices are connected to it. Until the home hears more, each of them may answer ([`Elsewhere`]).
-//! - What a node reports of an event is added to what the home knows. A report that is lost makes one push too many, never
-//!   one too few.
+//! - What a node reports of an event is added to what another one knows, and is not reported by that one. A report that is
+//!   lost makes one push too many, never one too few.
+//! - A node may hear of receipts before it has opened the event itself ([`Early`]).
 //!
-//! Bounds: what waits to be reported is bounded as the receipts themselves, and by the connections.
+//! Bounds: what waits to be reported is bounded by the connections, and to [`EVENT_COUNT_MAX`] events. What came early is
+//! bounded to [`EARLY_EVENT_COUNT_MAX`] events, and kept for [`RECEIPTS_TTL`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -24,8 +27,12 @@ use tidings_telemetry::panics::lock;
 use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
 use tokio::sync::Notify;
 
+use crate::receipts::RECEIPTS_TTL;
+
 /// Events of which something waits to be reported.
 const EVENT_COUNT_MAX: usize = 1024;
+/// Events that are not open here of which something was reported.
+const EARLY_EVENT_COUNT_MAX: usize = 256;
 
 /// What a node reports to the home. Its serde form is JSON, for the wire between nodes of one version.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -98,7 +105,10 @@ impl Report {
 /// What a node has yet to report. Off until [`Reports::begin`].
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
+    /// The devices are known from then on.
     is_on: AtomicBool,
+    /// What is received is collected.
+    has_listeners: AtomicBool,
     unsent: Mutex<Unsent>,
     waiting: Notify,
 }
@@ -121,12 +131,14 @@ impl Reports {
     /// From now on there is something to report.
     pub(crate) fn begin(&self) {
         self.is_on.store(true, Ordering::Relaxed);
+        self.has_listeners.store(true, Ordering::Relaxed);
+        self.forget();
     }
 
-    /// There is nobody to report to any more.
+    /// There is nobody to report to for now. The devices are still known, for a later [`Reports::begin`].
     pub(crate) fn end(&self) {
-        self.is_on.store(false, Ordering::Relaxed);
-        *lock(&self.unsent) = Unsent::default();
+        self.has_listeners.store(false, Ordering::Relaxed);
+        lock(&self.unsent).events.clear();
     }
 
     fn note(&self, note: impl FnOnce(&mut Unsent)) {
@@ -137,6 +149,9 @@ impl Reports {
     }
 
     pub(crate) fn on_event(&self, event: JournalPosition, note: impl FnOnce(&mut EventReport)) {
+        if !self.has_listeners.load(Ordering::Relaxed) {
+            return;
+        }
         self.note(|unsent| {
             note(unsent.events.entry(event).or_insert_with(|| EventReport { event, ..EventReport::default() }));
             if unsent.events.len() > EVENT_COUNT_MAX {
@@ -200,12 +215,14 @@ fn difference(told: &mut RoaringBitmap, now: &RoaringBitmap) -> (Vec<u32>, Vec<u
     (new, gone)
 }
 
-/// At the home: the devices that are connected to other nodes, by node.
+/// The devices that are connected to other nodes, by node.
 #[derive(Debug, Default)]
 pub(crate) struct Elsewhere(Mutex<HashMap<u64, Devices>>);
 
 #[derive(Debug, Default)]
 struct Devices {
+    /// They are all of the node's devices.
+    is_whole: bool,
     connected: RoaringBitmap,
     visible: RoaringBitmap,
 }
@@ -215,7 +232,7 @@ impl Elsewhere {
     pub(crate) fn take(&self, node: u64, report: &Report) -> bool {
         let mut nodes = lock(&self.0);
         if report.is_whole {
-            nodes.insert(node, Devices::default());
+            nodes.insert(node, Devices { is_whole: true, ..Devices::default() });
         }
         let Some(devices) = nodes.get_mut(&node) else { return false };
         devices.connected.extend(&report.came);
@@ -223,7 +240,18 @@ impl Elsewhere {
         for (set, removed) in [(&mut devices.connected, &report.gone), (&mut devices.visible, &report.hidden)] {
             *set -= RoaringBitmap::from_iter(removed);
         }
-        true
+        devices.is_whole
+    }
+
+    pub(crate) fn knows(&self, node: u64) -> bool {
+        lock(&self.0).get(&node).is_some_and(|devices| devices.is_whole)
+    }
+
+    /// A report may be lost.
+    pub(crate) fn forget(&self, node: u64) {
+        if let Some(devices) = lock(&self.0).get_mut(&node) {
+            devices.is_whole = false;
+        }
     }
 
     /// Forgets the nodes that are not among these.
@@ -237,5 +265,37 @@ impl Elsewhere {
         nodes.values().fold(Default::default(), |(connected, visible), devices| {
             (connected | &devices.connected, visible | &devices.visible)
         })
+    }
+}
+
+/// What was reported of events that are not open here yet: this node may be later than the one that reports.
+///
+/// Beyond [`EARLY_EVENT_COUNT_MAX`] events the oldest one goes: its devices are pushed.
+#[derive(Debug, Default)]
+pub(crate) struct Early(BTreeMap<JournalPosition, EarlyEvent>);
+
+#[derive(Debug, Default)]
+struct EarlyEvent {
+    reports: Vec<EventReport>,
+    /// When a sweep saw it first.
+    seen: Option<Timestamp>,
+}
+
+impl Early {
+    pub(crate) fn put(&mut self, report: EventReport) {
+        self.0.entry(report.event).or_default().reports.push(report);
+        if self.0.len() > EARLY_EVENT_COUNT_MAX {
+            self.0.pop_first();
+        }
+    }
+
+    /// The event is open now.
+    pub(crate) fn take(&mut self, event: JournalPosition) -> Vec<EventReport> {
+        self.0.remove(&event).map(|early| early.reports).unwrap_or_default()
+    }
+
+    /// Forgets what nobody has asked for in [`RECEIPTS_TTL`].
+    pub(crate) fn sweep(&mut self, now: Timestamp) {
+        self.0.retain(|_, early| now < early.seen.get_or_insert(now).saturating_add(RECEIPTS_TTL));
     }
 }

@@ -16,11 +16,12 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// Whether the frame is for this subscriber.
+    /// Whether the frame is to be written to this subscriber.
     pub fn wants(&self, frame: &Frame) -> bool {
         match &frame.kind {
             FrameKind::Publication(tags) => self.wants_publication(tags),
             FrameKind::JoinLeave => self.joins,
+            FrameKind::Restart => false,
         }
     }
 

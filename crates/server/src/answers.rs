@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tidings_api::NodeView;
-use tidings_cluster::{PART_BYTES_MAX, Question as Asked, Questions};
+use tidings_cluster::{PART_BYTES_MAX, Questions};
 use tidings_edge::{Edge, Publisher};
 use tidings_hub::{Hub, NewPublication};
-use tidings_protocol::{ErrorCode, Publication};
+use tidings_protocol::{EmulationRequest, ErrorCode, Publication};
 use tidings_store::Store;
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::unix_now;
@@ -19,8 +19,10 @@ use tracing::debug;
 use crate::journal::Journal;
 use crate::peers::{Copies, Question};
 
-/// Answers that are being made at a time. Further questions wait in the client library, which drops them beyond 65 536.
-const ANSWER_COUNT_MAX: usize = 1024;
+/// Answers that are being made at a time. Further questions wait in the client library, which drops what is too many.
+const ANSWER_COUNT_MAX: usize = 256;
+/// Publications that wait for the journal. One more is refused.
+const PUBLISH_COUNT_MAX: usize = 1024;
 
 /// What answers are made of.
 pub(super) struct Answers {
@@ -37,26 +39,32 @@ pub(super) struct Answers {
 impl Answers {
     /// Goes on until it is dropped.
     pub(super) async fn run(self, mut questions: Questions) {
-        let (this, mut tasks) = (Arc::new(self), JoinSet::new());
+        let (this, mut tasks, mut publishing) = (Arc::new(self), JoinSet::new(), JoinSet::new());
         loop {
             tokio::select! {
                 asked = questions.next(), if tasks.len() < ANSWER_COUNT_MAX => {
                     let Some(asked) = asked else { return };
+                    let Ok(question) = serde_json::from_slice(&asked.bytes) else {
+                        debug!("Another server asks what this one does not understand"); // It is of a later version.
+                        continue;
+                    };
+                    let is_publish = matches!(question, Question::Publish { .. });
+                    let is_full = is_publish && publishing.len() >= PUBLISH_COUNT_MAX;
                     let this = this.clone();
-                    tasks.spawn(panics::catch_async(Work::Connection, async move { this.answer(asked).await }));
+                    let answer = async move {
+                        let answer = match is_full {
+                            true => bytes(&Err::<(), _>(ErrorCode::TooManyRequests)),
+                            false => this.find(question).await,
+                        };
+                        asked.answer(&answer).await;
+                    };
+                    let tasks = if is_publish && !is_full { &mut publishing } else { &mut tasks };
+                    tasks.spawn(panics::catch_async(Work::Connection, answer));
                 }
                 Some(_answered) = tasks.join_next() => {}
+                Some(_answered) = publishing.join_next() => {}
             }
         }
-    }
-
-    async fn answer(&self, asked: Asked) {
-        let answer = match serde_json::from_slice(&asked.bytes) {
-            Ok(question) => self.find(question).await,
-            // It is of a later version, and its asker goes on without an answer.
-            Err(_) => return debug!("Another server asks what this one does not understand"),
-        };
-        asked.answer(&answer).await;
     }
 
     async fn find(&self, question: Question) -> Vec<u8> {
@@ -76,10 +84,13 @@ impl Answers {
                 bytes(&copies)
             }
             Question::ReportAll => bytes(&self.hub.receipts().report_all()),
-            Question::Presence(channel) => bytes(&self.hub.presence(&channel)),
+            Question::Presence(channel, bytes_max) => bytes(&self.hub.presence_within(&channel, bytes_max)),
             Question::PresenceStats(channel) => bytes(&self.hub.presence_stats(&channel)),
             Question::Channels => bytes(&self.hub.read_channels(|_| true)),
             Question::Node => bytes(&self.node()),
+            Question::Emulate { node, session, data } => {
+                bytes(&self.edge.take_emulated(EmulationRequest { node, session, data }))
+            }
             Question::Order(target, order) => bytes(&self.edge.order(target, order).await),
             Question::Connections(target) => bytes(&self.edge.connections(target).await),
         }

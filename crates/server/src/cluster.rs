@@ -1,10 +1,9 @@
-//! This server in a cluster: it follows the leader as a standby, with nothing running but its store, until it leads. Then
-//! the whole server is started on that store.
+//! This server in a cluster. It follows the leader and serves clients, until it leads. Then the rest of the server is started.
 //!
 //! ```text
-//!  connect ──► stand by (/health, /ready 503) ──► lead: Server ──► stop, give the lease back ──┐
-//!                 ▲                                                                            │
-//!                 └──────── another node leads, or an operator wants that ─────────────────────┘
+//!  connect ──► join (503) ──► Frontend: clients; the rest is passed on ──► lead: Server ──► stop, give the lease back ──┐
+//!                 ▲                                                                                                     │
+//!                 └──────────────────────── another node leads, or an operator wants that ──────────────────────────────┘
 //! ```
 
 use std::sync::Arc;
@@ -26,13 +25,13 @@ use tracing::{error, info};
 
 use crate::copying::CopyState;
 use crate::error::ServeError;
-use crate::front::{Front, Ground, Opened};
+use crate::frontend::{Frontend, Opened, Peers, Prepared};
 use crate::journal::Sink;
 use crate::listeners::{Listeners, Routes};
 use crate::metrics;
 use crate::outgoing::{OutgoingError, roots};
 use crate::pass::{Pass, Side};
-use crate::peers::Line;
+use crate::peers::Link;
 use crate::settings::{node_name, store_config};
 use crate::texts::Loader;
 
@@ -69,31 +68,34 @@ impl Node {
     ///
     /// # Cancel safety
     /// Dropped: the store closes in the background.
-    pub async fn join(&mut self, config: Config, faults: Vec<Problem>, load: Loader) -> Result<Front, ServeError> {
-        let ground = Ground::lay(config, faults, load)?;
+    pub async fn join(&mut self, config: Config, faults: Vec<Problem>, load: Loader) -> Result<Frontend, ServeError> {
+        let prepared = Prepared::new(config, faults, load)?;
         let (opened, told) = watch::channel(None);
-        metrics::register_cluster(&ground.registry, &self.cluster.standing(), &told);
-        let listeners = Listeners::open(&ground.config, &ground.registry)?;
-        listeners.answer_with(joining(&ground, self.cluster.standing()));
+        metrics::register_cluster(&prepared.registry, &self.cluster.standing(), &told);
+        let mut listeners = Listeners::open(&prepared.config, &prepared.registry)?;
+        listeners.answer_with(joining(&prepared, self.cluster.standing()));
         let sink = Arc::new(Sink::default());
-        let store = self.cluster.join(store_config(&ground.config), sink.clone()).await?;
+        sink.await_hub(); // Before the store says where channels begin.
+        let store = self.cluster.join(store_config(&prepared.config), sink.clone()).await?;
         opened.send_replace(Some(store.clone()));
         let (peers, others) = (self.cluster.peers(), self.cluster.others());
-        let peers = Some(Line::new(peers, others, self.cluster.standing(), self.cluster.secret()));
-        let mut front = Front::start(ground, Opened { store, sink, listeners: Some(listeners), peers }).await?;
-        let tls = client_tls(&front.config.cluster)?;
-        let routes = following(&front, self.cluster.standing(), tls);
-        front.listen()?.answer_with(routes);
+        let (link, waiting) = Link::new(peers, others, self.cluster.standing(), self.cluster.secret());
+        let peers = Some(Peers { link, waiting, is_whole: self.cluster.is_whole() });
+        let mut frontend = Frontend::start(prepared, Opened { store, sink, listeners: Some(listeners), peers }).await?;
+        let tls = client_tls(&frontend.config.cluster)?;
+        let routes = following(&frontend, self.cluster.standing(), tls);
+        frontend.listen()?.answer_with(routes);
+        frontend.say_started();
         info!("This server follows the log of its cluster, and serves clients");
-        Ok(front)
+        Ok(frontend)
     }
 
     /// Waits until this node leads.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn leads(&self, front: &Front) -> Tenure {
-        self.cluster.leads(&front.store).await;
+    pub async fn leads(&self, frontend: &Frontend) -> Tenure {
+        self.cluster.leads(&frontend.store).await;
         Tenure { until: self.tenure.clone(), clock: boot_time }
     }
 
@@ -156,18 +158,18 @@ fn leader(standing: &Standing) -> Option<Leader> {
 }
 
 /// What the listeners answer with while there is no store yet.
-fn joining(ground: &Ground, standing: watch::Receiver<Standing>) -> Routes {
+fn joining(prepared: &Prepared, standing: watch::Receiver<Standing>) -> Routes {
     let now = move || Standby { status: StandbyStatus::Joining, leader: leader(&standing.borrow()) };
-    let metrics = tidings_api::metrics_router(ground.registry.clone(), ground.keys.clone());
+    let metrics = tidings_api::metrics_router(prepared.registry.clone(), prepared.keys.clone());
     let router = tidings_api::standby_router(now).merge(tidings_api::health_router(Vec::new));
     let internal = router.clone().merge(metrics);
-    let is_apart = ground.config.http.internal_listen.is_some();
+    let is_apart = prepared.config.http.internal_listen.is_some();
     Routes { public: if is_apart { router } else { internal.clone() }, internal }
 }
 
 /// What they answer with while another server leads: clients are served, and everything else is passed on.
-fn following(front: &Front, standing: watch::Receiver<Standing>, tls: Arc<ClientConfig>) -> Routes {
-    let (role, copied) = (front.store.role(), front.copied());
+fn following(frontend: &Frontend, standing: watch::Receiver<Standing>, tls: Arc<ClientConfig>) -> Routes {
+    let (role, copied) = (frontend.store.role(), frontend.copied());
     let told = standing.clone();
     let now = move || {
         let status = match *role.borrow() {
@@ -182,20 +184,20 @@ fn following(front: &Front, standing: watch::Receiver<Standing>, tls: Arc<Client
         let is_ready = standby.leader.is_some() && *whole.borrow() == CopyState::Whole;
         (standby, is_ready)
     };
-    let clients = front.connections().layer(from_fn(move |request: Request, next: Next| {
+    let clients = frontend.connections().layer(from_fn(move |request: Request, next: Next| {
         let is_open = *copied.borrow() == CopyState::Whole;
         async move { if is_open { next.run(request).await } else { tidings_api::standby_refusal(APART) } }
     }));
-    let both = tidings_api::standby_ready_router(ready).merge(front.health());
+    let both = tidings_api::standby_ready_router(ready).merge(frontend.health());
     let holder: Arc<dyn Fn() -> Option<Holder> + Send + Sync> = Arc::new(move || standing.borrow().holder.clone());
-    let node = node_name(&front.config.cluster);
+    let node = node_name(&frontend.config.cluster);
     let pass = |side| Arc::new(Pass::new(holder.clone(), side, node.clone(), tls.clone())).router();
-    let metrics = tidings_api::metrics_router(front.registry.clone(), front.keys.clone());
+    let metrics = tidings_api::metrics_router(frontend.registry.clone(), frontend.keys.clone());
     let public = clients.merge(both.clone());
-    match front.config.http.internal_listen {
+    match frontend.config.http.internal_listen {
         None => Routes { public: public.merge(metrics).merge(pass(Side::Internal)), internal: Router::new() },
         Some(_) => {
-            let apps = if front.config.apps.enabled { pass(Side::Public) } else { Router::new() };
+            let apps = if frontend.config.apps.enabled { pass(Side::Public) } else { Router::new() };
             Routes { public: public.merge(apps), internal: both.merge(metrics).merge(pass(Side::Internal)) }
         }
     }

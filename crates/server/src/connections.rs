@@ -62,7 +62,7 @@ async fn stream(transport: Transport, State(edge): State<Arc<Edge>>, request: Re
 
 async fn emulate(State(edge): State<Arc<Edge>>, request: Request) -> Response {
     match read(request, edge.body_bytes_max()).await {
-        Ok(request) => edge.emulate(&request).map(Body::from),
+        Ok(request) => edge.emulate(&request).await.map(Body::from),
         Err(status) => status.into_response(),
     }
 }

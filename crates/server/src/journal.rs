@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use tracing::{debug, error, warn};
 
 use crate::error::ServeError;
-use crate::peers::Line;
+use crate::peers::Link;
 
 /// The longest sleep until a scheduled event is due.
 const LATER_STEP: Duration = Duration::from_secs(1);
@@ -240,7 +240,7 @@ const NOTE_COUNT_MAX: usize = 64;
 pub(super) struct Devices {
     store: Store,
     /// To the leader, which notes who was seen; `None`: this server is alone.
-    line: Option<Line>,
+    link: Option<Link>,
     runtime: Handle,
     proofs: Arc<Semaphore>,
     notes: Arc<Semaphore>,
@@ -248,15 +248,15 @@ pub(super) struct Devices {
 
 impl Devices {
     /// Uses the blocking threads of the runtime that this is called in.
-    pub(super) fn new(store: Store, line: Option<Line>) -> Self {
+    pub(super) fn new(store: Store, link: Option<Link>) -> Self {
         let [proofs, notes] = [PROOF_COUNT_MAX, NOTE_COUNT_MAX].map(|count| Arc::new(Semaphore::new(count)));
-        Self { store, line, runtime: Handle::current(), proofs, notes }
+        Self { store, link, runtime: Handle::current(), proofs, notes }
     }
 }
 
 impl DeviceDirectory for Devices {
     fn prove(&self, claim: DeviceClaim) -> ProveFuture {
-        let (store, line, runtime) = (self.store.clone(), self.line.clone(), self.runtime.clone());
+        let (store, link, runtime) = (self.store.clone(), self.link.clone(), self.runtime.clone());
         let (proofs, notes) = (self.proofs.clone(), self.notes.clone());
         Box::pin(async move {
             let place = proofs.acquire_owned().await.ok()?;
@@ -267,7 +267,7 @@ impl DeviceDirectory for Devices {
                 drop(place);
                 let _ = answer.send(proven); // The client may have gone.
                 if let (Some(_), Ok(_place)) = (proven, notes.try_acquire()) {
-                    blocking.block_on(note_seen(&store, line.as_ref(), claim.device()));
+                    blocking.block_on(note_seen(&store, link.as_ref(), claim.device()));
                 }
             });
             answered.await.ok().flatten()
@@ -288,11 +288,11 @@ fn prove(store: &Store, claim: &DeviceClaim) -> Option<DeviceNumber> {
 }
 
 /// Nobody waits for this write, and the store makes it once a day.
-async fn note_seen(store: &Store, line: Option<&Line>, device: &DeviceId) {
-    if let Some(line) = line.filter(|_| *store.role().borrow() != Role::Leading) {
-        return line.seen(device.clone()).await;
-    }
-    if let Err(error) = store.touch(device, unix_now()).await {
+async fn note_seen(store: &Store, link: Option<&Link>, device: &DeviceId) {
+    let Err(error) = store.touch(device, unix_now()).await else { return };
+    if let Some(link) = link.filter(|_| *store.role().borrow() != Role::Leading) {
+        link.seen(device.clone()).await;
+    } else {
         debug!(%device, error = chain(&error), "Cannot note when a device was last seen");
     }
 }

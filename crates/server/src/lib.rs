@@ -1,14 +1,16 @@
 //! The server: every part, wired together and stopped in order.
 //!
 //! ```text
-//!            start ▼                                                          stop ▲ (each step has its deadline)
-//!   store ─► hub (durable channels restored) ─► sender ─► gateways ─► webhooks ─► edge ─► HTTP listeners
+//!            start ▼                                                                         stop ▲ (each step has its deadline)
+//!   Frontend: store ─► hub (durable channels restored) ─► edge ─► Server: sender ─► gateways ─► webhooks ─► HTTP listeners
 //! ```
 //!
-//! Stopping goes the other way. No more requests are taken, and no more documents of feeds are read. Clients are told to connect elsewhere (3001). The webhooks
-//! begin no more requests. The sender hands out no more notifications, waits for the answers of providers and writes
-//! its progress. The store is closed. Metrics are sent a last time. Work that a deadline cuts off is in the journal and
-//! continues at the next start.
+//! In a cluster each server has the frontend and its listeners all the time. The rest is started when it leads ([`cluster`]).
+//!
+//! Stopping goes the other way. No more requests are taken, and no more documents of feeds are read. Clients are told to connect
+//! elsewhere (3001). The webhooks begin no more requests. The sender hands out no more notifications, waits for the answers of
+//! providers and writes its progress. Other servers are heard until then. The store is closed. Metrics are sent a last time. Work
+//! that a deadline cuts off is in the journal and continues at the next start.
 
 mod answers;
 mod auditing;
@@ -20,7 +22,7 @@ mod copying;
 pub mod data_folder;
 mod error;
 mod feeds;
-mod front;
+mod frontend;
 mod hooks;
 mod journal;
 mod keys;
@@ -35,8 +37,8 @@ mod outgoing;
 pub mod output;
 mod pass;
 mod peers;
-mod post;
 mod providers;
+mod publisher;
 mod report;
 pub mod screen;
 mod seed;
@@ -69,7 +71,7 @@ use tokio::time::Instant;
 use tower::ServiceExt as _;
 use tracing::{info, warn};
 
-use self::front::{Ground, Opened, TELL_TIMEOUT};
+use self::frontend::{Opened, Prepared, TELL_TIMEOUT};
 use self::journal::Sink;
 use self::listeners::Routes;
 use self::pass::{Passed, Side};
@@ -82,7 +84,7 @@ use self::webhook::{Traces, Webhook};
 
 pub use self::error::ServeError;
 pub use self::feeds::FeedsError;
-pub use self::front::Front;
+pub use self::frontend::Frontend;
 pub use self::keys::KeyError;
 pub use self::listener::{FILE_RESERVE, listen, raise_file_limit};
 pub use self::outgoing::OutgoingError;
@@ -113,7 +115,7 @@ pub fn stopped() -> std::io::Result<impl Future<Output = ()>> {
 
 /// A running server.
 pub struct Server {
-    front: Front,
+    frontend: Frontend,
     sender: Arc<Sender>,
     providers: Providers,
     webhook: Option<Webhook>,
@@ -148,10 +150,10 @@ impl Server {
         load: Loader,
         seed: Option<&Path>,
     ) -> Result<Self, ServeError> {
-        let ground = Ground::lay(config, faults, load)?;
-        let (store, sink) = open_alone(&ground.config).await?;
-        let front = Front::start(ground, Opened { store, sink, listeners: None, peers: None }).await?;
-        Self::lead(front, seed, None).await
+        let prepared = Prepared::new(config, faults, load)?;
+        let (store, sink) = open_alone(&prepared.config).await?;
+        let frontend = Frontend::start(prepared, Opened { store, sink, listeners: None, peers: None }).await?;
+        Self::lead(frontend, seed, None).await
     }
 
     /// Starts what only one server does: the API, the sender, the gateways, the feeds and the webhook. The store must take
@@ -159,16 +161,16 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::start_with`].
-    pub async fn lead(mut front: Front, seed: Option<&Path>, tenure: Option<Tenure>) -> Result<Self, ServeError> {
-        say_what_is_paused(&front.store);
-        front.take_over();
+    pub async fn lead(mut frontend: Frontend, seed: Option<&Path>, tenure: Option<Tenure>) -> Result<Self, ServeError> {
+        say_what_is_paused(&frontend.store);
+        frontend.take_over();
         if let Some(path) = seed {
-            let devices = seed::plant(path, &front.store).await?;
+            let devices = seed::plant(path, &frontend.store).await?;
             info!(devices, "Registered the devices of the seed");
         }
-        let sections = std::mem::take(&mut front.sections);
-        let Front { config, store, hub, texts, registry, audit, .. } = &front;
-        let tracer = front.tracer();
+        let sections = std::mem::take(&mut frontend.sections);
+        let Frontend { config, store, hub, texts, registry, audit, .. } = &frontend;
+        let tracer = frontend.tracer();
         let pools = sections.iter().flat_map(|section: &Section| section.pools.clone()).collect();
         let (jobs, receipts) = (sender_config(config, tracer.clone(), tenure), hub.receipts().clone());
         let sender = Arc::new(Sender::start(jobs, store.clone(), texts.current(), pools, receipts, registry)?);
@@ -188,38 +190,44 @@ impl Server {
         let publisher = Publisher::new(hub.clone(), store.clone(), door.clone(), config.events.channels);
         let intake = feeds::start(config, store, publisher, registry)?;
 
-        let listeners = front.listen()?;
+        let listeners = frontend.listen()?;
         let (addr, tls_addr, api_addr) = (listeners.addr(), listeners.tls_addr(), listeners.api_addr());
         let (pushes, stopping, named) = (providers.watch(), listeners.stopping(), listeners.named());
         let readiness =
             move || Readiness { is_stopping: *stopping.borrow(), listeners: named.clone(), providers: pushes() };
-        let Front { config, store, hub, texts, edge, registry, audit, load, keys, .. } = &front;
+        let Frontend { config, store, hub, texts, edge, registry, audit, load, keys, .. } = &frontend;
         let memory = tidings_config::memory_sum(config, loop_count(config));
         let api = Api {
             config: api_config(config),
             hub: hub.clone(),
             store: store.clone(),
             keys: keys.clone(),
-            apps: apps(config, front.verifier()),
+            apps: apps(config, frontend.verifier()),
             check: door.clone(),
             configured: door,
             jobs: Arc::new(Jobs(Arc::downgrade(&sender))),
-            connections: Arc::new(Connections { edge: Arc::downgrade(edge), line: front.line().cloned() }),
+            connections: Arc::new(Connections {
+                edge: Arc::downgrade(edge),
+                store: store.clone(),
+                link: frontend.link().cloned(),
+            }),
             feeds: Some(Arc::new(feeds::Feeds(intake.clone()))),
             texts: Arc::new(TextDesk { texts: texts.clone(), load: load.clone() }),
             system: Arc::new(Oneself::new(&memory, readiness.clone())),
             registry: registry.clone(),
             audit: audit.clone(),
             tracer,
-            node: node(front.uid.clone(), config, edge, front.line()),
+            node: node(frontend.uid.clone(), config, edge, frontend.link()),
         };
         let mut background = JoinSet::new();
         background.spawn(journal::release_later(store.clone()));
-        let routes = routes(&front, api, readiness, &mut background);
-        front.listen()?.answer_with(routes);
-        auditing::of_system(front.audit.as_ref(), "server.start", true);
+        let routes = routes(&frontend, api, readiness, &mut background);
+        frontend.listen()?.answer_with(routes);
+        if frontend.link().is_none() {
+            frontend.say_started(); // In a cluster it has started before.
+        }
         let drain_timeout = DRAIN_TIMEOUT;
-        Ok(Self { front, sender, providers, webhook, intake, addr, tls_addr, api_addr, drain_timeout, background })
+        Ok(Self { frontend, sender, providers, webhook, intake, addr, tls_addr, api_addr, drain_timeout, background })
     }
 
     /// Where clients connect.
@@ -239,12 +247,12 @@ impl Server {
 
     /// The API key that was made because none is configured.
     pub fn api_key(&self) -> Option<&str> {
-        self.front.api_key()
+        self.frontend.api_key()
     }
 
     /// Devices, subscriptions, events.
     pub fn store(&self) -> &Store {
-        &self.front.store
+        &self.frontend.store
     }
 
     /// Jobs.
@@ -255,7 +263,7 @@ impl Server {
     /// Reads the configuration again, and takes over its texts, the listener's certificate, the keys of tokens, the push
     /// credentials, and the secrets of the webhook and of hooks. The log has the result.
     pub fn reload(&self) {
-        let Some(config) = &self.front.reload() else { return };
+        let Some(config) = &self.frontend.reload() else { return };
         self.providers.reload(config);
         if let Some(webhook) = &self.webhook {
             webhook.reload(&config.webhook);
@@ -272,10 +280,10 @@ impl Server {
     /// # Cancel safety
     /// Not cancel safe: the parts that still run are cut off, as by a crash.
     pub async fn stop(mut self) {
-        self.front.close_doors().await;
+        self.frontend.close_doors().await;
         self.intake.stop().await;
         self.background.shutdown().await;
-        self.front.end_tasks().await;
+        self.frontend.end_tasks().await;
         if let Some(webhook) = self.webhook {
             // Before the sender's last checkpoint, so that the checkpoint has all reports that were delivered.
             webhook.stop(Instant::now() + TELL_TIMEOUT).await;
@@ -284,18 +292,18 @@ impl Server {
         self.sender.drain(deadline).await;
         self.providers.drain(deadline).await;
         drop(self.sender); // Its thread uses the store to its end.
-        self.front.end().await;
+        self.frontend.end().await;
     }
 }
 
 /// What the listeners of a server answer with that leads, or is alone.
 fn routes(
-    front: &Front,
+    frontend: &Frontend,
     api: Api,
     readiness: impl Fn() -> Readiness + Clone + Send + Sync + 'static,
     background: &mut JoinSet<()>,
 ) -> Routes {
-    let Front { config, registry, keys, store, .. } = front;
+    let Frontend { config, registry, keys, store, .. } = frontend;
     let routers = tidings_api::routers(api);
     let console = console::start(config, keys, routers.servers.clone(), registry);
     let internal = tidings_api::metrics_router(registry.clone(), keys.clone()).merge(routers.servers);
@@ -308,8 +316,8 @@ fn routes(
     };
     let status = tidings_api::ready_router(store.clone(), false, readiness.clone());
     let internal = internal.merge(tidings_api::ready_router(store.clone(), true, readiness));
-    let public = front.connections().merge(front.health());
-    let secret = front.line().map(|line| line.secret.clone());
+    let public = frontend.connections().merge(frontend.health());
+    let secret = frontend.link().map(|link| link.secret.clone());
     match (config.http.internal_listen, secret) {
         (None, None) => Routes { public: public.merge(internal), internal: Router::new() },
         (None, Some(secret)) => {
@@ -318,7 +326,7 @@ fn routes(
         }
         (Some(_), secret) => {
             let public = public.merge(status).merge(routers.apps.unwrap_or_default());
-            let internal = internal.merge(front.health());
+            let internal = internal.merge(frontend.health());
             let internal = match secret {
                 Some(secret) => by_caller(public.clone(), internal, secret),
                 None => internal,
@@ -331,15 +339,17 @@ fn routes(
 /// The routes for a request that another server of the cluster may have passed on: those of the listener that its caller has
 /// reached.
 fn by_caller(public: Router, internal: Router, secret: Secret) -> Router {
-    Router::new().fallback(async move |mut request: Request| {
-        let is_public = Passed::take(&mut request, &secret).is_some_and(|passed| passed.side == Side::Public);
-        if is_public { public } else { internal }.oneshot(request).await
+    Router::new().fallback(async move |mut request: Request| match Passed::take(&mut request, &secret) {
+        Ok(Some(Passed { side: Side::Public, .. })) => public.oneshot(request).await,
+        Ok(Some(Passed { side: Side::Internal, .. }) | None) => internal.oneshot(request).await,
+        Err(unproven) => Ok(tidings_api::standby_refusal(unproven.to_string())),
     })
 }
 
 /// The store of a server that is alone, and its sink.
 async fn open_alone(config: &Config) -> Result<(Store, Arc<Sink>), ServeError> {
     let (config, sink) = (store_config(config), Arc::new(Sink::default()));
+    sink.await_hub(); // Before the store says where channels begin.
     let opened = sink.clone();
     let store = tokio::task::spawn_blocking(move || Store::open(config, opened)).await;
     Ok((store.expect("opening does not panic")?, sink))

@@ -8,6 +8,7 @@ use axum::Router;
 use tidings_api::ReadyListener;
 use tidings_config::{Config, Tls as TlsSection};
 use tidings_telemetry::Registry;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -35,20 +36,27 @@ pub(super) struct Listeners {
     public: watch::Sender<Router>,
     internal: watch::Sender<Router>,
     stop: watch::Sender<bool>,
+    /// Those that do not serve yet: connections wait in the system's queue.
+    bound: Vec<Bound>,
     /// They end when they are told to.
     tasks: JoinSet<()>,
 }
 
+/// A listener that does not serve yet.
+struct Bound {
+    listener: TcpListener,
+    routes: watch::Receiver<Router>,
+    admission: Arc<Admission>,
+    tls: Option<Arc<Tls>>,
+}
+
 impl Listeners {
-    /// Opens them. They answer with 503 until there are [routes](Self::answer_with).
+    /// Opens them. They serve when there are [routes](Self::answer_with).
     pub(super) fn open(config: &Config, registry: &Registry) -> Result<Self, ServeError> {
         let (public, public_routes) = watch::channel(Router::new());
         let (internal, internal_routes) = watch::channel(Router::new());
-        let (stop, stopped) = watch::channel(false);
-        let mut tasks = JoinSet::new();
-        let mut serve = |(listener, _), routes, admission, tls| {
-            tasks.spawn(listener::serve(listener, routes, admission, tls, stopped.clone()));
-        };
+        let mut bound = Vec::new();
+        let mut add = |(listener, _), routes, admission, tls| bound.push(Bound { listener, routes, admission, tls });
         let http = &config.http;
         let (plain, inside) = (bind(http.listen)?, http.internal_listen.map(bind).transpose()?);
         let tls = Tls::start(&http.tls)?;
@@ -58,25 +66,33 @@ impl Listeners {
         let tls_addr = secure.as_ref().map(|(_, addr)| *addr).or(tls.as_ref().map(|_| addr));
         let limits = listener_limits(config);
         if let Some(inside) = inside {
-            serve(inside, internal_routes, Admission::internal(limits, registry), None);
+            add(inside, internal_routes, Admission::internal(limits, registry), None);
         }
         let admission = Admission::public(limits, registry);
         match secure {
-            None => serve(plain, public_routes, admission, tls.clone()),
+            None => add(plain, public_routes, admission, tls.clone()),
             Some(secure) => {
-                serve(plain, public_routes.clone(), admission.clone(), None);
-                serve(secure, public_routes, admission, tls.clone());
+                add(plain, public_routes.clone(), admission.clone(), None);
+                add(secure, public_routes, admission, tls.clone());
             }
         }
-        let [tls_shown, internal_shown] = [tls_addr, internal_addr].map(|addr| addr.map(tracing::field::display));
-        info!(%addr, tls_addr = tls_shown, internal_addr = internal_shown, "Listening");
-        Ok(Self { addr, tls_addr, internal_addr, tls, public, internal, stop, tasks })
+        let (stop, tasks) = (watch::channel(false).0, JoinSet::new());
+        Ok(Self { addr, tls_addr, internal_addr, tls, public, internal, stop, bound, tasks })
     }
 
     /// From the next request on, these routes answer, also on connections that are open.
-    pub(super) fn answer_with(&self, routes: Routes) {
+    pub(super) fn answer_with(&mut self, routes: Routes) {
         drop(self.public.send_replace(routes.public));
         drop(self.internal.send_replace(routes.internal));
+        if self.bound.is_empty() {
+            return;
+        }
+        for Bound { listener, routes, admission, tls } in self.bound.drain(..) {
+            self.tasks.spawn(listener::serve(listener, routes, admission, tls, self.stop.subscribe()));
+        }
+        let [tls_addr, internal_addr] =
+            [self.tls_addr, self.internal_addr].map(|addr| addr.map(tracing::field::display));
+        info!(addr = %self.addr, tls_addr, internal_addr, "Listening");
     }
 
     /// Where clients connect.

@@ -121,19 +121,36 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// Takes what another server says of a request, which has the caller's address from then on. `None`: the caller itself is
-    /// connected, or whoever is does not know the secret.
-    pub(crate) fn take(request: &mut Request, secret: &Secret) -> Option<Self> {
-        let said = request.headers_mut().remove(PASSED_FOR)?;
-        let mut words = said.to_str().ok()?.split(' ');
+    /// Takes what another server says of a request, which has the caller's address from then on. `None`: it was not passed on.
+    ///
+    /// # Errors
+    /// It was passed on by a server that does not know the secret of this leader.
+    pub(crate) fn take(request: &mut Request, secret: &Secret) -> Result<Option<Self>, Unproven> {
+        let said = request.headers_mut().remove(PASSED_FOR);
+        if said.is_none() && !request.headers().contains_key(PASSED_BY) {
+            return Ok(None);
+        }
+        let passed = said.as_ref().and_then(|said| Self::read(said.to_str().ok()?, secret)).ok_or(Unproven)?;
+        request.extensions_mut().insert(ConnectInfo(passed.caller));
+        Ok(Some(passed))
+    }
+
+    fn read(said: &str, secret: &Secret) -> Option<Self> {
+        let mut words = said.split(' ');
         let (shown, caller, side) = (words.next()?, words.next()?, words.next()?);
         verify_slices_are_equal(shown.as_bytes(), secret.as_str().as_bytes()).ok()?;
         let side = if side == Side::Public.as_str() { Side::Public } else { Side::Internal };
-        let passed = Self { caller: caller.parse().ok()?, side };
-        request.extensions_mut().insert(ConnectInfo(passed.caller));
-        Some(passed)
+        Some(Self { caller: caller.parse().ok()?, side })
     }
 }
+
+/// A request was passed on by a server that does not know the leader's secret.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the server that passed this request on does not know the secret of this leader, which may have just begun to lead; the \
+     request was not carried out, so it is safe to send it again"
+)]
+pub(crate) struct Unproven;
 
 /// Passes requests on to the leader.
 pub(crate) struct Pass {
@@ -608,6 +625,7 @@ mod tests {
         for (bits, is_believed) in [(7, true), (8, false)] {
             let seen = async move |mut request: Request| {
                 let passed = Passed::take(&mut request, &Secret::from_random(bits));
+                let Ok(passed) = passed else { return "unproven".to_owned() };
                 assert!(!request.headers().contains_key(PASSED_FOR), "nobody else needs to see it");
                 let ConnectInfo(addr) = request.extensions().get::<ConnectInfo<SocketAddr>>().unwrap();
                 format!("{addr} {:?}", passed.map(|passed| (passed.caller, passed.side)))
@@ -619,7 +637,7 @@ mod tests {
             let answer = rest(&mut caller).await;
             let told = format!("{addr} Some(({addr}, Public))");
             assert_eq!(answer.ends_with(&told), is_believed, "{answer}");
-            assert_eq!(answer.ends_with(" None"), !is_believed, "{answer}");
+            assert_eq!(answer.ends_with("unproven"), !is_believed, "{answer}");
         }
     }
 

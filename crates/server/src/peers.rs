@@ -3,13 +3,15 @@
 //! ```text
 //!  a client publishes, a device is seen ──► Question ──► the leader
 //!  an order, presence, counts           ──► Question ──► every other server, whose answers are put together
-//!  publications, joins, receipts        ──► Bulletin ──► every other server
+//!  publications, joins, receipts        ──► Notices ──► every other server
 //! ```
 //!
 //! | What | Limit | Then |
 //! |---|---|---|
 //! | an answer of the leader | [`ASK_TIMEOUT`] | the client is told error 100 and may try again |
-//! | answers about presence and counts | [`GATHER_TIMEOUT`] | what the others have is not in the answer |
+//! | a publication of a client | `PART_BYTES_MAX` of `tidings_cluster` | the client is told error 106 |
+//! | answers about presence and counts | [`GATHER_TIMEOUT`] a part | what that server has is not in the answer |
+//! | bytes of an answer | [`ANSWER_BYTES_MAX`] | as above |
 //! | answers to an order | [`ORDER_TIMEOUT`] | the giver is told that it may be carried out later |
 //! | news that wait to be told | [`WAITING_COUNT_MAX`], [`WAITING_BYTES_MAX`] | dropped; the others learn that something is missing |
 
@@ -24,21 +26,30 @@ use serde::{Deserialize, Serialize};
 use tidings_api::{NodeView, OthersFuture};
 use tidings_cluster::lease::Secret;
 use tidings_cluster::{Others as Nodes, Peers, Standing, Unanswered};
-use tidings_edge::{Others, PresenceFuture, StatsFuture};
+use tidings_edge::{Emulation, EmulationFuture, Others, PresenceFuture, StatsFuture};
 use tidings_hub::{ChannelCopy, CopyCursor, Hub, News, Relay, Report};
-use tidings_protocol::{ClientInfo, LiveConnection, Order, OrderError, Target};
+use tidings_protocol::{ClientInfo, EmulationRequest, LiveConnection, Order, OrderError, Target};
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, Json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
+use uuid::Uuid;
 
-/// How long the leader may take for an answer.
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the leader may take for an answer: longer than NATS needs to choose a leader of its own.
+const ASK_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a server may take to hand commands to a session.
+const EMULATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long others may take to say what they have.
 const GATHER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long others may take to carry out an order; their own limit is shorter.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(6);
 /// How long a part of the leader's channels may take.
 const COPY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// A server that was not heard for so long has no clients any more: it has sent them away.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// A server that was not heard for so long is taken for gone: its devices are pushed.
+const PRESENCE_MAX: Duration = Duration::from_secs(3);
 /// News that wait to be told.
 const WAITING_COUNT_MAX: usize = 65_536;
 /// Bytes of these.
@@ -70,14 +81,16 @@ pub(super) enum Question {
     Copies(CopyCursor),
     /// Report all devices again; asked by the leader. Answer: `()`.
     ReportAll,
-    /// Who is in the channel. Answer: `Vec<ClientInfo>`.
-    Presence(ChannelName),
+    /// Who is in the channel. Answer: `Option<Vec<ClientInfo>>`; `None`: they take more than so many bytes.
+    Presence(ChannelName, usize),
     /// How many are in the channel. Answer: `(u64, u64)`, connections and users.
     PresenceStats(ChannelName),
     /// The channels that have subscribers. Answer: `Vec<(ChannelName, usize)>`.
     Channels,
     /// What the server has. Answer: [`NodeView`].
     Node,
+    /// Hand these commands to the session. Answer: [`Emulation`].
+    Emulate { node: String, session: String, data: Vec<u8> },
     /// Carry this out. Answer: `Result<(), OrderError>`.
     Order(Target, Order),
     /// The live connections. Answer: `Result<Vec<LiveConnection>, OrderError>`.
@@ -89,26 +102,27 @@ pub(super) type Copies = Option<(u64, Vec<ChannelCopy>, Option<CopyCursor>)>;
 
 /// What one server tells all others.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Item {
+pub(super) enum Notice {
     /// Of its hub.
     Hub(News),
     /// Of its connections, for the leader.
     Report(Report),
-    /// A connection of this user has taken the place of all others.
-    Replace(String),
-    /// The device has to prove itself again; whether its connections are closed.
-    Revoke(DeviceNumber, bool),
+    /// The connection with this number has taken the place of the user's connections with lower numbers.
+    Replace(String, u64),
+    /// The device has to prove itself again. `close`: its connections are closed. Its old credential does not hold any more when
+    /// the store has the entry of the log with this number.
+    Revoke { device: DeviceNumber, close: bool, sequence: u64 },
 }
 
 /// What is told at a time.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Bulletin {
-    pub(super) items: Vec<Item>,
+pub(super) struct Notices {
+    pub(super) items: Vec<Notice>,
 }
 
 /// The way to the other servers.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct Link {
     pub(super) peers: Peers,
     nodes: Nodes,
     standing: watch::Receiver<Standing>,
@@ -117,20 +131,20 @@ pub(super) struct Line {
     outbox: Arc<Outbox>,
 }
 
-impl Line {
+impl Link {
     /// The way, and what is to be [told](tell).
     pub(super) fn new(
         peers: Peers,
         nodes: Nodes,
         standing: watch::Receiver<Standing>,
         secret: Secret,
-    ) -> (Self, mpsc::Receiver<Item>) {
+    ) -> (Self, mpsc::Receiver<Notice>) {
         let (queue, waiting) = mpsc::channel(WAITING_COUNT_MAX);
         let outbox = Outbox { queue, bytes: AtomicUsize::new(0), is_lost: AtomicBool::new(false) };
         (Self { peers, nodes, standing, secret, outbox: Arc::new(outbox) }, waiting)
     }
 
-    /// The process that leads; `None`: this one, or nobody.
+    /// The other process that leads; `None`: this one leads, or nobody.
     pub(super) fn leader(&self) -> Option<u64> {
         self.standing.borrow().holder.as_ref().map(|holder| holder.process)
     }
@@ -141,13 +155,14 @@ impl Line {
     }
 
     /// Tells all others.
-    pub(super) fn tell(&self, item: Item) {
+    pub(super) fn tell(&self, item: Notice) {
         self.outbox.put(item);
     }
 
-    /// `None`: nobody leads, or the leader does not answer.
-    pub(super) async fn ask_leader<A: DeserializeOwned>(&self, question: &Question) -> Option<A> {
-        self.ask(self.leader()?, question, ASK_TIMEOUT).await.ok()
+    /// Asks the leader.
+    pub(super) async fn ask_leader<A: DeserializeOwned>(&self, question: &Question) -> Result<A, Unanswered> {
+        let leader = self.leader().ok_or(Unanswered::Gone)?;
+        self.ask(leader, question, ASK_TIMEOUT).await
     }
 
     async fn ask<A: DeserializeOwned>(
@@ -168,8 +183,9 @@ impl Line {
         patience: Duration,
     ) -> Result<A, Unanswered> {
         let question = serde_json::to_vec(question).map_err(|_| Unanswered::TooLarge)?;
-        let answer = timeout(10 * patience, self.peers.fetch(process, question, patience)).await;
-        serde_json::from_slice(&answer.map_err(|_| Unanswered::Late)??).map_err(|_| Unanswered::Late)
+        let answer = self.peers.fetch(process, question, ANSWER_BYTES_MAX, patience);
+        let answer = timeout(2 * patience, answer).await.map_err(|_| Unanswered::Late)??;
+        serde_json::from_slice(&answer).map_err(|_| Unanswered::Late)
     }
 
     /// A part of the leader's channels in memory.
@@ -179,7 +195,7 @@ impl Line {
 
     /// Tells the leader that a device was seen. Without a leader nobody is told: it is seen again.
     pub(super) async fn seen(&self, device: DeviceId) {
-        let _noted: Option<bool> = self.ask_leader(&Question::Seen(device)).await;
+        let _noted: Result<bool, Unanswered> = self.ask_leader(&Question::Seen(device)).await;
     }
 
     /// Has a server report all devices.
@@ -187,9 +203,14 @@ impl Line {
         let _: Result<(), Unanswered> = self.ask(process, &Question::ReportAll, ASK_TIMEOUT).await; // Else it is asked again.
     }
 
-    /// Who else has a store and was heard of late.
-    pub(super) fn processes(&self) -> Vec<u64> {
-        self.nodes.processes()
+    /// The other processes that may have clients: those that were heard for as long as a server keeps its clients.
+    fn processes(&self) -> Vec<u64> {
+        self.nodes.processes(SILENCE_MAX)
+    }
+
+    /// The other processes that were heard within the last seconds.
+    pub(super) fn present(&self) -> Vec<u64> {
+        self.nodes.processes(PRESENCE_MAX)
     }
 
     /// The answers of all other servers that answer in time.
@@ -199,8 +220,10 @@ impl Line {
     }
 
     /// Who is in the channel on other servers.
-    pub(super) async fn presence(&self, channel: ChannelName) -> Vec<ClientInfo> {
-        self.gather::<Vec<ClientInfo>>(&Question::Presence(channel)).await.concat()
+    /// `None`: those of one server take more than so many bytes.
+    pub(super) async fn presence(&self, channel: ChannelName, bytes_max: usize) -> Option<Vec<ClientInfo>> {
+        let all = self.gather::<Option<Vec<ClientInfo>>>(&Question::Presence(channel, bytes_max)).await;
+        all.into_iter().try_fold(Vec::new(), |all, there| Some([all, there?].concat()))
     }
 
     /// How many connections and users are in the channel on other servers.
@@ -241,21 +264,21 @@ fn heard<A>(answer: Result<Result<A, OrderError>, Unanswered>, gone: A) -> Resul
     match answer {
         Ok(answer) => answer,
         Err(Unanswered::Gone) => Ok(gone),
-        Err(Unanswered::Late | Unanswered::TooLarge) => Err(OrderError::Late),
+        Err(Unanswered::Late | Unanswered::NotConnected | Unanswered::TooLarge) => Err(OrderError::Late),
     }
 }
 
 /// What waits to be told to the others.
 #[derive(Debug)]
 struct Outbox {
-    queue: mpsc::Sender<Item>,
+    queue: mpsc::Sender<Notice>,
     bytes: AtomicUsize,
     /// Something was dropped.
     is_lost: AtomicBool,
 }
 
 impl Outbox {
-    fn put(&self, item: Item) {
+    fn put(&self, item: Notice) {
         let bytes = weight(&item);
         let held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if held > WAITING_BYTES_MAX || self.queue.try_send(item).is_err() {
@@ -267,43 +290,43 @@ impl Outbox {
 
 impl Relay for Outbox {
     fn tell(&self, news: News) {
-        self.put(Item::Hub(news));
+        self.put(Notice::Hub(news));
     }
 }
 
 /// About the bytes of an item.
-fn weight(item: &Item) -> usize {
+fn weight(item: &Notice) -> usize {
     match item {
-        Item::Hub(news) => news.weight(),
-        Item::Report(report) => report.weight(),
-        Item::Replace(user) => user.len(),
-        Item::Revoke(..) => 16,
+        Notice::Hub(news) => news.weight(),
+        Notice::Report(report) => report.weight(),
+        Notice::Replace(user, _) => user.len() + 16,
+        Notice::Revoke { .. } => 64,
     }
 }
 
 /// Tells the others what waits, and now and then that this server is there. Ends when it is dropped.
-pub(super) async fn tell(line: Line, mut waiting: mpsc::Receiver<Item>) {
-    let mut voice = line.peers.voice();
+pub(super) async fn tell(link: Link, mut waiting: mpsc::Receiver<Notice>) {
+    let mut voice = link.peers.news_sender();
     let mut items = Vec::new();
     loop {
         let _ = timeout(PULSE, waiting.recv_many(&mut items, TOGETHER_COUNT_MAX)).await;
-        if line.outbox.is_lost.swap(false, Ordering::Relaxed) {
+        if link.outbox.is_lost.swap(false, Ordering::Relaxed) {
             voice.skip();
         }
-        let mut bulletins = vec![Bulletin::default()];
+        let mut messages = vec![Notices::default()];
         let mut bytes = 0;
         for item in items.drain(..) {
             let own = weight(&item);
-            line.outbox.bytes.fetch_sub(own, Ordering::Relaxed);
+            link.outbox.bytes.fetch_sub(own, Ordering::Relaxed);
             if bytes > 0 && bytes + own > TOGETHER_BYTES_MAX {
-                bulletins.push(Bulletin::default());
+                messages.push(Notices::default());
                 bytes = 0;
             }
             bytes += own;
-            bulletins.last_mut().expect("there is one").items.push(item);
+            messages.last_mut().expect("there is one").items.push(item);
         }
-        for bulletin in bulletins {
-            match serde_json::to_vec(&bulletin) {
+        for notices in messages {
+            match serde_json::to_vec(&notices) {
                 Ok(bytes) => voice.tell(&bytes).await,
                 Err(_) => voice.skip(),
             }
@@ -311,51 +334,73 @@ pub(super) async fn tell(line: Line, mut waiting: mpsc::Receiver<Item>) {
     }
 }
 
-/// Reports to the leader what clients of this server have received. Ends when this server leads.
-pub(super) async fn report(line: Line, hub: Arc<Hub>) {
-    while !hub.is_home() {
+/// Reports what clients of this server have received, while it does not lead. Goes on until it is dropped.
+pub(super) async fn report(link: Link, hub: Arc<Hub>) {
+    loop {
         hub.receipts().has_report().await;
         sleep(REPORT_PAUSE).await; // More comes at the same time.
         if let Some(report) = hub.receipts().take_report() {
-            line.tell(Item::Report(report));
+            link.tell(Notice::Report(report));
         }
     }
 }
 
-impl Others for Line {
-    fn presence(&self, channel: &ChannelName) -> Option<PresenceFuture> {
-        let (line, channel) = (self.clone(), channel.clone());
-        Some(Box::pin(async move { line.presence(channel).await }))
+/// The name of a session's server, from which others know the process.
+pub(super) fn name_of(process: u64) -> String {
+    Uuid::from_u64_pair(process, rand::random()).to_string()
+}
+
+fn process_of(name: &str) -> Option<u64> {
+    Uuid::try_parse(name).ok().map(|name| name.as_u64_pair().0)
+}
+
+impl Others for Link {
+    fn emulate(&self, emulation: EmulationRequest) -> Option<EmulationFuture> {
+        let EmulationRequest { node, session, data } = emulation;
+        let process = process_of(&node)?;
+        let (link, question) = (self.clone(), Question::Emulate { node, session, data });
+        Some(Box::pin(async move {
+            match link.ask(process, &question, EMULATE_TIMEOUT).await {
+                Ok(emulation) => emulation,
+                Err(Unanswered::Gone | Unanswered::TooLarge) => Emulation::Unknown,
+                Err(Unanswered::Late | Unanswered::NotConnected) => Emulation::Full,
+            }
+        }))
+    }
+
+    fn presence(&self, channel: &ChannelName, bytes_max: usize) -> Option<PresenceFuture> {
+        let (link, channel) = (self.clone(), channel.clone());
+        Some(Box::pin(async move { link.presence(channel, bytes_max).await }))
     }
 
     fn presence_stats(&self, channel: &ChannelName) -> Option<StatsFuture> {
-        let (line, channel) = (self.clone(), channel.clone());
-        Some(Box::pin(async move { line.presence_stats(channel).await }))
+        let (link, channel) = (self.clone(), channel.clone());
+        Some(Box::pin(async move { link.presence_stats(channel).await }))
     }
 
-    fn replace(&self, user: &str) {
-        self.tell(Item::Replace(user.to_owned()));
+    fn replace(&self, user: &str, number: u64) {
+        self.tell(Notice::Replace(user.to_owned(), number));
     }
 }
 
-impl tidings_api::Others for Line {
-    fn presence(&self, channel: ChannelName) -> OthersFuture<Vec<ClientInfo>> {
-        let line = self.clone();
-        Box::pin(async move { line.presence(channel).await })
+impl tidings_api::Others for Link {
+    fn presence(&self, channel: ChannelName) -> OthersFuture<Option<Vec<ClientInfo>>> {
+        let link = self.clone();
+        Box::pin(async move { link.presence(channel, ANSWER_BYTES_MAX).await })
     }
 
     fn presence_stats(&self, channel: ChannelName) -> OthersFuture<(u64, u64)> {
-        let line = self.clone();
-        Box::pin(async move { line.presence_stats(channel).await })
+        let link = self.clone();
+        Box::pin(async move { link.presence_stats(channel).await })
     }
 
     fn channels(&self) -> OthersFuture<Vec<(ChannelName, usize)>> {
-        let line = self.clone();
-        Box::pin(async move { line.channels().await })
+        let link = self.clone();
+        Box::pin(async move { link.channels().await })
     }
 
     fn nodes(&self) -> OthersFuture<Vec<NodeView>> {
-        let line = self.clone();
-        Box::pin(async move { line.nodes().await })
+        let link = self.clone();
+        Box::pin(async move { link.nodes().await })
     }
 }

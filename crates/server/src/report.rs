@@ -7,9 +7,10 @@ use tidings_api::{DeviceEvents, Estimate, JobPart, JobView, ListFuture, OrderFut
 use tidings_edge::Edge;
 use tidings_protocol::{CONNECTION_LIST_MAX, Order, OrderError, Target};
 use tidings_sender::{Counts, DeviceOutcome, DeviceTrail, JobReport, Sender};
+use tidings_store::Store;
 use tidings_types::{DeviceNumber, Event, JournalPosition};
 
-use crate::peers::{Item, Line};
+use crate::peers::{Link, Notice};
 
 /// The jobs. When the server stops, the router outlives the sender; then no job is known.
 pub(super) struct Jobs(pub(super) Weak<Sender>);
@@ -50,8 +51,9 @@ impl tidings_api::Jobs for Jobs {
 /// Live connections: of this server, and of the others of its cluster.
 pub(super) struct Connections {
     pub(super) edge: Weak<Edge>,
+    pub(super) store: Store,
     /// To the other servers; `None`: this one is alone.
-    pub(super) line: Option<Line>,
+    pub(super) link: Option<Link>,
 }
 
 impl tidings_api::Connections for Connections {
@@ -59,26 +61,27 @@ impl tidings_api::Connections for Connections {
         if let Some(edge) = self.edge.upgrade() {
             edge.revoke(device, close);
         }
-        if let Some(line) = &self.line {
-            line.tell(Item::Revoke(device, close));
+        if let Some(link) = &self.link {
+            let sequence = self.store.log_position().sequence;
+            link.tell(Notice::Revoke { device, close, sequence });
         }
     }
 
     fn order(&self, target: Target, order: Order) -> OrderFuture {
         let Some(edge) = self.edge.upgrade() else { return Box::pin(async { Err(OrderError::Stopping) }) };
-        let Some(line) = self.line.clone() else { return Box::pin(edge.order(target, order)) };
+        let Some(link) = self.link.clone() else { return Box::pin(edge.order(target, order)) };
         Box::pin(async move {
             let here = edge.order(target.clone(), order.clone());
-            let (here, there) = tokio::join!(here, line.order(target, order));
+            let (here, there) = tokio::join!(here, link.order(target, order));
             here.and(there)
         })
     }
 
     fn list(&self, target: Target) -> ListFuture {
         let Some(edge) = self.edge.upgrade() else { return Box::pin(async { Err(OrderError::Stopping) }) };
-        let Some(line) = self.line.clone() else { return Box::pin(edge.connections(target)) };
+        let Some(link) = self.link.clone() else { return Box::pin(edge.connections(target)) };
         Box::pin(async move {
-            let (here, there) = tokio::join!(edge.connections(target.clone()), line.connections(target));
+            let (here, there) = tokio::join!(edge.connections(target.clone()), link.connections(target));
             let mut all = [here?, there?].concat();
             all.truncate(CONNECTION_LIST_MAX + 1); // One more shows that there are too many.
             Ok(all)

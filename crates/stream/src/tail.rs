@@ -9,7 +9,8 @@
 //! the tail. So every frame that it reads was added while it was there, and has its form. The bytes of all forms of
 //! a frame are counted together, here and in [`Tail::read`].
 //!
-//! Not every frame is for every reader ([`FrameKind`]). A reader decides for itself, and passes over the others.
+//! Not every frame is for every reader ([`FrameKind`]). A reader decides for itself, and passes over the others. No reader
+//! passes over a [`FrameKind::Restart`]: it gets the frames before, and then starts anew.
 
 use std::sync::Arc;
 
@@ -24,6 +25,9 @@ pub enum FrameKind {
     Publication(Tags),
     /// Somebody has joined or left: for the readers that asked for it.
     JoinLeave,
+    /// What follows does not continue what came before: a reader that comes to this frame is disconnected, and gets nothing
+    /// behind it. It has no bytes.
+    Restart,
 }
 
 /// A message as it stands on the wire in one form.
@@ -68,6 +72,16 @@ impl Frame {
         let mut forms: Vec<Encoded> = forms.into_iter().map(Into::into).collect();
         forms.sort_unstable_by_key(|encoded| encoded.form);
         Self { kind, forms: forms.into(), published_micros, receipt }
+    }
+
+    /// Readers that come to it start anew.
+    pub fn restart(published_micros: u64) -> Self {
+        Self { kind: FrameKind::Restart, forms: Arc::default(), published_micros, receipt: None }
+    }
+
+    /// Whether readers that come to it start anew.
+    pub fn is_restart(&self) -> bool {
+        self.kind == FrameKind::Restart
     }
 
     /// The bytes for a reader of this form; `has_base`: it has the publication before. Empty if there was no reader of this

@@ -1,10 +1,12 @@
 //! Faults of a cluster: real servers on real NATS servers, which stand still, are killed, are cut off, or lose what they had.
 //!
-//! Events are posted until they are acknowledged, at whichever server is ready. After each fault, the server that leads must have
+//! Events are posted until they are acknowledged, at whichever server is ready: a standby passes them on. After each fault, the server that leads must have
 //! each acknowledged event once, in the place that the answer named, and a durable channel must have each of them once and
 //! without a gap (`cluster/ledger.rs`). What was asked and answered meanwhile is given to a foreign checker of linearizability
 //! (`cluster/checker.rs`): posts always, and reads where no server may answer that does not know that another one leads. Times
 //! are printed, never asserted.
+//!
+//! What clients of each server get while that happens: `cluster/serving.rs`.
 //!
 //! `NATS_SERVER` names the program nats-server, `PORCUPINE` the checker, `TIDINGS_BIN` the server (default: the one built with the tests). A plain
 //! `cargo test` leaves it out (`test = false` in Cargo.toml).
@@ -23,6 +25,12 @@ mod ledger;
 mod nodes;
 #[path = "cluster/proxy.rs"]
 mod proxy;
+#[path = "cluster/serving.rs"]
+mod serving;
+#[path = "cluster/speaker.rs"]
+mod speaker;
+#[path = "cluster/watchers.rs"]
+mod watchers;
 
 use std::fs;
 use std::path::Path;
@@ -36,10 +44,12 @@ use tokio::time::{Instant, sleep_until};
 use brokers::Brokers;
 use checker::require_linearizable;
 use ledger::Ledger;
-use nodes::{Cluster, Node, readiness, until};
-use proxy::{Passing, Proxy};
+use nodes::{Cluster, Node, STANDBY, leads, readiness, until};
+use proxy::Passing;
 
 const API_KEY: &str = "cluster-test-key-0123456789";
+/// What clients' tokens are signed with.
+const TOKEN_SECRET: &str = "a-secret-of-the-backend-and-the-servers";
 /// One after the other: their times are for people to read.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
@@ -64,7 +74,7 @@ async fn a_cluster_goes_on_when_its_leader_stands_still() {
     sleep_until(stopped + Duration::from_secs(6)).await;
     cluster.nodes[first].signal("CONT");
     let woken = Instant::now();
-    cluster.nodes[first].until_it_says("standby").await;
+    cluster.nodes[first].until_it_says(STANDBY).await;
     println!("  it stands by {:.1} s after it woke", woken.elapsed().as_secs_f64());
     println!("  {} of 8 posts that waited for it were acknowledged", ledger.settle(visits).await);
     ledger.grow(50).await;
@@ -120,7 +130,7 @@ async fn a_broker_that_loses_entries_stops_the_cluster_also_if_a_standby_has_not
     sleep_until(Instant::now() + Duration::from_secs(6)).await; // Longer than a lease that nobody renews.
     let said = readiness(cluster.nodes[behind].addr).await;
     println!("  the two that have read them are lost; the other says {said:?}");
-    if said.is_some_and(|(status, _)| status == 200) {
+    if said.is_some_and(leads) {
         ledger.judge(cluster.nodes[behind].addr).await;
     }
 }
@@ -181,7 +191,7 @@ async fn begin_anew(cluster: &mut Cluster, last: usize) {
     for node in cluster.nodes.iter_mut().enumerate().filter_map(|(index, node)| (index != last).then_some(node)) {
         node.move_store_away();
         node.start();
-        node.until_it_says("standby").await;
+        node.until_it_says(STANDBY).await;
     }
 }
 
@@ -206,15 +216,7 @@ async fn a_leader_that_does_not_hear_its_brokers_gives_up() {
 }
 
 async fn cut_off(passing: Passing) {
-    let nats = Brokers::start(3);
-    let mut cluster = Cluster { nodes: ["a", "b", "c"].map(Node::prepare).into(), nats };
-    let mut proxies = Vec::new();
-    for node in &mut cluster.nodes {
-        let proxy = Proxy::start(&cluster.nats.ports).await;
-        node.configure(Some(&proxy.ports));
-        node.start();
-        proxies.push(proxy);
-    }
+    let (mut cluster, proxies) = Cluster::start_behind_proxies().await;
     let first = cluster.settle().await;
     let mut ledger = Ledger::new(cluster.addrs());
     ledger.start();
@@ -236,7 +238,7 @@ async fn cut_off(passing: Passing) {
     ledger.grow(50).await;
     sleep_until(cut + Duration::from_secs(25)).await;
     proxies[first].pass(Passing { to_nats: true, from_nats: true });
-    cluster.nodes[first].until_it_says("standby").await;
+    cluster.nodes[first].until_it_says(STANDBY).await;
     println!("  it stands by after {:.1} s", cut.elapsed().as_secs_f64());
     println!("  {} of 8 posts that waited for it were acknowledged", ledger.settle(visits).await);
     ledger.grow(50).await;

@@ -153,7 +153,7 @@ pub(super) struct PresenceResult {
 pub(super) async fn presence(shared: &Shared, request: &ChannelRequest) -> Result<PresenceResult, ApiError> {
     let channel = channel_with_presence(shared, request)?;
     let there = match &shared.node.others {
-        Some(others) => others.presence(channel.clone()).await,
+        Some(others) => others.presence(channel.clone()).await.ok_or(ApiError::AnswerTooLarge)?,
         None => Vec::new(),
     };
     let all = shared.hub.presence(&channel).into_iter().chain(there);

@@ -1,4 +1,6 @@
 //! HTTP requests to the servers, and the search for the one that leads.
+//!
+//! Each server takes requests; one that does not lead passes them on. Only the search asks each server what it does.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,8 +23,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a server may take to say what it does.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The pause between two rounds of the search for the leader.
-const SEARCH_PAUSE: Duration = Duration::from_millis(20);
+/// The pause when all servers were asked and none could do it.
+const ROUND_PAUSE: Duration = Duration::from_millis(20);
 
 /// Sends requests to one server, and keeps the connection.
 pub(super) struct Caller {
@@ -99,13 +101,12 @@ impl Caller {
 
     /// Asks whether the server leads.
     pub(super) async fn is_leading(&mut self) -> bool {
-        self.ready().await.is_ok_and(|answer| answer.status == StatusCode::OK)
+        self.ready().await.is_ok_and(|answer| answer.is_of_leader())
     }
 
-    /// Asks whether the server follows a leader as a standby.
+    /// Asks whether the server serves clients as a standby.
     pub(super) async fn is_standing_by(&mut self) -> bool {
-        let answer = self.ready().await;
-        answer.is_ok_and(|answer| answer.body["status"] == "standby" && answer.body["leader"].is_object())
+        self.ready().await.is_ok_and(|answer| answer.is_of_standby())
     }
 
     async fn ready(&mut self) -> Result<Answer, String> {
@@ -113,44 +114,61 @@ impl Caller {
     }
 }
 
-/// Sends requests to the server that leads.
+impl Answer {
+    /// Whether this answer to `GET /ready` is that of the leader. A standby answers 200, too.
+    fn is_of_leader(&self) -> bool {
+        // Degraded: the leader cannot push at the moment.
+        self.status == StatusCode::OK && (self.body["status"] == "ready" || self.body["status"] == "degraded")
+    }
+
+    /// Whether this answer to `GET /ready` is that of a standby that serves clients.
+    fn is_of_standby(&self) -> bool {
+        self.status == StatusCode::OK && self.body["status"] == "standby"
+    }
+
+    /// Whether the repeated request may succeed.
+    fn is_temporary(&self) -> bool {
+        self.status == StatusCode::SERVICE_UNAVAILABLE || self.status == StatusCode::TOO_MANY_REQUESTS
+    }
+}
+
+/// Sends requests to all servers in turn.
 pub(super) struct Callers {
     callers: Vec<Caller>,
-    /// The server that led when it was last asked.
-    leading: Option<usize>,
+    /// The server that gets the next request.
+    next: usize,
 }
 
 impl Callers {
     pub(super) fn new(addrs: &[SocketAddr], key: &str) -> Self {
-        Self { callers: addrs.iter().map(|addr| Caller::new(*addr, key)).collect(), leading: None }
+        Self { callers: addrs.iter().map(|addr| Caller::new(*addr, key)).collect(), next: 0 }
     }
 
     /// Asks all servers until one leads. Returns its index.
     pub(super) async fn find_leader(&mut self) -> usize {
-        self.leading = None;
         loop {
             for (index, caller) in self.callers.iter_mut().enumerate() {
                 if caller.is_leading().await {
-                    self.leading = Some(index);
                     return index;
                 }
             }
-            tokio::time::sleep(SEARCH_PAUSE).await;
+            tokio::time::sleep(ROUND_PAUSE).await;
         }
     }
 
-    /// Sends a request until the leader carries it out or says that it never will.
-    pub(super) async fn insist(&mut self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+    /// Sends a request until it is carried out, or refused for good. After a failure the next server gets the same
+    /// request. Returns the index of the server that answered, too.
+    pub(super) async fn insist(&mut self, method: Method, path: &str, body: Option<&Value>) -> (usize, Answer) {
         loop {
-            let index = match self.leading {
-                Some(index) => index,
-                None => self.find_leader().await,
-            };
-            match self.callers[index].call(method.clone(), path, body).await {
-                Ok(answer) if !is_temporary(answer.status) => return answer,
-                _ => self.leading = None,
+            for _ in 0..self.callers.len() {
+                let index = self.next;
+                self.next = (index + 1) % self.callers.len();
+                match self.callers[index].call(method.clone(), path, body).await {
+                    Ok(answer) if !answer.is_temporary() => return (index, answer),
+                    _ => {}
+                }
             }
-            tokio::time::sleep(SEARCH_PAUSE).await;
+            tokio::time::sleep(ROUND_PAUSE).await;
         }
     }
 
@@ -159,7 +177,31 @@ impl Callers {
     }
 }
 
-/// Whether a repeated request may succeed.
-fn is_temporary(status: StatusCode) -> bool {
-    status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::TOO_MANY_REQUESTS
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ready(status: u16, body: Value) -> Answer {
+        Answer { status: StatusCode::from_u16(status).unwrap(), body }
+    }
+
+    #[test]
+    fn the_leader_is_told_from_a_standby_by_the_body() {
+        for status in ["ready", "degraded"] {
+            let leader = ready(200, json!({ "status": status }));
+            assert!(leader.is_of_leader() && !leader.is_of_standby(), "{status}");
+        }
+        let standby = ready(200, json!({ "status": "standby", "leader": { "node": "a" } }));
+        assert!(!standby.is_of_leader() && standby.is_of_standby());
+    }
+
+    #[test]
+    fn a_server_that_serves_nobody_is_neither() {
+        for status in ["ready", "stopping", "unavailable", "joining", "standby", "lost"] {
+            let answer = ready(503, json!({ "status": status }));
+            assert!(!answer.is_of_leader() && !answer.is_of_standby() && answer.is_temporary(), "{status}");
+        }
+    }
 }

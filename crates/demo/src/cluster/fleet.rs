@@ -14,7 +14,7 @@ use tidings_config::toml_text;
 use tidings_server::command_error::{CommandError, failed, failed_by};
 
 use super::plan::Member;
-use super::stage::{NAMESPACE, NODE_COUNT, TOPIC};
+use super::stage::{NAMESPACE, NODE_COUNT, TOPIC, node_name};
 
 /// Lines of each log that are shown when something is wrong.
 const LOG_LINES_SHOWN: usize = 12;
@@ -24,8 +24,8 @@ const PORTS: std::ops::Range<u16> = 10_000..32_000;
 /// How many are tried until one is free.
 const PORT_TRY_COUNT: usize = 1000;
 
-/// Names of the servers.
-const NAMES: [&str; NODE_COUNT] = ["a", "b", "c"];
+/// The largest log of the cluster. Each NATS server must have so much room on its disk.
+const LOG_BYTES_MAX: &str = "256MiB";
 
 /// All processes. They are killed when this is dropped, and the folder is removed.
 pub(super) struct Fleet {
@@ -49,7 +49,8 @@ impl Fleet {
         let program = std::env::current_exe().map_err(|error| failed_by("cannot find this program", &error))?;
         let key = uuid::Uuid::new_v4().to_string();
         let (mut servers, mut brokers) = (Vec::new(), Vec::new());
-        for (index, name) in NAMES.into_iter().enumerate() {
+        for index in 0..NODE_COUNT {
+            let name = node_name(index);
             let place = folder.path().join(format!("nats-{}", index + 1));
             let text = broker_config(index, &ports, &place);
             brokers.push(Process::prepare(format!("NATS server {}", index + 1), nats_server, &[], place, &text)?);
@@ -105,11 +106,6 @@ impl Fleet {
             Member::Nats(index) => &mut self.brokers[index],
         }
     }
-}
-
-/// The name of a server, without the word.
-pub(super) fn node_name(index: usize) -> &'static str {
-    NAMES[index]
 }
 
 /// One process, through all its lives.
@@ -251,10 +247,11 @@ fn server_config(index: usize, ports: &Ports, folder: &Path, key: &str) -> Strin
          [channel.namespaces.{NAMESPACE}]\ndurable = true\nhistory_size = 10000\nhistory_ttl = \"1h\"\n\
          force_recovery = true\nallow_subscribe_for_client = true\nallow_subscribe_for_anonymous = true\n\
          [topics.{TOPIC}]\ntitle = \"Goal\"\nbody = \"Number %{{number}}\"\n\
-         [cluster]\nservers = [{brokers}]\nnode = \"{node}\"\naddress = \"http://127.0.0.1:{port}\"\n",
+         [cluster]\nservers = [{brokers}]\nnode = \"{node}\"\naddress = \"http://127.0.0.1:{port}\"\n\
+         log_bytes_max = \"{LOG_BYTES_MAX}\"\n",
         data = toml_text(folder.join("data").display()),
         brokers = quoted_urls(&ports.brokers),
-        node = NAMES[index],
+        node = node_name(index),
     )
 }
 
@@ -270,7 +267,7 @@ mod tests {
     fn the_servers_have_valid_configurations_and_different_ports() {
         let ports = Ports::free().unwrap();
         let mut all = [ports.servers, ports.brokers, ports.routes, ports.monitors].concat();
-        for (index, name) in NAMES.into_iter().enumerate() {
+        for (index, name) in ["a", "b", "c"].into_iter().enumerate() {
             let text = server_config(index, &ports, Path::new("/tmp/x"), "0123456789abcdef");
             let config = tidings_config::parse("the demo's configuration", &text, []).unwrap().config;
             assert_eq!(config.cluster.node.as_deref(), Some(name));

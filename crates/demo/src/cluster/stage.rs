@@ -1,7 +1,15 @@
 //! What all parts of the demo speak of.
 
-/// Servers of the cluster, and NATS servers.
+/// Servers of the cluster, NATS servers, and clients.
 pub(super) const NODE_COUNT: usize = 3;
+
+/// Names of the servers.
+const NAMES: [&str; NODE_COUNT] = ["a", "b", "c"];
+
+/// The name of a server, without the word.
+pub(super) fn node_name(index: usize) -> &'static str {
+    NAMES[index]
+}
 
 /// The channel that the events go into.
 pub(super) const CHANNEL: &str = "match:final";

@@ -23,8 +23,10 @@ mod counts;
 mod formats;
 mod hooks;
 mod limits;
+mod others;
 mod panics;
 mod receipts;
+mod restart;
 mod resume;
 #[path = "../../../protocol/tests/it/schema.rs"]
 mod schema;

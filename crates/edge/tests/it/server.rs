@@ -17,7 +17,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tidings_edge::{
-    Alone, DeviceDirectory, Edge, EdgeConfig, LentSocket, Ports, ProveFuture, PublishFuture, Publisher, Socket,
+    Alone, DeviceDirectory, Edge, EdgeConfig, LentSocket, Others, Ports, ProveFuture, PublishFuture, Publisher, Socket,
 };
 use tidings_hub::{Changes, ChangesConfig, EventReceipts, Hub, HubConfig, NewPublication};
 use tidings_protocol::token::{TokenSecret, TokenVerifier};
@@ -66,6 +66,8 @@ pub(crate) struct Options {
     pub(crate) single_connection: bool,
     /// The hook says who clients without a token are.
     pub(crate) connect_hook: bool,
+    /// The other servers.
+    pub(crate) others: Arc<dyn Others>,
 }
 
 impl Default for Options {
@@ -86,6 +88,7 @@ impl Default for Options {
             tls: false,
             single_connection: false,
             connect_hook: false,
+            others: Arc::new(Alone),
         }
     }
 }
@@ -307,7 +310,7 @@ impl Server {
         let phones = Arc::new(Phones { permits: permits.clone() });
         let backend = Arc::new(Backend::default());
         let hooks = backend.clone();
-        let ports = Ports { publisher: journal, devices: phones, hooks, others: Arc::new(Alone) };
+        let ports = Ports { publisher: journal, devices: phones, hooks, others: options.others };
         let edge = Edge::start(config, Arc::new(session), hub.clone(), ports, &registry).unwrap();
         let edge = Arc::new(edge);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -390,7 +393,7 @@ async fn stream(transport: Transport, State(edge): State<Arc<Edge>>, request: Re
 }
 
 async fn emulate(State(edge): State<Arc<Edge>>, request: Request) -> Response {
-    edge.emulate(&whole(request).await).map(Body::from)
+    edge.emulate(&whole(request).await).await.map(Body::from)
 }
 
 async fn whole(request: Request) -> HttpRequest<Bytes> {

@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::server::{Options, Server, channel, gate, publish_tagged, token_secret};
 
 /// A connect command of a user whom the server subscribes to these channels.
-fn connect(user: &str, channels: &[&str], subs: Value) -> Value {
+pub(crate) fn connect(user: &str, channels: &[&str], subs: Value) -> Value {
     let subscriptions = channels.iter().map(|name| ((*name).to_owned(), SubscriptionTerms::default())).collect();
     let admission = Admission { user: user.to_owned(), subscriptions, ..Admission::default() };
     json!({"id": 1, "connect": {"token": sign_connection_token(&token_secret(), &admission, unix_now()), "subs": subs}})

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use tidings_protocol::{Publication, Push};
-use tidings_stream::{History, HistoryFilter};
+use tidings_stream::{Frame, History, HistoryFilter};
 use tidings_telemetry::panics::lock;
 use tidings_types::{Epoch, Offset, StreamPosition, Timestamp};
 
 use super::{Acted, Channel, LoopId, State, Version, new_history};
-use crate::relay::{Applied, ChannelCopy};
+use crate::clock::process_micros;
+use crate::relay::{Applied, ChannelCopy, Cluster};
 
 impl Channel {
     /// The channel's content; `None` if nothing was published in it, or it is durable.
@@ -26,12 +27,15 @@ impl Channel {
     pub(crate) fn apply(
         self: &Arc<Self>,
         next: &ChannelCopy,
-        round: u64,
+        cluster: &Cluster,
         wake: impl Fn(LoopId, Arc<Self>),
     ) -> Acted<Applied> {
         let mut state = lock(&self.state);
         if state.swept {
             return Acted::Swept;
+        }
+        if !cluster.is_copy() {
+            return Acted::Done(Applied::Done);
         }
         let mine = state.history.top();
         let is_same = mine.epoch == next.epoch;
@@ -40,40 +44,43 @@ impl Channel {
             state.round = 0; // Whatever copy comes is better.
             return Acted::Done(Applied::Missing(self.name.clone()));
         }
-        state.round = round;
+        state.round = cluster.round();
         if next.top <= before {
             return Acted::Done(Applied::Done);
         }
-        let mut has_to_restart = false;
-        if is_same {
-            self.append(&mut state, &next.kept, before, next.at, wake);
+        // Nobody has published before: only the epoch of such channels has changed at the home since it began here.
+        let is_first = state.is_new && cluster.is_whole();
+        if state.is_unsure || !is_same && !is_first {
+            self.replace(&mut state, next, wake);
         } else {
-            has_to_restart = self.replace(&mut state, next);
+            state.history.set_epoch(next.epoch);
+            self.append(&mut state, &next.kept, before, next.at, wake);
+            state.version = next.version.clone().or(state.version.take());
         }
-        state.version = next.version.clone().or(state.version.take());
-        Acted::Done(Applied::restart_if(has_to_restart, self.name.clone()))
+        Acted::Done(Applied::Done)
     }
 
-    /// Takes a copy. Returns whether the readers have to start anew.
+    /// Takes a copy.
     pub(crate) fn take_copy(
         self: &Arc<Self>,
         copy: &ChannelCopy,
-        round: u64,
+        cluster: &Cluster,
         wake: impl Fn(LoopId, Arc<Self>),
-    ) -> Acted<bool> {
+    ) -> Acted<()> {
         let mut state = lock(&self.state);
         if state.swept {
             return Acted::Swept;
         }
-        let Some(base) = copy.base() else { return Acted::Done(false) };
+        let Some(base) = copy.base().filter(|_| cluster.is_copy()) else { return Acted::Done(()) };
         let mine = state.history.top();
         let is_same = mine.epoch == copy.epoch;
-        if !is_same && !state.is_new && state.round == round {
-            return Acted::Done(false); // It was made before the life of which the home has told since.
+        if !is_same && !state.is_new && state.round == cluster.round() {
+            return Acted::Done(()); // It was made before the life of which the home has told since.
         }
-        state.round = round;
-        if !is_same || base > mine.offset {
-            return Acted::Done(self.replace(&mut state, copy));
+        state.round = cluster.round();
+        if state.is_unsure || !is_same || base > mine.offset {
+            self.replace(&mut state, copy, wake);
+            return Acted::Done(());
         }
         if copy.top >= mine.offset {
             let known = usize::try_from(mine.offset.0 - base.0).unwrap_or(usize::MAX).min(copy.kept.len());
@@ -84,7 +91,7 @@ impl Channel {
             state.version = state.version.take().or_else(|| copy.version.clone());
         }
         state.history.remove_until(base);
-        Acted::Done(false)
+        Acted::Done(())
     }
 
     /// Appends the publications after `top`, and gives them to the readers.
@@ -104,32 +111,73 @@ impl Channel {
         }
     }
 
-    /// Replaces what the channel holds. Readers get nothing of it before they start anew. Returns whether there are some.
-    fn replace(&self, state: &mut State, copy: &ChannelCopy) -> bool {
+    /// Replaces what the channel holds. Its readers start anew, and get nothing of it before.
+    fn replace(self: &Arc<Self>, state: &mut State, copy: &ChannelCopy, wake: impl Fn(LoopId, Arc<Self>)) {
         let start = StreamPosition { offset: Offset(0), epoch: copy.epoch };
         let history = new_history(&self.options, start).restored(copy.top, copy.kept.clone(), copy.at);
         state.begin_life(history, copy.version.clone());
         state.is_new = false;
-        !state.readers.is_empty()
+        self.restart(state, wake);
     }
 
-    /// Empties the channel unless it was told of in this round: it is as new, at `start`. Returns whether it has readers
-    /// that have to start anew.
-    pub(crate) fn empty(&self, start: StreamPosition, round: u64) -> bool {
+    /// The home has forgotten the channel: it is as new, at `start`.
+    pub(crate) fn empty(self: &Arc<Self>, start: StreamPosition, cluster: &Cluster, wake: impl Fn(LoopId, Arc<Self>)) {
         let mut state = lock(&self.state);
-        if state.round >= round || state.history.top() == start {
-            return false;
+        if cluster.is_copy() && state.history.top() != start {
+            self.begin_anew(&mut state, start, wake);
         }
+    }
+
+    /// At the end of a round: the home has no such channel, unless it has told of it in this round.
+    ///
+    /// A channel in which nobody has published may have had another life at the home before, of which this node was told
+    /// nothing. Most have not, and there may be very many. So their readers start anew only if somebody publishes.
+    pub(crate) fn empty_untold(
+        self: &Arc<Self>,
+        start: StreamPosition,
+        cluster: &Cluster,
+        wake: impl Fn(LoopId, Arc<Self>),
+    ) {
+        let mut state = lock(&self.state);
+        if !cluster.is_copy() || state.round >= cluster.round() || state.history.top() == start {
+            return;
+        }
+        if state.is_new {
+            state.history.set_epoch(start.epoch);
+            state.is_unsure |= self.has_positioned_readers(&state);
+        } else {
+            self.begin_anew(&mut state, start, wake);
+        }
+    }
+
+    fn begin_anew(self: &Arc<Self>, state: &mut State, start: StreamPosition, wake: impl Fn(LoopId, Arc<Self>)) {
         state.begin_life(new_history(&self.options, start), None);
         state.is_new = true;
-        self.has_positioned_readers(&state)
+        self.restart(state, wake);
     }
 
-    /// Begins another epoch with the same publications. Returns whether there are readers that have to start anew.
-    pub(crate) fn begin_epoch(&self, epoch: Epoch) -> bool {
+    /// Begins another epoch with the same publications.
+    pub(crate) fn begin_epoch(self: &Arc<Self>, epoch: Epoch, wake: impl Fn(LoopId, Arc<Self>)) {
         let mut state = lock(&self.state);
         state.history.set_epoch(epoch);
-        self.has_positioned_readers(&state)
+        self.restart(&mut state, wake);
+    }
+
+    /// Begins a life of its own, since the home gives offsets now. Whatever copy comes from the home replaces it. Readers get
+    /// nothing of it under an epoch of the home, whose offsets mean other publications.
+    pub(super) fn detach(self: &Arc<Self>, state: &mut State, wake: impl Fn(LoopId, Arc<Self>)) {
+        state.history.set_epoch(Epoch::from_random(rand::random()));
+        state.round = 0;
+        self.restart(state, wake);
+    }
+
+    /// The readers that are here start anew when they have what came before. The next frame is no delta, because what they
+    /// have may be of another life.
+    fn restart(self: &Arc<Self>, state: &mut State, wake: impl Fn(LoopId, Arc<Self>)) {
+        (state.previous, state.is_unsure) = (None, false);
+        if self.has_positioned_readers(state) {
+            self.push(state, Frame::restart(process_micros()), wake);
+        }
     }
 
     /// Whether there are readers that know a position.
@@ -150,14 +198,7 @@ impl Channel {
 }
 
 impl State {
-    /// The next frame is no delta, because what its readers have is of another life.
     fn begin_life(&mut self, history: History<Publication>, version: Option<Version>) {
-        (self.history, self.version, self.previous, self.idle_since) = (history, version, None, None);
-    }
-
-    /// Begins a life of its own, since the home gives offsets now. Whatever copy comes from the home replaces it.
-    pub(super) fn detach(&mut self) {
-        self.history.set_epoch(Epoch::from_random(rand::random()));
-        self.round = 0;
+        (self.history, self.version, self.idle_since) = (history, version, None);
     }
 }

@@ -322,6 +322,7 @@ impl World {
             let tags = match &frames[0].kind {
                 tidings_stream::FrameKind::Publication(tags) => tags,
                 tidings_stream::FrameKind::JoinLeave => unreachable!("nobody asks for these"),
+                tidings_stream::FrameKind::Restart => unreachable!("no other hub is the home"),
             };
             let is_wanted = !reader.wants_odd_only || tags.get("odd") == Some("yes");
             if is_wanted {

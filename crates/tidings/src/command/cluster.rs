@@ -182,6 +182,7 @@ mod tests {
             role,
             sequence,
             epoch: None,
+            is_whole: true,
         };
         let holder = |released| tidings_cluster::lease::Holder {
             node: "a".to_owned(),

@@ -12,7 +12,7 @@ use tidings_config::{Config, memory_sum};
 use tidings_sender::Tenure;
 use tidings_server::cluster::{Node, Resignation};
 use tidings_server::output::{Kind, remark};
-use tidings_server::{FILE_RESERVE, Front, Loader, ServeError, Server, raise_file_limit, stopped};
+use tidings_server::{FILE_RESERVE, Frontend, Loader, ServeError, Server, raise_file_limit, stopped};
 use tidings_telemetry::chain;
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
@@ -53,16 +53,16 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         let mut server = match &mut node {
             None => start(Server::start_with(config.clone(), faults.clone(), load.clone(), seed)).await?,
             Some(node) => {
-                let front = tokio::select! {
-                    front = node.join(config.clone(), faults.clone(), load.clone()) => front?,
+                let frontend = tokio::select! {
+                    frontend = node.join(config.clone(), faults.clone(), load.clone()) => frontend?,
                     () = &mut stop => return Ok(node.leave(None).await),
                 };
-                let Some(tenure) = follow(node, &front, &mut stop, &mut hangup).await else {
+                let Some(tenure) = follow(node, &frontend, &mut stop, &mut hangup).await else {
                     remark(Kind::Note, "stopping; a second signal stops at once");
-                    finish(front.stop(), true, &mut stop).await?;
+                    finish(frontend.stop(), true, &mut stop).await?;
                     return Ok(node.leave(None).await);
                 };
-                start(Server::lead(front, seed, Some(tenure))).await?
+                start(Server::lead(frontend, seed, Some(tenure))).await?
             }
         };
         announce(&server);
@@ -125,16 +125,16 @@ async fn start(starting: impl Future<Output = Result<Server, ServeError>>) -> Re
 /// Follows the leader of the cluster. `None`: the process is told to stop.
 async fn follow(
     node: &Node,
-    front: &Front,
+    frontend: &Frontend,
     stop: &mut (impl Future<Output = ()> + Unpin),
     hangup: &mut Signal,
 ) -> Option<Tenure> {
-    let mut led = pin!(node.leads(front));
+    let mut led = pin!(node.leads(frontend));
     loop {
         tokio::select! {
             tenure = &mut led => return Some(tenure),
             () = &mut *stop => return None,
-            Some(()) = hangup.recv() => drop(front.reload()),
+            Some(()) = hangup.recv() => drop(frontend.reload()),
         }
     }
 }

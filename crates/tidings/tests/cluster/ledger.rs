@@ -9,12 +9,13 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, interval_at, sleep, timeout};
 
 use crate::http::Caller;
 use crate::nodes::{PATIENCE, PULSE, readiness, until};
+use crate::watchers::Got;
 
-const CHANNEL: &str = "match:1";
+pub(crate) const CHANNEL: &str = "match:1";
 const WORKER_COUNT: usize = 3;
 /// Between two events of a worker.
 const PACE: Duration = Duration::from_millis(20);
@@ -86,8 +87,8 @@ impl Ledger {
     /// Begins to post without an end.
     pub(crate) fn start(&mut self) {
         self.stop.send_replace(false);
-        for _ in 0..WORKER_COUNT {
-            let (mut worker, stopped) = (self.worker(), self.stop.subscribe());
+        for index in 0..WORKER_COUNT {
+            let (mut worker, stopped) = (self.worker_at(index % self.addrs.len()), self.stop.subscribe());
             self.workers.spawn(async move {
                 while !*stopped.borrow() {
                     worker.post_next().await;
@@ -117,8 +118,13 @@ impl Ledger {
     }
 
     fn worker(&self) -> Worker {
+        self.worker_at(0)
+    }
+
+    /// One that begins at this server.
+    fn worker_at(&self, at: usize) -> Worker {
         let (book, addrs) = (self.book.clone(), self.addrs.clone());
-        Worker { caller: Caller::new(addrs[0]), book, addrs, at: 0 }
+        Worker { caller: Caller::new(addrs[at]), book, addrs, at }
     }
 
     /// Posts so many, one after the other.
@@ -188,13 +194,21 @@ impl Ledger {
         lock(&self.book).history.clone()
     }
 
-    /// Fails if anything acknowledged is not there, once, where it was said to be. Nothing may be posted meanwhile.
-    pub(crate) async fn judge(&self, leader: SocketAddr) {
+    /// The event that was acknowledged last in the channel.
+    pub(crate) fn last(&self) -> String {
+        let book = lock(&self.book);
+        id(*book.acks.iter().max_by_key(|(_, ack)| ack.offset).expect("one was acknowledged").0)
+    }
+
+    /// Fails if anything acknowledged is not there, once, where it was said to be. Nothing may be posted meanwhile. Returns
+    /// what is in the channel.
+    pub(crate) async fn judge(&self, leader: SocketAddr) -> Vec<Got> {
         let acks = lock(&self.book).acks.clone();
         let found = Found::ask(leader, acks.keys().copied()).await;
         let wrongs = check(&acks, &found);
         assert!(wrongs.is_empty(), "{} of {} events:\n{}", wrongs.len(), acks.len(), wrongs.join("\n"));
         println!("  {} events acknowledged; all are there, once", acks.len());
+        found.history.into_iter().map(|(offset, id)| Got { offset, id }).collect()
     }
 }
 
@@ -223,7 +237,7 @@ impl Worker {
             if let Ok(Ok(ack)) = timeout(TRY_TIMEOUT, post(&mut self.caller, number)).await {
                 return lock(&self.book).note(number, ack);
             }
-            self.go_to_a_leader().await;
+            self.go_to_a_server().await;
         }
     }
 
@@ -240,13 +254,13 @@ impl Worker {
                 let read = Operation { kind: "read", called, returned: Instant::now(), offset };
                 lock(&self.book).history.push(read);
             }
-            None => self.go_to_a_leader().await,
+            None => self.go_to_a_server().await,
         }
     }
 
-    /// Looks for a server that is ready, beginning behind the one where it was.
-    async fn go_to_a_leader(&mut self) {
-        let (began, mut pulse) = (Instant::now(), interval(PULSE));
+    /// Looks for a server that is ready, beginning behind the one where it was. A standby is, also while nobody leads.
+    async fn go_to_a_server(&mut self) {
+        let (began, mut pulse) = (Instant::now(), interval_at(Instant::now() + PULSE, PULSE));
         while began.elapsed() < PATIENCE {
             pulse.tick().await;
             self.at = (self.at + 1) % self.addrs.len();
@@ -274,7 +288,7 @@ async fn post(caller: &mut Caller, number: u64) -> Result<Ack, String> {
     let answer = caller.call(Method::POST, "/v1/events", Some(&body)).await?;
     match answer.status {
         200..300 => Ok(read(&answer.json())),
-        503 => Err("503".to_owned()),
+        503 => Err("503".to_owned()), // It may have been carried out, if a standby has passed it on.
         status => panic!("event {number}: {status} {}", String::from_utf8_lossy(&answer.body)),
     }
 }

@@ -10,9 +10,10 @@ use hyper::Method;
 use serde_json::Value;
 use tokio::time::{interval, timeout};
 
-use crate::API_KEY;
 use crate::brokers::{Brokers, free_ports};
 use crate::http::Caller;
+use crate::proxy::Proxy;
+use crate::{API_KEY, TOKEN_SECRET};
 
 /// Nothing that is waited for takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,6 +23,8 @@ pub(crate) const PULSE: Duration = Duration::from_millis(20);
 const LOOK_TIMEOUT: Duration = Duration::from_millis(500);
 const LOG_LINES_SHOWN: usize = 30;
 const NAMES: [&str; 3] = ["a", "b", "c"];
+/// What `/ready` says of a server that follows. It is ready, too, when it serves clients.
+pub(crate) const STANDBY: &str = "standby";
 
 /// Asks until there is an answer.
 pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
@@ -41,8 +44,15 @@ pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>
 pub(crate) async fn readiness(addr: SocketAddr) -> Option<(u16, String)> {
     let mut caller = Caller::new(addr);
     let answer = timeout(LOOK_TIMEOUT, caller.call(Method::GET, "/ready", None)).await.ok()?.ok()?;
-    let said = answer.json()["status"].as_str().unwrap_or_else(|| panic!("/ready tells no status")).to_owned();
-    Some((answer.status, said))
+    let said = serde_json::from_slice::<Value>(&answer.body).ok();
+    let said = said.as_ref().and_then(|said| said["status"].as_str());
+    let said = said.unwrap_or_else(|| panic!("/ready tells no status, but {}: {:?}", answer.status, answer.body));
+    Some((answer.status, said.to_owned()))
+}
+
+/// Whether this is what `/ready` answers of a server that leads, or is alone. It may be degraded.
+pub(crate) fn leads((status, said): (u16, String)) -> bool {
+    status == 200 && said != STANDBY
 }
 
 /// The servers, and NATS.
@@ -54,10 +64,16 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Three servers on so many NATS servers, of which one leads and the others stand by.
     pub(crate) async fn start(broker_count: usize) -> Self {
+        Self::start_with(broker_count, "").await
+    }
+
+    /// The same, with this at the end of the servers' configuration.
+    pub(crate) async fn start_with(broker_count: usize, more: &str) -> Self {
         let nats = Brokers::start(broker_count);
         let ports = nats.ports.clone();
         let mut cluster = Self { nodes: NAMES.map(Node::prepare).into(), nats };
         for node in &mut cluster.nodes {
+            more.clone_into(&mut node.more);
             node.configure(Some(&ports));
             node.start();
         }
@@ -65,11 +81,25 @@ impl Cluster {
         cluster
     }
 
+    /// As [`Cluster::start`], on three NATS servers. Each server reaches them through a proxy of its own.
+    pub(crate) async fn start_behind_proxies() -> (Self, Vec<Proxy>) {
+        let nats = Brokers::start(3);
+        let mut cluster = Self { nodes: NAMES.map(Node::prepare).into(), nats };
+        let mut proxies = Vec::new();
+        for node in &mut cluster.nodes {
+            let proxy = Proxy::start(&cluster.nats.ports).await;
+            node.configure(Some(&proxy.ports));
+            node.start();
+            proxies.push(proxy);
+        }
+        (cluster, proxies)
+    }
+
     /// Waits until one server leads and the others stand by; returns the one that leads.
     pub(crate) async fn settle(&mut self) -> usize {
         let leader = self.leader_besides(None).await;
         for index in (0..self.nodes.len()).filter(|index| *index != leader) {
-            self.nodes[index].until_it_says("standby").await;
+            self.nodes[index].until_it_says(STANDBY).await;
         }
         leader
     }
@@ -94,7 +124,7 @@ impl Cluster {
         let moved = self.nodes[to].ask_cluster(&["move", "--to", name]).await;
         assert_eq!((&moved["from"], &moved["leader"]), (&self.nodes[from].name.into(), &name.into()), "{moved}");
         self.nodes[to].until_it_leads().await;
-        self.nodes[from].until_it_says("standby").await;
+        self.nodes[from].until_it_says(STANDBY).await;
     }
 
     /// Waits until each server has read the log to its end. Nothing may be posted meanwhile.
@@ -119,17 +149,19 @@ pub(crate) struct Node {
     pub(crate) addr: SocketAddr,
     folder: tempfile::TempDir,
     child: Option<Child>,
+    /// The end of its configuration.
+    more: String,
 }
 
 impl Node {
     pub(crate) fn prepare(name: &'static str) -> Self {
         let addr = (Ipv4Addr::LOCALHOST, free_ports(1)[0]).into();
-        Self { name, addr, folder: tempfile::tempdir().unwrap(), child: None }
+        Self { name, addr, folder: tempfile::tempdir().unwrap(), child: None, more: String::new() }
     }
 
     /// Writes its configuration: a server alone, or one of a cluster on the NATS servers at these ports.
     pub(crate) fn configure(&self, ports: Option<&[u16]>) {
-        let mut text = configuration(self.addr, &self.data());
+        let mut text = configuration(self.addr, &self.data()) + &self.more;
         if let Some(ports) = ports {
             let servers: Vec<_> = ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
             let (servers, node, replicas) = (servers.join(", "), self.name, ports.len());
@@ -188,7 +220,7 @@ impl Node {
     }
 
     async fn leads(&self) -> bool {
-        readiness(self.addr).await.is_some_and(|(status, _)| status == 200)
+        readiness(self.addr).await.is_some_and(leads)
     }
 
     pub(crate) async fn until_it_leads(&mut self) {
@@ -196,10 +228,16 @@ impl Node {
         until(&what, async || (self.is_running() && self.leads().await).then_some(())).await;
     }
 
-    /// Waits until it is not ready, and says that it is this.
+    /// Waits until it says that it is this. A standby must serve clients; what is neither that nor leads must not be ready.
     pub(crate) async fn until_it_says(&mut self, wanted: &str) {
-        let what = format!("{} says {wanted}", self.name);
-        let wanted = Some((503, wanted.to_owned()));
+        let status = if wanted == STANDBY { 200 } else { 503 };
+        self.until_it_answers(status, wanted).await;
+    }
+
+    /// Waits until `/ready` answers with this status, and says that the server is this.
+    pub(crate) async fn until_it_answers(&mut self, status: u16, wanted: &str) {
+        let what = format!("{} says {wanted} with {status}", self.name);
+        let wanted = Some((status, wanted.to_owned()));
         until(&what, async || (self.is_running() && readiness(self.addr).await == wanted).then_some(())).await;
     }
 
@@ -263,16 +301,39 @@ listen = "{addr}"
 [[api.keys]]
 name = "test"
 key = "{API_KEY}"
-scopes = ["publish", "read"]
+scopes = ["publish", "read", "devices", "operate"]
 
 [client]
 allow_anonymous = true
 reply_bytes_max = "64MiB"
+recovery_count_max = 10000
+token.hmac_secret = "{TOKEN_SECRET}"
 
 [channel.namespaces.match]
 durable = true
 history_size = 50000
 history_ttl = "1h"
+force_recovery = true
+allow_subscribe_for_client = true
+allow_history_for_subscriber = true
+allow_presence_for_subscriber = true
+presence = true
+join_leave = true
+force_push_join_leave = true
+
+[channel.namespaces.room]
+history_size = 50000
+history_ttl = "1h"
+force_recovery = true
+allow_subscribe_for_client = true
+allow_history_for_subscriber = true
+allow_presence_for_subscriber = true
+presence = true
+join_leave = true
+force_push_join_leave = true
+
+[channel.namespaces.live]
+allow_subscribe_for_client = true
 
 [topics.goal]
 title = "goal"

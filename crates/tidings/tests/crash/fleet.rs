@@ -33,11 +33,14 @@ impl Fleet {
         Self { brokers: Brokers::start(BROKER_COUNT), victim: 0, killed: None, addr, leader, relay }
     }
 
-    /// The section of the configuration of the server with this name.
-    pub(crate) fn section(&self, node: &str) -> String {
+    /// The section of the configuration of the server with this name, at this address.
+    pub(crate) fn section(&self, node: &str, addr: SocketAddr) -> String {
         let servers: Vec<_> = self.brokers.ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
         // Small, so that the log is trimmed meanwhile.
-        format!("\n[cluster]\nservers = [{}]\nnode = \"{node}\"\nlog_bytes_max = \"64MiB\"\n", servers.join(", "))
+        let servers = servers.join(", ");
+        format!(
+            "\n[cluster]\nservers = [{servers}]\nnode = \"{node}\"\naddress = \"http://{addr}\"\nlog_bytes_max = \"64MiB\"\n"
+        )
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {

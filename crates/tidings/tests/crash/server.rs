@@ -15,7 +15,7 @@ use tokio::time::{Instant, interval, timeout};
 use crate::API_KEY;
 use crate::brokers::free_ports;
 use crate::fleet::Fleet;
-use crate::http::Caller;
+use crate::http::{Answer, Caller};
 use crate::simulators::Simulators;
 
 /// How long it may take to answer on `/health`, or to stop when asked to.
@@ -45,7 +45,8 @@ impl Server {
         let nodes = ["a", "b", "c"].map(|name| {
             let folder = folder.join(name);
             fs::create_dir_all(&folder).unwrap();
-            Node::prepare(&folder, simulators, &(more.to_owned() + &fleet.section(name)))
+            let addr = free_addr();
+            Node::prepare(&folder, addr, simulators, &(more.to_owned() + &fleet.section(name, addr)))
         });
         let mut server = Self { nodes: nodes.into(), leading: 0, fleet: Some(fleet) };
         server.start_again().await;
@@ -54,7 +55,7 @@ impl Server {
 
     /// Writes configuration, with the providers' and `more` sections, and keys into `folder`.
     pub(crate) fn prepare(folder: &Path, simulators: &Simulators, more: &str) -> Self {
-        Self { nodes: vec![Node::prepare(folder, simulators, more)], leading: 0, fleet: None }
+        Self { nodes: vec![Node::prepare(folder, free_addr(), simulators, more)], leading: 0, fleet: None }
     }
 
     /// Starts what does not run, and returns when the server takes requests: how long that took.
@@ -82,7 +83,7 @@ impl Server {
         let mut pulse = interval(Duration::from_millis(2));
         loop {
             for (index, caller) in callers.iter_mut().enumerate() {
-                if caller.call(Method::GET, "/ready", None).await.is_ok_and(|answer| answer.status == 200) {
+                if caller.call(Method::GET, "/ready", None).await.is_ok_and(|answer| leads(&answer)) {
                     self.leading = index;
                     if let Some(fleet) = &mut self.fleet {
                         fleet.lead_to(self.nodes[index].addr);
@@ -142,11 +143,10 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    fn prepare(folder: &Path, simulators: &Simulators, more: &str) -> Self {
-        let port = free_ports(1)[0];
-        let text = configuration(port, folder) + &simulators.sections(folder) + more;
+    fn prepare(folder: &Path, addr: SocketAddr, simulators: &Simulators, more: &str) -> Self {
+        let text = configuration(addr, folder) + &simulators.sections(folder) + more;
         fs::write(folder.join("tidings.toml"), text).unwrap();
-        Self { folder: folder.to_owned(), addr: (Ipv4Addr::LOCALHOST, port).into(), child: None }
+        Self { folder: folder.to_owned(), addr, child: None }
     }
 
     fn launch(&mut self) {
@@ -228,7 +228,16 @@ impl Drop for Node {
     }
 }
 
-fn configuration(port: u16, folder: &Path) -> String {
+/// Whether this answer of `/ready` is one of a server that leads, or is alone. It may be degraded. A standby is ready, too.
+fn leads(answer: &Answer) -> bool {
+    answer.status == 200 && answer.json()["status"] != "standby"
+}
+
+fn free_addr() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, free_ports(1)[0]).into()
+}
+
+fn configuration(addr: SocketAddr, folder: &Path) -> String {
     let topics =
         crate::TOPICS.map(|topic| format!("[topics.{topic}]\ntitle = \"{topic}\"\nbody = \"Number %{{number}}\"\n"));
     let topics = topics.join("\n");
@@ -239,7 +248,7 @@ fn configuration(port: u16, folder: &Path) -> String {
 data_dir = '{data}'
 
 [http]
-listen = "127.0.0.1:{port}"
+listen = "{addr}"
 
 [[api.keys]]
 name = "campaign"

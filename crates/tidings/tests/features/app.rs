@@ -50,6 +50,8 @@ pub(crate) struct App {
     /// The one that drives the connection.
     task: JoinSet<()>,
     next_id: u32,
+    /// How often it was let in.
+    connection_count: usize,
     connected_at: Instant,
 }
 
@@ -108,7 +110,8 @@ impl App {
     pub(crate) async fn connect(addr: SocketAddr, identity: Identity) -> Result<Self, End> {
         let (orders, _) = mpsc::channel(1);
         let (seen, task) = (watch::Sender::default(), JoinSet::new());
-        let mut app = Self { identity, seen, orders, task, next_id: 0, connected_at: Instant::now() };
+        let mut app =
+            Self { identity, seen, orders, task, next_id: 0, connection_count: 0, connected_at: Instant::now() };
         app.connect_again(addr).await?;
         Ok(app)
     }
@@ -215,6 +218,11 @@ impl App {
         self.wait("the app's connection ends", |seen| seen.end.clone()).await
     }
 
+    /// How often a server let it in, and how the last of these connections ended if it did.
+    pub(crate) fn connections(&self) -> (usize, Option<End>) {
+        (self.connection_count, self.seen.borrow().end.clone())
+    }
+
     /// When the server let it in.
     pub(crate) fn connected_at(&self) -> Instant {
         self.connected_at
@@ -245,6 +253,7 @@ impl App {
         self.orders = orders;
         self.task.spawn(drive(line, ordered, self.seen.clone()));
         self.ask(command).await?;
+        self.connection_count += 1;
         self.connected_at = Instant::now();
         Ok(())
     }

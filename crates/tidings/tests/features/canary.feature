@@ -58,3 +58,13 @@ Feature: The report itself
     A reason.
 
     Then something is wrong
+
+  @one
+  Scenario: passed, on one server
+    A reason.
+
+    Then all is well
+
+  @one
+  Scenario: failed, as it does not say why it stays on one server
+    Then all is well

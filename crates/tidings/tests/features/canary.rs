@@ -36,7 +36,7 @@ pub(crate) async fn sing() {
     });
     let report = report.run(feature).await;
     let outcomes: Vec<(&str, &str)> = report.outcomes().collect();
-    assert_eq!(outcomes.len(), 12, "{outcomes:?}");
+    assert_eq!(outcomes.len(), 14, "{outcomes:?}");
     for (name, state) in outcomes {
         assert_eq!(name.split(',').next(), Some(state), "the scenario called {name:?} came out as {state}");
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! State of a scenario: passed, failed, pending. Of a step: passed, failed, undefined, left (not come to). `reason` is why a
-//! pending one is pending, in the words below its name. `problem` says in one text what is wrong with it or, of a pending
+//! pending one is pending, or one with the tag `@one` stays on one server, in the words below its name. `problem` says in one text what is wrong with it or, of a pending
 //! one, what is missing; `log` is the end of the server's, where it failed.
 
 use std::collections::BTreeMap;
@@ -23,9 +23,13 @@ use tokio::time::Instant;
 use crate::world::World;
 
 /// The tag of what is not automated yet.
-const PENDING: &str = "pending";
+pub(crate) const PENDING: &str = "pending";
 /// The tag of a scenario that has a step which nobody has written.
-const UNWRITTEN: &str = "unwritten";
+pub(crate) const UNWRITTEN: &str = "unwritten";
+/// The tag of a scenario, or of a feature, that is about one server where others run on three, too.
+pub(crate) const ONE: &str = "one";
+/// The tag of a scenario that has three servers in any run.
+pub(crate) const THREE: &str = "three";
 /// Where to write it down.
 const FILE_VARIABLE: &str = "TIDINGS_FEATURES_JSON";
 
@@ -326,10 +330,14 @@ fn flaw(
     if !scenario.steps.iter().any(|step| step.ty == gherkin::StepType::Then) {
         return Some("it promises nothing: it has no Then");
     }
+    let stays_on_one = scenario.tags.iter().any(|tag| tag == ONE);
     match (tag, reason) {
         (Some(_), None) => Some("it is pending and does not say why: write the reason below its name"),
+        (None, None) if stays_on_one => Some("it stays on one server and does not say why: write it below its name"),
         // Gherkin takes a line that begins with no keyword for such words, not for a step.
-        (None, Some(_)) => Some("only a pending scenario has words below its name; or is its first step misspelt?"),
+        (None, Some(_)) if !stays_on_one => Some(
+            "only what is pending, or stays on one server, has words below its name; or is its first step misspelt?",
+        ),
         _ if words(background).is_some() => Some("the Background has words below it; or is its first step misspelt?"),
         _ => None,
     }

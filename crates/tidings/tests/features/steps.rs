@@ -38,6 +38,8 @@ use std::str::FromStr;
 
 use cucumber::Parameter;
 
+use crate::server::Place;
+
 /// A phone, tablet or browser, called by whose it is: "Ada's phone".
 #[derive(Parameter)]
 #[param(name = "phone", regex = r"[A-Z][a-z]+'s (?:phone|tablet|Android phone|browser)")]
@@ -55,7 +57,24 @@ impl Person {
     }
 }
 
-/// Both are the text of the sentence.
+/// One of several servers: "the second server".
+#[derive(Parameter)]
+#[param(name = "place", regex = r"the server that leads|the first server|the second server|the third server")]
+struct PlaceName(String);
+
+impl From<PlaceName> for Place {
+    fn from(PlaceName(name): PlaceName) -> Self {
+        match name.as_str() {
+            "the server that leads" => Self::Leading,
+            "the first server" => Self::Started(0),
+            "the second server" => Self::Started(1),
+            "the third server" => Self::Started(2),
+            _ => panic!("there is no server called {name:?}"),
+        }
+    }
+}
+
+/// All are the text of the sentence.
 macro_rules! text {
     ($name:ident) => {
         impl FromStr for $name {
@@ -84,3 +103,4 @@ macro_rules! text {
 
 text!(PhoneName);
 text!(Person);
+text!(PlaceName);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::event::Event;
 use crate::listener::Listener;
 use crate::phone::{Crowd, Notification, Phone, Provider, Reach, Subscription};
 use crate::provider::DataProvider;
-use crate::server::{BACKEND_KEY, Server, TOKEN_SECRET};
+use crate::server::{BACKEND_KEY, CLUSTER_SIZE, Place, Server, Setup, TOKEN_SECRET};
 use crate::wait::{PATIENCE, until};
 
 /// For everything that was accepted to come to its end: the longest wait for receipts in the features, and some.
@@ -37,6 +38,11 @@ pub(crate) struct World {
     folder: TempDir,
     pub(crate) provider: Provider,
     server: Option<Server>,
+    /// How many servers it has.
+    pub(crate) server_count: usize,
+    /// Which server of several somebody's app uses, and the backend, where that is said.
+    pub(crate) app_places: BTreeMap<String, Place>,
+    pub(crate) backend_place: Option<Place>,
     /// Where the backend hears of the end of events, if it wants to.
     ear: Option<Ear>,
     /// Whom the server asks who may come in, if it asks anybody.
@@ -114,6 +120,9 @@ impl World {
             folder: tempfile::tempdir().expect("the system has a folder for temporary files"),
             provider: Provider::start(),
             server: None,
+            server_count: 1,
+            app_places: BTreeMap::new(),
+            backend_place: None,
             ear: None,
             doorman: None,
             pictures: None,
@@ -156,22 +165,37 @@ impl World {
             Some(server) => server,
             None => {
                 let mut settings = self.ear.as_ref().map(Ear::settings).unwrap_or_default() + &self.settings;
-                let hook = self.doorman.as_ref().map(|doorman| {
+                let connect_hook = self.doorman.as_ref().map(|doorman| {
                     settings += &doorman.settings();
                     doorman::NAME
                 });
-                let (folder, phones) = (self.folder.path(), self.phones.values());
-                Server::start(folder, &self.provider, phones, self.crowd.as_ref(), hook, &settings).await
+                let setup = Setup {
+                    count: self.server_count,
+                    folder: self.folder.path(),
+                    provider: &self.provider,
+                    phones: self.phones.values(),
+                    crowd: self.crowd.as_ref(),
+                    connect_hook,
+                    more: &settings,
+                };
+                Server::start(setup).await
             }
         };
         self.server.insert(server)
     }
 
-    /// Three servers of which one leads, with all phones known so far.
+    /// It is three servers of which one leads, with all phones known so far.
     pub(crate) async fn start_three(&mut self) {
         assert!(self.server.is_none(), "it is configured so before it starts");
-        let server = Server::start_three(self.folder.path(), &self.provider, self.phones.values()).await;
-        self.server = Some(server);
+        self.server_count = CLUSTER_SIZE;
+        self.server().await;
+    }
+
+    /// Where somebody's app connects.
+    pub(crate) async fn app_addr(&mut self, person: &str) -> SocketAddr {
+        let place = self.app_places.get(person).copied();
+        let server = self.server().await;
+        place.map_or_else(|| server.app_addr(), |place| server.addr_of(place))
     }
 
     /// Google; it is there from when it was first spoken of.
@@ -260,7 +284,19 @@ impl World {
 
     /// Somebody with this key.
     pub(crate) async fn caller(&mut self, key: Option<&'static str>) -> Backend {
-        Backend::new(self.server().await.addr(), key)
+        let place = self.backend_place;
+        let server = self.server().await;
+        Backend::new(place.map_or_else(|| server.addr(), |place| server.addr_of(place)), key)
+    }
+
+    /// The backend, at the server that leads.
+    pub(crate) async fn leader(&mut self) -> Backend {
+        Backend::new(self.server().await.addr_of(Place::Leading), Some(BACKEND_KEY))
+    }
+
+    /// An app that calls for itself.
+    pub(crate) async fn app_caller(&mut self) -> Backend {
+        Backend::new(self.server().await.app_addr(), None)
     }
 
     /// Fails when the server has come to grief behind the scenes.
@@ -475,7 +511,7 @@ impl World {
     /// Somebody's page listens to a channel that their token names.
     pub(crate) async fn listen(&mut self, person: &str, channel: String) {
         let token = connection_token(TOKEN_SECRET, &person.to_lowercase(), None, &[channel]);
-        let listener = Listener::open(self.server().await.addr(), &token).await;
+        let listener = Listener::open(self.app_addr(person).await, &token).await;
         self.listeners.insert(person.to_owned(), listener);
     }
 
@@ -510,7 +546,7 @@ impl World {
             true => Err(name),
             false => Ok(connection_token(TOKEN_SECRET, &name, signed.as_deref(), channels)),
         };
-        let addr = self.server().await.addr();
+        let addr = self.app_addr(person).await;
         let format = if self.protobuf.contains(person) { Format::Protobuf } else { Format::Json };
         let transport = if self.streaming.contains(person) { Transport::Sse } else { Transport::WebSocket };
         let variant = Variant { transport, format };

@@ -6,7 +6,7 @@ use cucumber::{given, then, when};
 use tidings_types::{Format, Variant};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Person, PhoneName};
+use super::{Person, PhoneName, PlaceName};
 use crate::app::{App, Company, End, Identity};
 use crate::backend::{Progress, connection_token};
 use crate::doorman;
@@ -15,6 +15,12 @@ use crate::world::{Claim, World};
 
 /// For so long after connecting, the server asks nobody for receipts; and some.
 const QUIET: Duration = Duration::from_millis(1_100);
+
+#[given(expr = "{person}'s app uses {place}")]
+#[when(expr = "{person}'s app uses {place}")]
+async fn uses(world: &mut World, person: Person, place: PlaceName) {
+    world.app_places.insert((*person).to_owned(), place.into());
+}
 
 #[given(expr = "{person}'s app speaks Protobuf")]
 async fn speaks_protobuf(world: &mut World, person: Person) {
@@ -121,14 +127,14 @@ async fn waits_for(world: &mut World, person: Person) {
 
 #[when(expr = "{person}'s app comes back")]
 async fn comes_back(world: &mut World, person: Person) {
-    let addr = world.server().await.addr();
+    let addr = world.app_addr(&person).await;
     world.app(&person).come_back(addr).await;
 }
 
 #[when(expr = "{person}'s app loses its connection and comes back")]
 async fn loses_connection_and_comes_back(world: &mut World, person: Person) {
     world.app(&person).lose_connection().await;
-    let addr = world.server().await.addr();
+    let addr = world.app_addr(&person).await;
     world.app(&person).come_back(addr).await;
 }
 
@@ -188,7 +194,7 @@ async fn page_has_got(world: &mut World, person: Person, count: usize, subject: 
 #[when("somebody connects with a token that is not ours")]
 async fn stranger(world: &mut World) {
     let token = Ok(connection_token("a-secret-that-a-stranger-has-made-up", "ada", None, &[]));
-    let addr = world.server().await.addr();
+    let addr = world.server().await.app_addr();
     let identity =
         Identity { token, device: None, visible: None, locale: None, variant: Variant::websocket(Format::Json) };
     world.refused_connection = App::connect(addr, identity).await.err();
@@ -234,6 +240,11 @@ async fn gets_three(world: &mut World, person: Person, one: usize, two: usize, t
     gets_numbered(world, &person, &[one, two, three]).await;
 }
 
+#[then(expr = "{person}'s app gets the publications {int}, {int}, {int} and {int}")]
+async fn gets_four(world: &mut World, person: Person, one: usize, two: usize, three: usize, four: usize) {
+    gets_numbered(world, &person, &[one, two, three, four]).await;
+}
+
 async fn gets_numbered(world: &mut World, person: &str, numbers: &[usize]) {
     let expected: Vec<String> = numbers.iter().map(|number| format!("publication-{number}")).collect();
     assert_eq!(world.app(person).events(numbers.len()).await, expected, "what {person}'s app got");
@@ -256,6 +267,12 @@ async fn get_the_same(world: &mut World, one: Person, other: Person, count: usiz
 #[then(expr = "{person}'s app is told that it missed something")]
 async fn told_of_gap(world: &mut World, person: Person) {
     assert!(world.app(&person).was_told_of_gap(), "{person}'s app believes that it missed nothing");
+}
+
+#[then(expr = "{person}'s app has been connected all the time")]
+async fn has_stayed(world: &mut World, person: Person) {
+    let (connection_count, end) = world.app(&person).connections();
+    assert_eq!((connection_count, end), (1, None), "how often {person}'s app has connected, and how that ended");
 }
 
 #[then(expr = "{person}'s app is disconnected")]

@@ -137,6 +137,7 @@ async fn tells_of_many(world: &mut World, count: usize, subject: String) {
 #[when(expr = "the backend tells of more events about {string} than are kept")]
 async fn tells_of_too_many(world: &mut World, subject: String) {
     tells_of_many(world, HISTORY_SIZE + 1, subject).await;
+    world.server().await.until_all_have_read().await; // Who comes back to a server that is behind misses nothing.
 }
 
 #[when(expr = "the backend tells of the event {string} about {string}")]

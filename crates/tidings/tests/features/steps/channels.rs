@@ -3,6 +3,7 @@
 use cucumber::{then, when};
 
 use super::Person;
+use crate::wait::{PATIENCE, until};
 use crate::world::World;
 
 #[when(expr = "the backend subscribes {person} to {string}")]
@@ -47,6 +48,13 @@ async fn publishes_again(world: &mut World, channel: String) {
 #[then(expr = "the backend finds {string} and {string} in {string}")]
 async fn finds(world: &mut World, one: String, other: String, channel: String) {
     assert_eq!(world.backend().await.present(&channel).await, [one, other]);
+}
+
+#[then(expr = "the backend finds only {string} in {string}")]
+async fn finds_one(world: &mut World, one: String, channel: String) {
+    let backend = world.backend().await;
+    let is_so = async || (backend.present(&channel).await == [one.as_str()]).then_some(());
+    until(&format!("only {one} is in {channel}"), PATIENCE, is_so).await;
 }
 
 #[then(expr = "the last {int} of {string} are the publications {int} and {int}")]

@@ -90,7 +90,7 @@ async fn slow_apps(world: &mut World, pattern: String, burst: u32) {
 }
 
 async fn try_to_subscribe(world: &mut World, app: &str, phone: &str, topic: String, subject: String) {
-    let (caller, credential) = (world.caller(None).await, &world.phone(app).credential);
+    let (caller, credential) = (world.app_caller().await, &world.phone(app).credential);
     let tried = caller.try_to_subscribe(credential, world.phone(phone), &Subscription { subject, topic }).await;
     world.refusal = tried.err();
 }
@@ -120,7 +120,7 @@ async fn app_refused(world: &mut World) {
 
 #[when(expr = "the app of {phone} asks {int} times without a pause")]
 async fn asks_often(world: &mut World, phone: PhoneName, count: usize) {
-    let (caller, phone) = (world.caller(None).await, world.phone(&phone).clone());
+    let (caller, phone) = (world.app_caller().await, world.phone(&phone).clone());
     let mut answered = 0;
     for _ in 0..count {
         match caller.look_at_itself(&phone).await {
@@ -266,7 +266,7 @@ async fn knows_none(world: &mut World) {
 #[then("the operator is alarmed that all is of another world")]
 async fn alarmed(world: &mut World) {
     world.settle().await;
-    let backend = world.backend().await;
+    let backend = world.leader().await; // Each server has metrics of its own.
     let alarm = async || backend.is_alarmed_of_another_world().await.then_some(());
     until("the alarm is raised", PATIENCE, alarm).await;
 }

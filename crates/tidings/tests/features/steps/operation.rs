@@ -4,7 +4,7 @@ use cucumber::{given, then, when};
 use serde_json::json;
 use tidings_telemetry::unix_now;
 
-use super::PhoneName;
+use super::{PhoneName, PlaceName};
 use crate::server::AUDITOR_KEY;
 use crate::wait::{PATIENCE, until};
 use crate::world::World;
@@ -17,6 +17,12 @@ async fn running(world: &mut World) {
 #[given("three servers work together")]
 async fn three(world: &mut World) {
     world.start_three().await;
+}
+
+#[given(expr = "the backend uses {place}")]
+#[when(expr = "the backend uses {place}")]
+async fn backend_uses(world: &mut World, place: PlaceName) {
+    world.backend_place = Some(place.into());
 }
 
 #[when("the server that leads dies")]

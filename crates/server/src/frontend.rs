@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use axum::Router;
@@ -21,7 +22,7 @@ use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{AppId, Locale, TopicName};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{error, info, warn};
 
 use crate::answers::Answers;
@@ -31,9 +32,9 @@ use crate::hooks::Hooks;
 use crate::journal::{self, Devices, Journal, Sink};
 use crate::listeners::Listeners;
 use crate::metrics::influx::Influxing;
-use crate::peers::{Item, Line};
-use crate::post::Post;
+use crate::peers::{Link, Notice};
 use crate::providers::{self, Section};
+use crate::publisher::ClusterPublisher;
 use crate::settings::{changes_config, edge_config, hub_config, loop_count, node_name, session_config};
 use crate::text_watch::TextWatch;
 use crate::texts::{Loader, Texts};
@@ -78,7 +79,7 @@ fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
 }
 
 /// What there is before the store.
-pub(super) struct Ground {
+pub(super) struct Prepared {
     pub(super) config: Config,
     /// What is wrong with the topics that the configuration lacks.
     faults: Vec<Problem>,
@@ -88,9 +89,9 @@ pub(super) struct Ground {
     api_key: Option<String>,
 }
 
-impl Ground {
+impl Prepared {
     /// Makes the data folder private, and the API key if none is configured.
-    pub(super) fn lay(config: Config, faults: Vec<Problem>, load: Loader) -> Result<Self, ServeError> {
+    pub(super) fn new(config: Config, faults: Vec<Problem>, load: Loader) -> Result<Self, ServeError> {
         let registry = Registry::new();
         tidings_telemetry::process::register(&registry);
         tidings_telemetry::panics::register(&registry);
@@ -101,26 +102,35 @@ impl Ground {
     }
 }
 
-/// What is there before the front.
+/// What is there before the frontend.
 pub(super) struct Opened {
     pub(super) store: Store,
     /// What the store tells.
     pub(super) sink: Arc<Sink>,
     /// The listeners, if they are open already.
     pub(super) listeners: Option<Listeners>,
-    /// The other servers, and what they are to be told.
-    pub(super) peers: Option<(Line, mpsc::Receiver<Item>)>,
+    /// `None`: this server is alone.
+    pub(super) peers: Option<Peers>,
+}
+
+/// The other servers of a cluster.
+pub(super) struct Peers {
+    pub(super) link: Link,
+    /// What they are to be told.
+    pub(super) waiting: mpsc::Receiver<Notice>,
+    /// Set to whether this server has all that the leader has.
+    pub(super) is_whole: Arc<AtomicBool>,
 }
 
 /// What clients connect to, started.
-pub struct Front {
+pub struct Frontend {
     pub(super) config: Config,
     pub(super) load: Loader,
     pub(super) registry: Registry,
     pub(super) keys: ApiKeys,
     api_key: Option<String>,
     /// To the other servers; `None`: this one is alone.
-    line: Option<Line>,
+    link: Option<Link>,
     copied: watch::Receiver<CopyState>,
     /// Unique, new at each start.
     pub(super) uid: String,
@@ -138,18 +148,23 @@ pub struct Front {
     influx: Option<Influxing>,
     /// Tasks that run until they are aborted.
     background: JoinSet<()>,
+    /// Those that hear and tell the other servers.
+    linked: JoinSet<()>,
 }
 
-impl Front {
+impl Frontend {
     /// Starts it on an open store.
     ///
     /// # Cancel safety
     /// Dropped: the parts that had started are dropped.
-    pub(super) async fn start(ground: Ground, opened: Opened) -> Result<Self, ServeError> {
+    pub(super) async fn start(prepared: Prepared, opened: Opened) -> Result<Self, ServeError> {
         let Opened { store, sink, listeners, peers } = opened;
-        let Ground { config, faults, load, registry, keys, api_key } = ground;
+        let Prepared { config, faults, load, registry, keys, api_key } = prepared;
         let audit = auditing::start(&config, &registry).map_err(ServeError::Thread)?;
-        let uid = uuid::Uuid::new_v4().to_string();
+        let uid = match &peers {
+            Some(Peers { link, .. }) => peers::name_of(link.peers.process()),
+            None => uuid::Uuid::new_v4().to_string(),
+        };
         let tracing = Tracing::start(&config, &uid, &registry)?;
         let tracer = tracing.as_ref().map(Tracing::tracer);
         let text_watch = TextWatch::new(&config);
@@ -165,11 +180,10 @@ impl Front {
         let hub = hub.with_localizer(texts.live());
         let hub = hub.with_changes(changes_config(&config).map(|config| Arc::new(Changes::new(&config))));
         let hub = Arc::new(match &peers {
-            Some((line, _)) => hub.with_relay(line.relay()),
+            Some(Peers { link, .. }) => hub.with_relay(link.relay()),
             None => hub,
         });
         hub.set_home(peers.is_none());
-        sink.await_hub();
         journal::restore(&store, &hub, &namespaces)?;
         sink.follow(hub.clone());
         tracer.iter().for_each(|tracer| sink.trace_with(tracer.clone()));
@@ -188,12 +202,13 @@ impl Front {
         let tokens = Tokens::start(&config.client, &registry).await?;
         let hooks = Arc::new(Hooks::start(&config, tracer.as_ref(), &registry)?);
         let session = Arc::new(session_config(&config, tokens.as_ref().map(Tokens::verifier)));
-        let (line, journal) = (peers.as_ref().map(|(line, _)| line.clone()), Journal::new(store.clone(), namespaces));
-        let devices = Arc::new(Devices::new(store.clone(), line.clone()));
-        let (publisher, others): (Arc<dyn Publisher>, Arc<dyn Others>) = match line.clone() {
-            Some(line) => {
-                let post = Post { journal: journal.clone(), hub: hub.clone(), line: line.clone() };
-                (Arc::new(post), Arc::new(line))
+        let link = peers.as_ref().map(|peers| peers.link.clone());
+        let journal = Journal::new(store.clone(), namespaces);
+        let devices = Arc::new(Devices::new(store.clone(), link.clone()));
+        let (publisher, others): (Arc<dyn Publisher>, Arc<dyn Others>) = match link.clone() {
+            Some(link) => {
+                let post = ClusterPublisher { journal: journal.clone(), hub: hub.clone(), link: link.clone() };
+                (Arc::new(post), Arc::new(link))
             }
             None => (Arc::new(journal.clone()), Arc::new(Alone)),
         };
@@ -211,14 +226,13 @@ impl Front {
         if let Some(audit) = audit.clone() {
             background.spawn(auditing::sum_up(audit));
         }
-        let (copy_state, copied) = watch::channel(CopyState::Apart);
-        if let Some((line, waiting)) = peers {
+        let (state, copied) = watch::channel(CopyState::Apart);
+        let mut linked = JoinSet::new();
+        if let Some(Peers { link, waiting, is_whole }) = peers {
             let failed = |error: SubscribeError| ServeError::Thread(io::Error::other(error));
-            let hearing = line.peers.hear().await.map_err(failed)?;
-            let questions = line.peers.questions().await.map_err(failed)?;
-            background.spawn(peers::tell(line.clone(), waiting));
+            let news = link.peers.news().await.map_err(failed)?;
+            let questions = link.peers.questions().await.map_err(failed)?;
             hub.receipts().begin_reports();
-            background.spawn(peers::report(line.clone(), hub.clone()));
             let answers = Answers {
                 hub: hub.clone(),
                 edge: edge.clone(),
@@ -228,13 +242,24 @@ impl Front {
                 name: node_name(&config.cluster),
                 started: Instant::now(),
             };
-            background.spawn(answers.run(questions));
-            let copying = Copying::new(line, hub.clone(), edge.clone(), store.role(), copy_state);
-            background.spawn(copying.run(hearing));
+            let mut tasks = JoinSet::new();
+            tasks.spawn(peers::tell(link.clone(), waiting));
+            tasks.spawn(peers::report(link.clone(), hub.clone()));
+            tasks.spawn(answers.run(questions));
+            let copying = Copying {
+                link,
+                hub: hub.clone(),
+                edge: edge.clone(),
+                store: store.clone(),
+                state: state.clone(),
+                is_whole,
+            };
+            tasks.spawn(copying.run(news));
+            linked.spawn(watch_over(tasks, edge.clone(), state));
         }
         let influx = Influxing::start(&config.influx, &registry);
         Ok(Self {
-            line,
+            link,
             copied,
             config,
             load,
@@ -255,11 +280,12 @@ impl Front {
             listeners,
             influx,
             background,
+            linked,
         })
     }
 
     /// Listens from now on, if nothing listens yet.
-    pub(super) fn listen(&mut self) -> Result<&Listeners, ServeError> {
+    pub(super) fn listen(&mut self) -> Result<&mut Listeners, ServeError> {
         match &mut self.listeners {
             Some(listeners) => Ok(listeners),
             none => Ok(none.insert(Listeners::open(&self.config, &self.registry)?)),
@@ -278,8 +304,8 @@ impl Front {
     }
 
     /// To the other servers; `None`: this one is alone.
-    pub(super) fn line(&self) -> Option<&Line> {
-        self.line.as_ref()
+    pub(super) fn link(&self) -> Option<&Link> {
+        self.link.as_ref()
     }
 
     /// How the copy of the leader's channels in memory is.
@@ -287,13 +313,16 @@ impl Front {
         self.copied.clone()
     }
 
-    /// The hub of this server is the home of the channels in memory from now on. Readers who know a position begin anew.
-    pub(super) fn take_over(&mut self) {
-        if self.line.is_some() {
-            let restarted = self.hub.take_over().into_iter().collect();
+    /// Records that the server has started.
+    pub(super) fn say_started(&self) {
+        auditing::of_system(self.audit.as_ref(), "server.start", true);
+    }
+
+    /// The hub of this server is the home of the channels in memory from now on.
+    pub(super) fn take_over(&self) {
+        if self.link.is_some() {
+            self.hub.take_over();
             self.hub.receipts().end_reports();
-            let restart = self.edge.restart(restarted);
-            self.background.spawn(async { restart.await.unwrap_or_default() });
         }
     }
 
@@ -311,7 +340,7 @@ impl Front {
         self.api_key.as_deref()
     }
 
-    /// See [`Server::reload`](crate::Server::reload): what the front has of it. Returns the configuration, if it is right.
+    /// See [`Server::reload`](crate::Server::reload): what the frontend has of it. Returns the configuration, if it is right.
     pub fn reload(&self) -> Option<Config> {
         let config = self.texts.reload(&self.load);
         auditing::of_system(self.audit.as_ref(), "config.reload", config.is_some());
@@ -363,7 +392,8 @@ impl Front {
     }
 
     /// Closes the store and what tells of the server, last of all.
-    pub(super) async fn end(self) {
+    pub(super) async fn end(mut self) {
+        self.linked.shutdown().await;
         if timeout(CLOSE_TIMEOUT, self.store.close()).await.is_err() {
             let patience = CLOSE_TIMEOUT.as_secs();
             warn!(patience, "Store is not closed in time because the disk is slow, the next start takes longer");
@@ -388,5 +418,18 @@ async fn sweep(hub: Arc<Hub>) {
     loop {
         interval.tick().await;
         hub.sweep(unix_now());
+    }
+}
+
+/// Ends clients if one of the tasks ends that keep this server equal to the others: none does by itself.
+async fn watch_over(mut tasks: JoinSet<()>, edge: Arc<Edge>, state: watch::Sender<CopyState>) {
+    tasks.join_next().await;
+    error!(
+        "A task that hears other servers has ended: a bug. Clients are sent away until this server is started again"
+    );
+    loop {
+        state.send_replace(CopyState::Apart);
+        let _ = edge.send_away().await; // Full: the next time.
+        sleep(TELL_TIMEOUT).await;
     }
 }
