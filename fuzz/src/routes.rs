@@ -465,6 +465,7 @@ impl Server {
                 name: "fuzz".to_owned(),
                 version: "0".to_owned(),
                 clients: Arc::new(ClientCounts::default),
+                others: None,
             },
         };
         let router = tidings_api::router(api)

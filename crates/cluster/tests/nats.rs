@@ -14,6 +14,7 @@ use tidings_cluster::{JetStream, Log, NewsPart, NewsReceiver, PART_BYTES_MAX, Pe
 use tidings_store::{CommitSink, DurableChannel, NewEvent, QueueLimit, Role, Store, StoreConfig, StoredPublication};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, Event, EventId, JournalPosition, StreamPosition, Subject, TopicName};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
 use brokers::Brokers;
@@ -230,7 +231,8 @@ async fn peers_ask_each_other_over_a_broker() {
     let [one, other] =
         [Peers::new(one.0.await, "test".to_owned(), one.1), Peers::new(other.0.await, "test".to_owned(), other.1)];
     let mut questions = other.questions().await.unwrap();
-    let answering = tokio::spawn(async move {
+    let mut answering = JoinSet::new();
+    answering.spawn(async move {
         while let Some(question) = questions.next().await {
             let answer = match &question.bytes[..] {
                 b"nothing" => Vec::new(),
@@ -251,7 +253,7 @@ async fn peers_ask_each_other_over_a_broker() {
     for gone in [one.ask(3, b"who?".to_vec(), soon()).await, one.fetch(3, b"who?".to_vec(), 9, PATIENCE).await] {
         assert_eq!(gone, Err(Unanswered::Gone), "nobody has this number");
     }
-    answering.abort();
+    answering.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

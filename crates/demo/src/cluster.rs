@@ -17,6 +17,7 @@ mod ledger;
 mod nats;
 mod plan;
 mod report;
+mod shared;
 mod stage;
 mod traffic;
 mod waiting;
@@ -32,13 +33,12 @@ use tidings_telemetry::unix_now;
 use tokio::time::{Instant, timeout};
 
 use self::caller::Callers;
-use self::client::{Whereabouts, describe_moves};
 use self::fleet::Fleet;
 use self::plan::{Kind, Member, Plan};
 use self::report::{Kills, Report};
-use self::stage::{NODE_COUNT, node_name};
+use self::shared::{Whereabouts, describe_moves};
+use self::stage::{NODE_COUNT, PATIENCE, late, node_name};
 use self::traffic::Traffic;
-use self::waiting::{PATIENCE, late};
 use super::args::DemoArgs;
 use super::clock::LATECOMER_TIME;
 use super::view::format_duration;
@@ -56,9 +56,10 @@ events. The others are standbys: they pass events on to the leader, and are read
 an event when it is in a log, which three NATS servers keep.
 
 Numbered events are posted all the time, one after the other, to a, b and c in turn. Three clients read them; each
-connects first to a server of its own. One of the six processes is killed every few seconds, and started again later.
-An event that is not acknowledged is posted again with the same id, to the next server. A client whose connection
-breaks goes on at the next server; the clients of the other servers stay connected, also when the leader is killed.
+has a server of its own. One of the six processes is killed every few seconds, and started again later. An event that
+is not acknowledged is posted again with the same id, to the next server. A client whose connection breaks connects
+to its own server again, or to the next one if that does not run. It goes on where it was. The clients of the other
+servers stay connected, also when the leader is killed.
 
 After each kill, each acknowledged event must be on the leader, and must have reached each client once and in order.
 Times are UTC. Ctrl-C ends the demo.

@@ -6,7 +6,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
@@ -209,7 +208,7 @@ impl Shared {
     /// that other servers have told of, and the time in microseconds if that is greater. So the numbers of all servers of a
     /// cluster can be compared, as exactly as their clocks agree.
     pub(crate) fn next_number(&self) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
+        let now = tidings_telemetry::unix_nanos() / 1000;
         let next = |last: u64| now.max(last.saturating_add(1));
         let last = self.last_number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
         next(last.unwrap_or_else(|last| last))

@@ -63,12 +63,11 @@ pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom,
 pub use clock::process_micros;
 pub use mailbox::Mailbox;
 pub use receipts::{
-    ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, Arrival, EventReceipts, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, ReceiptSummary,
-    Receipts,
+    ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, Arrival, EventReceipts, RECEIPT_USER_COUNT_MAX, ReceiptSummary, Receipts,
 };
 use relay::Cluster;
 pub use relay::{Applied, ChannelCopy, CopyCursor, News, Relay};
-pub use reports::Report;
+pub use reports::{RECEIPTS_TTL, Report};
 pub use texts::{LiveText, Localizer, TAG_BODY, TAG_LANG, TAG_TITLE};
 pub use version::Version;
 pub use wishes::Wishes;

@@ -25,7 +25,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tidings_protocol::ClientId;
@@ -36,10 +35,8 @@ use tidings_types::{
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use crate::reports::{Answer, Early, Elsewhere, EventReport, Report, Reports};
+use crate::reports::{Answer, Early, Elsewhere, EventReport, RECEIPTS_TTL, Report, Reports};
 
-/// How long an event's receipts can still be read after their time.
-pub const RECEIPTS_TTL: Duration = Duration::from_secs(60);
 /// The most users that are listed as having received an event.
 pub const RECEIPT_USER_COUNT_MAX: usize = 1000;
 /// The most bytes of a listed user's name, as in [`UserId`](tidings_types::UserId). A token may have a longer name,

@@ -19,6 +19,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
@@ -27,8 +28,8 @@ use tidings_telemetry::panics::lock;
 use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
 use tokio::sync::Notify;
 
-use crate::receipts::RECEIPTS_TTL;
-
+/// How long an event's receipts can still be read after their time.
+pub const RECEIPTS_TTL: Duration = Duration::from_secs(60);
 /// Events of which something waits to be reported.
 const EVENT_COUNT_MAX: usize = 1024;
 /// Events that are not open here of which something was reported.
@@ -299,3 +300,6 @@ impl Early {
         self.0.retain(|_, early| now < early.seen.get_or_insert(now).saturating_add(RECEIPTS_TTL));
     }
 }
+
+#[cfg(test)]
+mod tests;

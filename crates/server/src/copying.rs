@@ -37,7 +37,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{debug, info, warn};
 
-use crate::peers::{Copies, Link, Notice, Notices, PULSE, SILENCE_MAX};
+use crate::peers::{Copies, Link, Notice, Notices, PRESENCE_MAX, PULSE, SILENCE_MAX};
 
 /// Bytes of one message of another server that has several parts.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -272,8 +272,12 @@ impl Keeper {
         let is_new = !self.speakers.contains_key(&part.process);
         let speaker = self.speakers.entry(part.process).or_insert_with(|| Speaker::new(part.number));
         let (notices, mut is_whole) = speaker.take(part);
-        for item in notices.map(|notices| notices.items).unwrap_or_default() {
-            match item {
+        if is_source && (is_new || !is_whole) {
+            debug!("Something of the leader's news is missing, so its channels in memory are copied again");
+            self.begin_round(); // Before what is behind the hole.
+        }
+        for notice in notices.map(|notices| notices.items).unwrap_or_default() {
+            match notice {
                 Notice::Hub(news) if is_source || is_from_anybody(&news) => is_whole &= self.apply(news),
                 Notice::Hub(_) => {} // Of a server that led before.
                 Notice::Report(report) => _ = self.ports.hub.receipts().take_in(part.process, report),
@@ -283,10 +287,6 @@ impl Keeper {
         }
         if !is_whole {
             self.ports.hub.receipts().forget_node(part.process); // It is asked for what it has: see `look`.
-        }
-        if is_source && (is_new || !is_whole) {
-            debug!("Something of the leader's news is missing, so its channels in memory are copied again");
-            self.begin_round();
         }
     }
 
@@ -298,7 +298,10 @@ impl Keeper {
                 round.early.put(channel, news);
                 true
             }
-            (Applied::Missing(_), None) => false,
+            (Applied::Missing(_), None) => {
+                self.begin_round();
+                false
+            }
         }
     }
 
@@ -318,7 +321,8 @@ impl Keeper {
     fn look(&mut self) {
         let Copying { link, hub, edge, state, is_whole, .. } = &self.ports;
         self.speakers.retain(|_, speaker| speaker.heard_at.elapsed() < MEMORY_MAX);
-        let present = link.present();
+        let is_present = |speaker: &Speaker| speaker.heard_at.elapsed() < PRESENCE_MAX;
+        let present: Vec<u64> = self.speakers.iter().filter(|(_, it)| is_present(it)).map(|(it, _)| *it).collect();
         hub.receipts().retain_nodes(&present);
         for process in present.into_iter().filter(|process| !hub.receipts().knows(*process)) {
             let link = link.clone();

@@ -49,7 +49,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// A server that was not heard for so long has no clients any more: it has sent them away.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// A server that was not heard for so long is taken for gone: its devices are pushed.
-const PRESENCE_MAX: Duration = Duration::from_secs(3);
+pub(super) const PRESENCE_MAX: Duration = Duration::from_secs(3);
 /// News that wait to be told.
 const WAITING_COUNT_MAX: usize = 65_536;
 /// Bytes of these.
@@ -208,11 +208,6 @@ impl Link {
         self.nodes.processes(SILENCE_MAX)
     }
 
-    /// The other processes that were heard within the last seconds.
-    pub(super) fn present(&self) -> Vec<u64> {
-        self.nodes.processes(PRESENCE_MAX)
-    }
-
     /// The answers of all other servers that answer in time.
     async fn gather<A: DeserializeOwned>(&self, question: &Question) -> Vec<A> {
         let ask = |process| self.fetch(process, question, GATHER_TIMEOUT);
@@ -247,7 +242,7 @@ impl Link {
         let question = Question::Order(target, order);
         let ask = |process| self.ask::<Result<(), OrderError>>(process, &question, ORDER_TIMEOUT);
         let answers = join_all(self.processes().into_iter().map(ask)).await;
-        answers.into_iter().fold(Ok(()), |outcome, answer| outcome.and(heard(answer, ())))
+        answers.into_iter().try_for_each(|answer| heard(answer, ()))
     }
 
     /// The live connections of all other servers.
@@ -338,10 +333,11 @@ pub(super) async fn tell(link: Link, mut waiting: mpsc::Receiver<Notice>) {
 pub(super) async fn report(link: Link, hub: Arc<Hub>) {
     loop {
         hub.receipts().has_report().await;
-        sleep(REPORT_PAUSE).await; // More comes at the same time.
+        // At once: an event may come right after a device has connected.
         if let Some(report) = hub.receipts().take_report() {
             link.tell(Notice::Report(report));
         }
+        sleep(REPORT_PAUSE).await;
     }
 }
 

@@ -1,7 +1,8 @@
 //! A client: it reads the channel over one connection after the other, and notes everything that it gets.
 //!
-//! It connects first to a server of its own. When it is not let in, or when the connection breaks, it tries the next
-//! server, and resumes from the last publication that it got.
+//! Each client has a server of its own. It connects to that one. When it is not let in, it tries the next server. When a
+//! connection breaks, it begins again with its own server, and resumes from the last publication that it got. So the
+//! clients do not gather at one server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use tidings_telemetry::chain;
 use tidings_types::Format;
 use tokio::time::timeout;
 
-use super::stage::{CHANNEL, NODE_COUNT, node_name};
-use super::traffic::Shared;
+use super::shared::{Shared, Whereabouts};
+use super::stage::{CHANNEL, NODE_COUNT};
 
 /// How long the client waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,36 +23,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this long without a message, not even a ping, the client takes the connection for broken.
 const SILENCE_MAX: Duration = Duration::from_secs(40);
 
-/// The pause before the client tries the next server.
+/// The pause before the client connects again.
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Where a client is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Whereabouts {
-    /// The server that it is connected to, or was last.
-    pub(super) server: usize,
-    /// Subscriptions that it has made, one on each connection.
-    pub(super) connections: u32,
-}
-
-/// Says in words which clients had to connect again between two looks.
-pub(super) fn describe_moves(before: &[Whereabouts; NODE_COUNT], now: &[Whereabouts; NODE_COUNT]) -> String {
-    let mut parts = Vec::new();
-    for (client, (before, now)) in before.iter().zip(now).enumerate() {
-        let (client, from, to) = (client + 1, node_name(before.server), node_name(now.server));
-        if before.server != now.server {
-            parts.push(format!("client {client} went from {from} to {to}"));
-        } else if before.connections != now.connections {
-            parts.push(format!("client {client} had to connect to {to} again"));
-        }
-    }
-    match parts.len() {
-        0 => return "all clients stayed connected".to_owned(),
-        NODE_COUNT => {}
-        _ => parts.push("the others stayed connected".to_owned()),
-    }
-    parts.join("; ")
-}
 
 /// Where the client is in the channel.
 struct Position {
@@ -64,19 +37,24 @@ pub(super) struct Client {
     shared: Arc<Shared>,
     index: usize,
     position: Option<Position>,
+    connections: u32,
 }
 
 impl Client {
+    /// The client whose own server has the same index.
     pub(super) fn new(shared: Arc<Shared>, index: usize) -> Self {
-        Self { shared, index, position: None }
+        Self { shared, index, position: None, connections: 0 }
     }
 
     /// Reads without end.
     pub(super) async fn run(mut self) {
-        // The client at home on the first server begins there, and so on.
-        for server in (0..NODE_COUNT).cycle().skip(self.index) {
+        let mut refused_count = 0; // Since the last connection.
+        loop {
+            let connections = self.connections;
+            let server = (self.index + refused_count) % NODE_COUNT;
             // Whatever the reason, the client connects again. What it misses for good, the verdict says.
             let _ = self.read(server, self.shared.addrs[server]).await;
+            refused_count = if self.connections > connections { 0 } else { refused_count + 1 };
             tokio::time::sleep(CONNECT_PAUSE).await;
         }
     }
@@ -118,7 +96,8 @@ impl Client {
         for publication in reply["publications"].as_array().into_iter().flatten() {
             self.on_publication(publication);
         }
-        self.shared.note_connection(self.index, server);
+        self.connections += 1;
+        self.shared.whereabouts()[self.index] = Whereabouts { server, connections: self.connections };
     }
 
     fn on_publication(&mut self, publication: &Value) {
@@ -139,27 +118,4 @@ fn subscription(position: Option<&Position>) -> Value {
         subscribe["offset"] = (*offset).into();
     }
     json!({ "subscribe": subscribe })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(server: usize, connections: u32) -> Whereabouts {
-        Whereabouts { server, connections }
-    }
-
-    #[test]
-    fn it_is_said_which_clients_had_to_connect_again() {
-        let before = [at(0, 1), at(1, 1), at(2, 1)];
-        assert_eq!(describe_moves(&before, &before), "all clients stayed connected");
-        let one = [at(1, 2), at(1, 1), at(2, 1)];
-        assert_eq!(describe_moves(&before, &one), "client 1 went from a to b; the others stayed connected");
-        let back = [at(0, 1), at(1, 3), at(2, 1)];
-        let told = "client 2 had to connect to b again; the others stayed connected";
-        assert_eq!(describe_moves(&before, &back), told);
-        let all = [at(1, 2), at(2, 2), at(0, 2)];
-        let told = "client 1 went from a to b; client 2 went from b to c; client 3 went from c to a";
-        assert_eq!(describe_moves(&before, &all), told);
-    }
 }

@@ -115,7 +115,7 @@ struct ServerPart {
 /// What one client did.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct ClientPart {
-    /// The server that it connected to first.
+    /// Its own server, which it connects to while that runs.
     home: &'static str,
     /// Events that it got.
     deliveries: usize,
@@ -183,12 +183,11 @@ impl Report {
     }
 
     fn clients(&self) -> String {
-        let mut client = 0;
-        let [a, b, c] = self.by_client.map(|part| {
-            client += 1;
-            format!("client {client} (first at {}) {}", part.home, part.connections)
+        let [a, b, c] = from_fn(|index| {
+            let ClientPart { home, connections, .. } = self.by_client[index];
+            format!("client {} (own server {home}) {}", index + 1, counted(connections.into(), "time", "times"))
         });
-        format!("Connections that each client needed: {a}, {b}, {c}.")
+        format!("Clients connected: {a}, {b}, {c}.")
     }
 
     fn pauses(&self) -> String {
@@ -239,7 +238,12 @@ mod tests {
         assert!(text.contains("2 leaders, 0 standbys, 1 NATS server.") && text.contains("Nothing is lost"), "{text}");
         assert!(text.contains("leader killed 3.10 s, standby killed –, NATS"), "{text}");
         assert!(text.contains("a 1 803, b 1 802, c 1 805."), "{text}");
-        assert!(text.contains("client 1 (first at a) 2, client 2 (first at b) 1, client 3 (first at c) 3."), "{text}");
+        assert!(
+            text.contains(
+                "client 1 (own server a) 2 times, client 2 (own server b) 1 time, client 3 (own server c) 3 times."
+            ),
+            "{text}"
+        );
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
     }
 

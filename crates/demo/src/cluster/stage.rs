@@ -1,5 +1,12 @@
 //! What all parts of the demo speak of.
 
+use std::time::Duration;
+
+use tidings_server::command_error::{CommandError, failed};
+
+/// How long the cluster may take to come back.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Servers of the cluster, NATS servers, and clients.
 pub(super) const NODE_COUNT: usize = 3;
 
@@ -17,3 +24,7 @@ pub(super) const CHANNEL: &str = "match:final";
 pub(super) const NAMESPACE: &str = "match";
 /// The topic of the events.
 pub(super) const TOPIC: &str = "goal";
+
+pub(super) fn late(trouble: &str) -> CommandError {
+    failed(format!("the cluster does not come back within a minute: {trouble}"))
+}

@@ -4,7 +4,7 @@
 //! with the same id, to the next server.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
@@ -14,9 +14,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::caller::{Answer, Callers};
-use super::client::{Client, Whereabouts};
-use super::ledger::{Ledger, Place, Verdict};
+use super::client::Client;
+use super::ledger::{Place, Verdict};
 use super::report::Tally;
+use super::shared::{Shared, Whereabouts};
 use super::stage::{CHANNEL, NODE_COUNT, TOPIC, node_name};
 
 /// Events that are looked up at the same time.
@@ -31,35 +32,10 @@ pub(super) struct Traffic {
     clients: JoinSet<()>,
 }
 
-/// What the tasks share.
-pub(super) struct Shared {
-    pub(super) addrs: Vec<SocketAddr>,
-    key: String,
-    ledger: Mutex<Ledger>,
-    pace: Mutex<Pace>,
-    whereabouts: Mutex<[Whereabouts; NODE_COUNT]>,
-    /// Why posting cannot go on.
-    failure: OnceLock<String>,
-}
-
-/// How regularly events are acknowledged.
-struct Pace {
-    last: Instant,
-    /// The longest time without an acknowledgement since it was last asked for.
-    longest: Duration,
-}
-
 impl Traffic {
     /// Starts the clients.
     pub(super) fn start(addrs: &[SocketAddr], key: &str) -> Self {
-        let shared = Arc::new(Shared {
-            addrs: addrs.to_vec(),
-            key: key.to_owned(),
-            ledger: Mutex::default(),
-            pace: Mutex::new(Pace { last: Instant::now(), longest: Duration::ZERO }),
-            whereabouts: Mutex::default(),
-            failure: OnceLock::new(),
-        });
+        let shared = Arc::new(Shared::new(addrs, key));
         let mut clients = JoinSet::new();
         for index in 0..NODE_COUNT {
             clients.spawn(Client::new(shared.clone(), index).run());
@@ -137,34 +113,6 @@ impl Traffic {
             });
         }
         while askers.join_next().await.is_some() {} // A panic was reported already.
-    }
-}
-
-impl Shared {
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn pace(&self) -> MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn whereabouts(&self) -> MutexGuard<'_, [Whereabouts; NODE_COUNT]> {
-        self.whereabouts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes that a client has subscribed over a new connection.
-    pub(super) fn note_connection(&self, client: usize, server: usize) {
-        let mut whereabouts = self.whereabouts();
-        let connections = whereabouts[client].connections + 1;
-        whereabouts[client] = Whereabouts { server, connections };
-    }
-
-    fn acknowledge(&self, server: usize, place: Place) {
-        self.ledger().acknowledge(server, place);
-        let mut pace = self.pace();
-        pace.longest = pace.longest.max(pace.last.elapsed());
-        pace.last = Instant::now();
     }
 }
 

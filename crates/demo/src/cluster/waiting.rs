@@ -11,10 +11,8 @@ use tokio::time::{Instant, timeout};
 use super::super::clock::LOOK_INTERVAL;
 use super::Show;
 use super::plan::Member;
+use super::stage::{PATIENCE, late};
 use super::traffic::Traffic;
-
-/// How long the cluster may take to come back.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a NATS server says nothing about itself.
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(2);
@@ -76,8 +74,4 @@ impl Show {
         tokio::time::sleep(Duration::from_millis(self.rng.random_range(millis))).await;
         self.fleet.check()
     }
-}
-
-pub(super) fn late(trouble: &str) -> CommandError {
-    failed(format!("the cluster does not come back within a minute: {trouble}"))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::json;
 use tidings_edge::{Emulation, EmulationFuture, Others, PresenceFuture, StatsFuture};
@@ -45,7 +45,7 @@ fn info(number: u128) -> ClientInfo {
 }
 
 fn micros() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as u64
+    tidings_telemetry::unix_nanos() / 1000
 }
 
 in_both!(presence_is_what_all_servers_say_within_the_bound_of_a_reply);

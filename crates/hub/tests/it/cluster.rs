@@ -20,12 +20,14 @@ use super::copies::{Outbox, sent};
 use super::*;
 
 const SEEDS: std::ops::Range<u64> = 1..46;
-const STEPS: usize = 4_000;
+const STEPS: usize = 6_000;
 const NODES: usize = 3;
-const READERS: usize = 9;
+const READERS: usize = 12;
 const CHANNELS: [&str; 7] = ["kept:1", "kept:2", "kept:3", "kept:4", "kept:5", "plain", "durable:1"];
 /// Those whose publications are kept in memory.
 const KEPT: usize = 5;
+/// In this one there is seldom a publication, so that rounds end without one.
+const RARE: usize = 0;
 const TTL_MS: u64 = 10_000;
 const MONTH_MS: u64 = 31 * 24 * 3600 * 1000;
 /// A page has about three small publications.
@@ -123,7 +125,7 @@ fn node() -> Node {
 impl World {
     fn new(seed: u64) -> Self {
         let reader = |index: usize| Reader {
-            name: CHANNELS[index % CHANNELS.len()],
+            name: CHANNELS[if index < 9 { index % CHANNELS.len() } else { RARE }],
             position: None,
             had: Vec::new(),
             seen: HashSet::new(),
@@ -153,8 +155,8 @@ impl World {
                 220..480 => self.deliver(node),
                 480..700 => self.send_copies(node),
                 700..800 => self.connect(who),
-                800..860 => self.read(who),
-                860..925 => self.leave(who),
+                800..900 => self.read(who),
+                900..925 => self.leave(who),
                 925..945 => self.remove_history(),
                 945..950 => self.cut(node),
                 950..975 => self.link(node),
@@ -204,6 +206,9 @@ impl World {
     fn publish(&mut self) {
         let index = self.random.random_range(0..CHANNELS.len());
         let name = CHANNELS[index];
+        if index == RARE && self.random.random_range(0..8) > 0 {
+            return;
+        }
         for _ in 0..self.random.random_range(1..4) {
             self.value += 1;
             let value = self.value;
@@ -540,7 +545,7 @@ fn copies_become_like_their_home_and_no_reader_misses_anything_untold() {
         assert!(counts.received > 0, "{counts:?}");
         return;
     }
-    let mut renamed = 0;
+    let mut all = [0; 11];
     for seed in SEEDS {
         let found = std::panic::catch_unwind(|| World::new(seed).run());
         let counts = found.unwrap_or_else(|fault| {
@@ -548,10 +553,13 @@ fn copies_become_like_their_home_and_no_reader_misses_anything_untold() {
             std::panic::resume_unwind(fault)
         });
         let Counts { received, not_kept, recovered, gaps, missing, .. } = counts;
-        let Counts { restarted, rounds, forgotten, taken_over, swallowed, .. } = counts;
-        let seen = [received, not_kept, recovered, gaps, missing, restarted, rounds, forgotten, taken_over, swallowed];
-        assert!(!seen.contains(&0), "seed {seed} tries too little: {counts:?}");
-        renamed += counts.renamed;
+        let Counts { restarted, renamed, rounds, forgotten, taken_over, swallowed, .. } = counts;
+        let often = [received, not_kept, gaps, restarted, rounds, forgotten, taken_over, swallowed];
+        assert!(!often.contains(&0), "seed {seed} tries too little: {counts:?}");
+        let seen = [
+            received, not_kept, recovered, gaps, missing, restarted, renamed, rounds, forgotten, taken_over, swallowed,
+        ];
+        all = std::array::from_fn(|index| all[index] + seen[index]);
     }
-    assert!(renamed > 0, "no reader got the first publication under another epoch");
+    assert!(all.iter().all(|count| *count > 20), "all seeds try too little: {all:?}");
 }

@@ -3,6 +3,7 @@
 mod cluster;
 mod copies;
 mod receipts;
+mod reports;
 mod simulation;
 mod takeover;
 mod texts;

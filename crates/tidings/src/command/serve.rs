@@ -55,12 +55,16 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
             Some(node) => {
                 let frontend = tokio::select! {
                     frontend = node.join(config.clone(), faults.clone(), load.clone()) => frontend?,
-                    () = &mut stop => return Ok(node.leave(None).await),
+                    () = &mut stop => {
+                        node.leave(None).await;
+                        return Ok(());
+                    }
                 };
                 let Some(tenure) = follow(node, &frontend, &mut stop, &mut hangup).await else {
                     remark(Kind::Note, "stopping; a second signal stops at once");
                     finish(frontend.stop(), true, &mut stop).await?;
-                    return Ok(node.leave(None).await);
+                    node.leave(None).await;
+                    return Ok(());
                 };
                 start(Server::lead(frontend, seed, Some(tenure))).await?
             }
