@@ -314,7 +314,7 @@ impl Keeper {
             while store.log_position().sequence < sequence && Instant::now() < end {
                 sleep(REVOKE_PAUSE).await;
             }
-            edge.revoke(device, close);
+            edge.revoke(device, false); // Whoever has a new credential by now stays connected.
         });
     }
 
