@@ -75,8 +75,8 @@ with sync_interval: always. It makes a stream of its own and deletes it.")]
   tidings bench live --url http://127.0.0.1:8001 --url http://127.0.0.1:8002 --channel news
   tidings bench live --url http://127.0.0.1:8001 --channel news --readers 1000 --rate 20
 
-The servers must run; the first one is called. The key (TIDINGS_API_KEY) must allow to publish and to
-read metrics.")]
+The servers must run; the first one is called. The key (TIDINGS_API_KEY) must allow to publish and
+to read metrics.")]
     Live(BenchLiveArgs),
     /// A document of a data provider becomes events: speed and memory, beside bare quick-xml.
     #[command(after_help = "Examples:
