@@ -67,7 +67,7 @@ pub enum News {
     /// Memory channels that are new from now on have another epoch. Told by the home.
     #[serde(rename = "epoch")]
     MemoryEpoch {
-        /// The bits of the epoch; see [`Hub::memory_epoch`].
+        /// The bits of the epoch; see [`Hub::memory_epoch`](crate::Hub::memory_epoch).
         #[serde(rename = "b")]
         bits: u64,
     },
@@ -113,7 +113,7 @@ pub enum Applied {
     /// Nothing is left to do.
     Done,
     /// The copy of this channel lacks something before the news, and is unchanged. The caller asks the home for the
-    /// channel ([`Hub::copy_of`]) and takes the copy ([`Hub::take_copy`]), also in a round: a page may have been made
+    /// channel ([`Hub::copy_of`](crate::Hub::copy_of)) and takes the copy ([`Hub::take_copy`](crate::Hub::take_copy)), also in a round: a page may have been made
     /// before the news.
     Missing(ChannelName),
 }
