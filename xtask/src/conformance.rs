@@ -119,7 +119,7 @@ pub(crate) fn cluster(workshop: &Workshop) -> Result<Tally, Failure> {
     demo.args(["demo", "--nodes", "3", "--once", "--json"]).env("TIDINGS_NATS_SERVER", &nats);
     run(workshop, STEP, demo, |_| ())?;
     let mut tests = cargo(workshop, &["test", "--workspace", "--test", "nats", "--test", "cluster", "--test", "crash"]);
-    tests.args(["--", "--nocapture", "broker", "cluster", CAMPAIGN]);
+    tests.args(["--", "--nocapture", "broker", "cluster", "serving", CAMPAIGN]);
     tests.env("NATS_SERVER", nats).env("TIDINGS_BIN", workshop.built(BINARY));
     run(workshop, STEP, go(workshop, "porcupine", "."), |_| ())?;
     tests.env("PORCUPINE", workshop.built("conformance/go/bin/porcupine"));
