@@ -50,8 +50,8 @@ const TOOLS: [Tool; 10] = [
     Tool { program: CHROMIUM, word: "--version", version_min: &[100], debian_package: CHROMIUM },
 ];
 
-/// The tests that also judge a server of a cluster that does not lead: the clients and their receipts.
-const OF_CLUSTER: [&str; 3] = ["js/sdk.test.mjs", "js/sdks.test.mjs", "js/receipts.test.mjs"];
+/// The tests that also judge a server of a cluster that does not lead.
+const OF_CLUSTER: [&str; 1] = ["js/sdk.test.mjs"];
 /// The package of the reference server; `conformance/centrifugo` pins its version.
 const CENTRIFUGO: &str = "github.com/centrifugal/centrifugo/v5";
 /// The package of the NATS server; `conformance/nats` pins its version.

@@ -59,7 +59,7 @@ const TOGETHER_COUNT_MAX: usize = 256;
 /// Bytes of these, about.
 const TOGETHER_BYTES_MAX: usize = 256 << 10;
 /// The pause between two reports of what clients have received.
-const REPORT_PAUSE: Duration = Duration::from_millis(20);
+const REPORT_PAUSE: Duration = Duration::from_millis(3);
 /// How often a server tells that it is there, if there is no news.
 pub(super) const PULSE: Duration = Duration::from_millis(500);
 
