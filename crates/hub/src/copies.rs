@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   home: publish ──► channel (lock) ──tell──► Relay ··· the network ··· ──► apply ──► copy ──► readers
-//!                        │                                                     │ Missing: asks for one channel
+//!                        │                                                     │ Missing: the channel's copy first
 //!                        └── copies, copy_of ··············· the network ··· ──► take_copy
 //! ```
 //!
@@ -37,7 +37,8 @@
 //! Readers of channels without a history have no positions, and never start anew.
 //!
 //! # What the caller does
-//! It carries news and copies to the other nodes, asks for what is missing, and begins a round with each new link. If news were
+//! It carries news and copies to the other nodes, keeps news that miss something until the channel's copy has come, and begins a
+//! round with each new link. If news were
 //! lost, it begins the round before it applies later ones.
 //!
 //! Durable channels are not copied: each node has them from the log. Only what is not kept, and joins and leaves, is told.

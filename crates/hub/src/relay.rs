@@ -112,9 +112,8 @@ impl News {
 pub enum Applied {
     /// Nothing is left to do.
     Done,
-    /// The copy of this channel lacks something before the news, and is unchanged. The caller asks the home for the
-    /// channel ([`Hub::copy_of`](crate::Hub::copy_of)) and takes the copy ([`Hub::take_copy`](crate::Hub::take_copy)), also in a round: a page may have been made
-    /// before the news.
+    /// The copy of this channel lacks something before the news, and is unchanged. The caller applies the news again when it has
+    /// taken the channel's copy ([`Hub::take_copy`](crate::Hub::take_copy)), also in a round: a page may have been made before the news.
     Missing(ChannelName),
 }
 

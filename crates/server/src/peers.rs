@@ -63,8 +63,8 @@ const REPORT_PAUSE: Duration = Duration::from_millis(3);
 /// How often a server tells that it is there, if there is no news.
 pub(super) const PULSE: Duration = Duration::from_millis(500);
 
-/// What one server asks another one.
-#[derive(Debug, Serialize, Deserialize)]
+/// What one server asks another one. Without `Debug`: it holds what clients publish, and the ids of their sessions.
+#[derive(Serialize, Deserialize)]
 pub(super) enum Question {
     /// Publish it; of the leader. Answer: `Result<(), ErrorCode>`.
     Publish {
@@ -79,7 +79,7 @@ pub(super) enum Question {
     Seen(DeviceId),
     /// A part of the channels in memory; of the leader. Answer: [`Copies`].
     Copies(CopyCursor),
-    /// Report all devices again; asked by the leader. Answer: `()`.
+    /// Report all devices again. Answer: `()`.
     ReportAll,
     /// Who is in the channel. Answer: `Option<Vec<ClientInfo>>`; `None`: they take more than so many bytes.
     Presence(ChannelName, usize),
@@ -100,12 +100,12 @@ pub(super) enum Question {
 /// A part of the leader's channels in memory. `None`: the server does not lead.
 pub(super) type Copies = Option<(u64, Vec<ChannelCopy>, Option<CopyCursor>)>;
 
-/// What one server tells all others.
-#[derive(Debug, Serialize, Deserialize)]
+/// What one server tells all others. Without `Debug`, as [`Question`].
+#[derive(Serialize, Deserialize)]
 pub(super) enum Notice {
     /// Of its hub.
     Hub(News),
-    /// Of its connections, for the leader.
+    /// Of its connections, for the server that leads and for whoever leads next.
     Report(Report),
     /// The connection with this number has taken the place of the user's connections with lower numbers.
     Replace(String, u64),
@@ -115,7 +115,7 @@ pub(super) enum Notice {
 }
 
 /// What is told at a time.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Notices {
     pub(super) items: Vec<Notice>,
 }
@@ -155,8 +155,8 @@ impl Link {
     }
 
     /// Tells all others.
-    pub(super) fn tell(&self, item: Notice) {
-        self.outbox.put(item);
+    pub(super) fn tell(&self, notice: Notice) {
+        self.outbox.put(notice);
     }
 
     /// Asks the leader.
@@ -214,8 +214,7 @@ impl Link {
         join_all(self.processes().into_iter().map(ask)).await.into_iter().filter_map(Result::ok).collect()
     }
 
-    /// Who is in the channel on other servers.
-    /// `None`: those of one server take more than so many bytes.
+    /// Who is in the channel on other servers. `None`: those of one server take more than so many bytes.
     pub(super) async fn presence(&self, channel: ChannelName, bytes_max: usize) -> Option<Vec<ClientInfo>> {
         let all = self.gather::<Option<Vec<ClientInfo>>>(&Question::Presence(channel, bytes_max)).await;
         all.into_iter().try_fold(Vec::new(), |all, there| Some([all, there?].concat()))
@@ -273,10 +272,10 @@ struct Outbox {
 }
 
 impl Outbox {
-    fn put(&self, item: Notice) {
-        let bytes = weight(&item);
+    fn put(&self, notice: Notice) {
+        let bytes = weight(&notice);
         let held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if held > WAITING_BYTES_MAX || self.queue.try_send(item).is_err() {
+        if held > WAITING_BYTES_MAX || self.queue.try_send(notice).is_err() {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.is_lost.store(true, Ordering::Relaxed);
         }
@@ -289,9 +288,9 @@ impl Relay for Outbox {
     }
 }
 
-/// About the bytes of an item.
-fn weight(item: &Notice) -> usize {
-    match item {
+/// About the bytes of a notice.
+fn weight(notice: &Notice) -> usize {
+    match notice {
         Notice::Hub(news) => news.weight(),
         Notice::Report(report) => report.weight(),
         Notice::Replace(user, _) => user.len() + 16,
@@ -301,12 +300,12 @@ fn weight(item: &Notice) -> usize {
 
 /// Tells the others what waits, and now and then that this server is there. Ends when it is dropped.
 pub(super) async fn tell(link: Link, mut waiting: mpsc::Receiver<Notice>) {
-    let mut voice = link.peers.news_sender();
+    let mut sender = link.peers.news_sender();
     let mut items = Vec::new();
     loop {
         let _ = timeout(PULSE, waiting.recv_many(&mut items, TOGETHER_COUNT_MAX)).await;
         if link.outbox.is_lost.swap(false, Ordering::Relaxed) {
-            voice.skip();
+            sender.skip();
         }
         let mut messages = vec![Notices::default()];
         let mut bytes = 0;
@@ -322,14 +321,15 @@ pub(super) async fn tell(link: Link, mut waiting: mpsc::Receiver<Notice>) {
         }
         for notices in messages {
             match serde_json::to_vec(&notices) {
-                Ok(bytes) => voice.tell(&bytes).await,
-                Err(_) => voice.skip(),
+                Ok(bytes) => sender.tell(&bytes).await,
+                Err(_) => sender.skip(),
             }
         }
     }
 }
 
-/// Reports what clients of this server have received, while it does not lead. Goes on until it is dropped.
+/// Reports which devices are connected to this server and, while it does not lead, what its clients have received. Goes on
+/// until it is dropped.
 pub(super) async fn report(link: Link, hub: Arc<Hub>) {
     loop {
         hub.receipts().has_report().await;
