@@ -95,7 +95,8 @@ struct Failures {
 impl Failures {
     fn note(&mut self, line: &str) {
         let is_place = line.starts_with("thread '") && line.contains(" panicked at ");
-        let is_failure = is_place || line.starts_with("test ") && line.ends_with("... FAILED");
+        let is_of_node = line.trim_start().starts_with("✖ ");
+        let is_failure = is_place || is_of_node || line.starts_with("test ") && line.ends_with("... FAILED");
         if (is_failure || self.is_why_next) && self.lines.len() < FAILURE_LINES_MAX {
             self.lines.push(line.to_owned());
         }
@@ -188,6 +189,8 @@ mod tests {
         said.into_iter().chain(["test b ... FAILED", "error: 1 target failed"]).for_each(|line| failures.note(line));
         assert_eq!(failures.lines, [said[1], said[2], "test b ... FAILED"]);
         assert!(failures.told().ends_with("\n    failed: left is not right\n    failed: test b ... FAILED"));
+        ["✔ d (3.1ms)", "  ✖ e (7.2ms)"].into_iter().for_each(|line| failures.note(line));
+        assert!(failures.told().ends_with("\n    failed:   ✖ e (7.2ms)"));
         (0..1000).for_each(|_| failures.note("test c ... FAILED"));
         assert_eq!(failures.lines.len(), FAILURE_LINES_MAX);
     }

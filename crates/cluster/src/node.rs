@@ -473,6 +473,24 @@ impl Cluster {
         let _ = timeout(RELEASE_TIMEOUT, standing.wait_for(|standing| !standing.is_held)).await; // Others wait for its end.
     }
 
+    /// As [`Cluster::leave`], and the store follows from now on: another node may lead in a moment. Returns when one does, or does not
+    /// within [`SILENCE`]; from then on this node may lead again. Nothing may be written to the store any more.
+    ///
+    /// # Cancel safety
+    /// As [`Cluster::leads`].
+    pub async fn hand_over(&mut self, store: &Store, to: Option<String>) {
+        store.lead(false);
+        let mut role = store.role();
+        // If NATS does not answer now, the log lets nobody else lead before the store knows what became of its last batch.
+        let _ = timeout(CLOSE_TIMEOUT, role.wait_for(|role| *role != Role::Leading)).await;
+        let readiness = self.orders.borrow().readiness.clone();
+        self.give_back(to);
+        let mut standing = self.standing.clone();
+        let _ = timeout(RELEASE_TIMEOUT + SILENCE, standing.wait_for(|standing| standing.holder.is_some())).await;
+        while self.moves.try_recv().is_ok() {} // They were about the time before.
+        self.orders.send_modify(|order| (order.readiness, order.giving_back) = (readiness, None));
+    }
+
     fn give_back(&self, to: Option<String>) {
         self.orders.send_modify(|order| {
             order.readiness = Arc::new(|| Readiness::No);

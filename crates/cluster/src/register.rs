@@ -13,10 +13,12 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::jetstream::is_connected;
-use crate::lease::{Answer, Ask, BEAT, Holder, Lease, Readiness};
+use crate::lease::{Answer, Ask, BEAT, Holder, Lease, Readiness, SILENCE};
 
 /// How long a request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause between two looks at a lease that was given back, until a node has it.
+const HURRY: Duration = Duration::from_millis(10);
 
 /// What the task is to do. It reads it before each request.
 #[derive(Clone)]
@@ -124,7 +126,8 @@ impl Register {
     }
 }
 
-/// Keeps the lease, until it is dropped. `nudged` makes it look at once; `given_back` is called when it was given back.
+/// Keeps the lease, until it is dropped. `nudged` makes it look at once, and often until a node has the lease that was given back;
+/// `given_back` is called when it was given back.
 pub(crate) async fn keep(
     register: Register,
     this: Holder,
@@ -134,7 +137,7 @@ pub(crate) async fn keep(
     given_back: impl AsyncFn(),
 ) {
     let mut lease = Lease::new(this.node.clone(), this.process);
-    let (mut was_giving_back, mut sequence) = (false, 0);
+    let (mut was_giving_back, mut sequence, mut hurried) = (false, 0, Duration::ZERO);
     loop {
         let Order { readiness, giving_back } = orders.borrow_and_update().clone();
         if giving_back.is_some() != was_giving_back {
@@ -164,9 +167,10 @@ pub(crate) async fn keep(
             given_back().await;
         }
         if !at_once {
+            let is_hurried = boot_time() < hurried && !lease.is_held() && lease.holder().is_none();
             tokio::select! {
-                () = sleep(BEAT) => {}
-                () = nudged.notified() => {}
+                () = sleep(if is_hurried { HURRY } else { BEAT }) => {}
+                () = nudged.notified() => hurried = boot_time() + SILENCE,
                 changed = orders.changed() => if changed.is_err() { return },
             }
         }

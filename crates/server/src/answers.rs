@@ -12,11 +12,14 @@ use tidings_store::Store;
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, Offset};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::journal::Journal;
+use crate::listeners::Routes;
+use crate::pass::HAND_OVER_MAX;
 use crate::peers::{Copies, Question};
 
 /// Answers that are being made at a time. Further questions wait in the client library, which drops what is too many.
@@ -34,6 +37,8 @@ pub(super) struct Answers {
     pub(super) uid: String,
     pub(super) name: String,
     pub(super) started: Instant,
+    /// Something while this server leads.
+    pub(super) leading: watch::Receiver<Option<Routes>>,
 }
 
 impl Answers {
@@ -113,7 +118,12 @@ impl Answers {
     async fn publish(&self, channel: ChannelName, new: NewPublication) -> Result<(), ErrorCode> {
         let options = self.hub.options(&channel).map_err(|_| ErrorCode::UnknownChannel)?;
         if !self.hub.is_home() {
-            return Err(ErrorCode::Internal); // It led when it was asked.
+            // It is about to lead, or led when it was asked.
+            let mut leading = self.leading.clone();
+            let led = timeout(HAND_OVER_MAX, leading.wait_for(Option::is_some)).await;
+            if !matches!(led, Ok(Ok(_))) {
+                return Err(ErrorCode::Internal);
+            }
         }
         if options.durable {
             return self.journal.publish(channel, new).await;

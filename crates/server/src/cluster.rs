@@ -1,9 +1,10 @@
 //! This server in a cluster. It follows the leader and serves clients, until it leads. Then the rest of the server is started.
 //!
 //! ```text
-//!  connect ──► join (503) ──► Frontend: clients; the rest is passed on ──► lead: Server ──► stop, give the lease back ──┐
-//!                 ▲                                                                                                     │
-//!                 └──────────────────────── another node leads, or an operator wants that ──────────────────────────────┘
+//!  connect ──► join (503) ──► Frontend: clients; the rest is passed on ──► lead: Server ──┐
+//!                 ▲                                 ▲                                       │
+//!                 │                                 └── hand over: an operator wants that ──┤
+//!                 └── stop, give the lease back: the log or the lease is another node's ────┘
 //! ```
 
 use std::sync::Arc;
@@ -15,7 +16,6 @@ use axum::middleware::{Next, from_fn};
 use rustls::ClientConfig;
 use tidings_api::{Leader, Standby, StandbyStatus};
 pub use tidings_cluster::Resignation;
-use tidings_cluster::lease::Holder;
 use tidings_cluster::{Cluster, ClusterConfig, Standing, boot_time};
 use tidings_config::{Cluster as Section, Config, Problem, read_file};
 use tidings_sender::Tenure;
@@ -28,12 +28,12 @@ use crate::error::ServeError;
 use crate::frontend::{Frontend, Opened, Peers, Prepared};
 use crate::journal::Sink;
 use crate::listeners::{Listeners, Routes};
-use crate::metrics;
 use crate::outgoing::{OutgoingError, roots};
-use crate::pass::{Pass, Side};
+use crate::pass::{Leading, Pass, Side};
 use crate::peers::Link;
 use crate::settings::{node_name, store_config};
 use crate::texts::Loader;
+use crate::{Server, metrics};
 
 /// What clients are told by a server that cannot serve them now.
 const APART: &str = "this server of the cluster does not reach the one that leads: connect to another one, or later";
@@ -82,9 +82,8 @@ impl Node {
         let (link, waiting) = Link::new(peers, others, self.cluster.standing(), self.cluster.secret());
         let peers = Some(Peers { link, waiting, is_whole: self.cluster.is_whole() });
         let mut frontend = Frontend::start(prepared, Opened { store, sink, listeners: Some(listeners), peers }).await?;
-        let tls = client_tls(&frontend.config.cluster)?;
-        let routes = following(&frontend, self.cluster.standing(), tls);
-        frontend.listen()?.answer_with(routes);
+        let routes = self.following(&frontend)?;
+        frontend.answer_following(routes)?;
         frontend.say_started();
         info!("This server follows the log of its cluster, and serves clients");
         Ok(frontend)
@@ -113,6 +112,31 @@ impl Node {
             Resignation::Asked(to) => info!(to, "This server gives the lead away, as it is told to"),
         }
         resignation
+    }
+
+    /// Lets another node lead: the one of this name, or whoever comes first. This server serves clients all the time. Nothing of the
+    /// API is refused, it only waits. Returns when another node leads, or does not within a few seconds.
+    ///
+    /// # Errors
+    /// When a file that the configuration names cannot be read.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: what still runs is cut off, as by a crash.
+    pub async fn hand_over(&mut self, server: Server, to: Option<String>) -> Result<Frontend, ServeError> {
+        let routes = self.following(&server.frontend)?;
+        let frontend = server.step_down(routes).await?;
+        self.cluster.hand_over(&frontend.store, to).await;
+        Ok(frontend)
+    }
+
+    /// What a server answers with that does not lead.
+    fn following(&self, frontend: &Frontend) -> Result<Routes, ServeError> {
+        Ok(following(frontend, &self.cluster, client_tls(&frontend.config.cluster)?))
+    }
+
+    /// Whether NATS has answered of late.
+    pub fn is_heard(&self) -> bool {
+        self.cluster.standing().borrow().is_heard
     }
 
     /// Gives the lease back: to the node of this name, or to whoever comes first. The server must be stopped.
@@ -168,7 +192,8 @@ fn joining(prepared: &Prepared, standing: watch::Receiver<Standing>) -> Routes {
 }
 
 /// What they answer with while another server leads: clients are served, and everything else is passed on.
-fn following(frontend: &Frontend, standing: watch::Receiver<Standing>, tls: Arc<ClientConfig>) -> Routes {
+fn following(frontend: &Frontend, cluster: &Cluster, tls: Arc<ClientConfig>) -> Routes {
+    let standing = cluster.standing();
     let (role, copied) = (frontend.store.role(), frontend.copied());
     let told = standing.clone();
     let now = move || {
@@ -189,9 +214,13 @@ fn following(frontend: &Frontend, standing: watch::Receiver<Standing>, tls: Arc<
         async move { if is_open { next.run(request).await } else { tidings_api::standby_refusal(APART) } }
     }));
     let both = tidings_api::standby_ready_router(ready).merge(frontend.health());
-    let holder: Arc<dyn Fn() -> Option<Holder> + Send + Sync> = Arc::new(move || standing.borrow().holder.clone());
-    let node = node_name(&frontend.config.cluster);
-    let pass = |side| Arc::new(Pass::new(holder.clone(), side, node.clone(), tls.clone())).router();
+    let (leading, is_apart) = (frontend.leading(), frontend.config.http.internal_listen.is_some());
+    let pass = |side| {
+        let is_internal = is_apart && side == Side::Internal;
+        let own = Leading { routes: leading.clone(), is_internal, secret: cluster.secret() };
+        let node = node_name(&frontend.config.cluster);
+        Arc::new(Pass::new(standing.clone(), own, side, node, tls.clone())).router()
+    };
     let metrics = tidings_api::metrics_router(frontend.registry.clone(), frontend.keys.clone());
     let public = clients.merge(both.clone());
     match frontend.config.http.internal_listen {

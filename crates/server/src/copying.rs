@@ -194,7 +194,7 @@ impl Keeper {
     /// Begins to copy from the leader, if it is another one.
     fn find_source(&mut self) {
         if self.ports.hub.is_home() {
-            (self.source, self.round) = (None, None);
+            (self.source, self.round, self.heard_at) = (None, None, Instant::now());
             return;
         }
         let leader = self.ports.link.leader();

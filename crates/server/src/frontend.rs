@@ -30,10 +30,9 @@ use crate::copying::{CopyState, Copying};
 use crate::error::ServeError;
 use crate::hooks::Hooks;
 use crate::journal::{self, Devices, Journal, Sink};
-use crate::listeners::Listeners;
+use crate::listeners::{Listeners, Routes};
 use crate::metrics::influx::Influxing;
 use crate::peers::{Link, Notice};
-use crate::providers::{self, Section};
 use crate::publisher::ClusterPublisher;
 use crate::settings::{changes_config, edge_config, hub_config, loop_count, node_name, session_config};
 use crate::text_watch::TextWatch;
@@ -139,12 +138,13 @@ pub struct Frontend {
     pub(super) texts: Arc<Texts>,
     pub(super) store: Store,
     pub(super) hub: Arc<Hub>,
-    pub(super) sections: Vec<Section>,
     tokens: Option<Tokens>,
     hooks: Arc<Hooks>,
     presence: Option<Presence>,
     pub(super) edge: Arc<Edge>,
     listeners: Option<Listeners>,
+    /// Of a server of a cluster: what it answers with while it leads.
+    leading: watch::Sender<Option<Routes>>,
     influx: Option<Influxing>,
     /// Tasks that run until they are aborted.
     background: JoinSet<()>,
@@ -188,26 +188,21 @@ impl Frontend {
         sink.follow(hub.clone());
         tracer.iter().for_each(|tracer| sink.trace_with(tracer.clone()));
 
-        let sections = providers::sections(&config);
         let memory = tidings_config::memory_sum(&config, loop_count(&config));
-        let sources = metrics::Sources {
-            data_dir: &config.data_dir,
-            memory: &memory,
-            store: &store,
-            hub: &hub,
-            sections: &sections,
-        };
+        let sources = metrics::Sources { data_dir: &config.data_dir, memory: &memory, store: &store, hub: &hub };
         metrics::register(&registry, &sources);
         let presence = Presence::start(&config.webhook, hub.changes(), &registry).map_err(ServeError::Webhook)?;
         let tokens = Tokens::start(&config.client, &registry).await?;
         let hooks = Arc::new(Hooks::start(&config, tracer.as_ref(), &registry)?);
         let session = Arc::new(session_config(&config, tokens.as_ref().map(Tokens::verifier)));
         let link = peers.as_ref().map(|peers| peers.link.clone());
+        let leading = watch::channel(None).0;
         let journal = Journal::new(store.clone(), namespaces);
         let devices = Arc::new(Devices::new(store.clone(), link.clone()));
         let (publisher, others): (Arc<dyn Publisher>, Arc<dyn Others>) = match link.clone() {
             Some(link) => {
-                let post = ClusterPublisher { journal: journal.clone(), hub: hub.clone(), link: link.clone() };
+                let (journal, hub) = (journal.clone(), hub.clone());
+                let post = ClusterPublisher { journal, hub, link: link.clone(), leading: leading.subscribe() };
                 (Arc::new(post), Arc::new(link))
             }
             None => (Arc::new(journal.clone()), Arc::new(Alone)),
@@ -241,6 +236,7 @@ impl Frontend {
                 uid: uid.clone(),
                 name: node_name(&config.cluster),
                 started: Instant::now(),
+                leading: leading.subscribe(),
             };
             let mut tasks = JoinSet::new();
             tasks.spawn(peers::tell(link.clone(), waiting));
@@ -272,12 +268,12 @@ impl Frontend {
             texts,
             store,
             hub,
-            sections,
             tokens,
             hooks,
             presence,
             edge,
             listeners,
+            leading,
             influx,
             background,
             linked,
@@ -290,6 +286,27 @@ impl Frontend {
             Some(listeners) => Ok(listeners),
             none => Ok(none.insert(Listeners::open(&self.config, &self.registry)?)),
         }
+    }
+
+    /// The listeners answer with these routes, and requests that wait for a leader, too: this server leads.
+    pub(super) fn answer_leading(&mut self, routes: Routes) -> Result<(), ServeError> {
+        if self.link.is_some() {
+            self.leading.send_replace(Some(routes.clone()));
+        }
+        self.listen()?.answer_with(routes);
+        Ok(())
+    }
+
+    /// The listeners answer with these routes: another server leads.
+    pub(super) fn answer_following(&mut self, routes: Routes) -> Result<(), ServeError> {
+        self.leading.send_replace(None);
+        self.listen()?.answer_with(routes);
+        Ok(())
+    }
+
+    /// What this server answers with while it leads.
+    pub(super) fn leading(&self) -> watch::Receiver<Option<Routes>> {
+        self.leading.subscribe()
     }
 
     /// Where clients connect.
@@ -323,6 +340,20 @@ impl Frontend {
         if self.link.is_some() {
             self.hub.take_over();
             self.hub.receipts().end_reports();
+        }
+    }
+
+    /// Has the other servers know who is connected here, so that the one that leads next does.
+    pub(super) fn begin_reports(&self) {
+        self.hub.receipts().begin_reports();
+    }
+
+    /// The hub of another server is the home of the channels in memory from now on. Waits until the others have been told what was
+    /// published here, but not for longer than this.
+    pub(super) async fn give_away(&self, patience: Duration) {
+        self.hub.set_home(false);
+        if let Some(link) = &self.link {
+            let _ = timeout(patience, link.all_told()).await; // What is late, readers are told that they miss.
         }
     }
 

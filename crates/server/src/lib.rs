@@ -7,6 +7,8 @@
 //!
 //! In a cluster each server has the frontend and its listeners all the time. The rest is started when it leads ([`cluster`]).
 //!
+//! When another server is to lead, the rest is stopped, and the frontend goes on.
+//!
 //! Stopping goes the other way. No more requests are taken, and no more documents of feeds are read. Clients are told to connect
 //! elsewhere (3001). The webhooks begin no more requests. The sender hands out no more notifications, waits for the answers of
 //! providers and writes its progress. Other servers are heard until then. The store is closed. Metrics are sent a last time. Work
@@ -59,15 +61,18 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
 use tidings_api::{Api, Publisher, Readiness};
 use tidings_cluster::lease::Secret;
 use tidings_config::{Config, Problem};
 use tidings_intake::Intake;
 use tidings_sender::{Sender, Tenure};
 use tidings_store::Store;
+use tidings_telemetry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tower::ServiceExt as _;
 use tracing::{info, warn};
 
@@ -99,6 +104,11 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same if the answers cannot be written any more.
 const HURRIED_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long requests in work may delay another server that is to lead. Those that take longer may be refused.
+const REQUEST_GRACE: Duration = Duration::from_millis(100);
+/// Requests in work that are counted.
+const REQUEST_COUNT_MAX: u32 = 1 << 20;
+
 /// Waits for Ctrl-C or SIGTERM.
 ///
 /// # Errors
@@ -126,6 +136,11 @@ pub struct Server {
     drain_timeout: Duration,
     /// Tasks that run until they are aborted.
     background: JoinSet<()>,
+    /// Requests in work have a permit.
+    requests: Arc<Semaphore>,
+    /// The metrics of what only one server does.
+    #[expect(dead_code, reason = "the metrics end with the server")]
+    registry: Registry,
 }
 
 impl Server {
@@ -168,8 +183,10 @@ impl Server {
             let devices = seed::plant(path, &frontend.store).await?;
             info!(devices, "Registered the devices of the seed");
         }
-        let sections = std::mem::take(&mut frontend.sections);
-        let Frontend { config, store, hub, texts, registry, audit, .. } = &frontend;
+        let registry = &frontend.registry.child();
+        let Frontend { config, store, hub, texts, audit, .. } = &frontend;
+        let (memory, sections) = (tidings_config::memory_sum(config, loop_count(config)), providers::sections(config));
+        metrics::register_sections(registry, &memory, &sections);
         let tracer = frontend.tracer();
         let pools = sections.iter().flat_map(|section: &Section| section.pools.clone()).collect();
         let (jobs, receipts) = (sender_config(config, tracer.clone(), tenure), hub.receipts().clone());
@@ -188,15 +205,14 @@ impl Server {
             Webhook::start(&config.webhook, reports, sender.clone(), traces, registry).map_err(ServeError::Webhook)?;
         let door = Arc::new(text::Door::new(texts.current(), config));
         let publisher = Publisher::new(hub.clone(), store.clone(), door.clone(), config.events.channels);
-        let intake = feeds::start(config, store, publisher, registry)?;
+        let (intake, registry) = (feeds::start(config, store, publisher, registry)?, registry.clone());
 
         let listeners = frontend.listen()?;
         let (addr, tls_addr, api_addr) = (listeners.addr(), listeners.tls_addr(), listeners.api_addr());
         let (pushes, stopping, named) = (providers.watch(), listeners.stopping(), listeners.named());
         let readiness =
             move || Readiness { is_stopping: *stopping.borrow(), listeners: named.clone(), providers: pushes() };
-        let Frontend { config, store, hub, texts, edge, registry, audit, load, keys, .. } = &frontend;
-        let memory = tidings_config::memory_sum(config, loop_count(config));
+        let Frontend { config, store, hub, texts, edge, audit, load, keys, .. } = &frontend;
         let api = Api {
             config: api_config(config),
             hub: hub.clone(),
@@ -214,20 +230,33 @@ impl Server {
             feeds: Some(Arc::new(feeds::Feeds(intake.clone()))),
             texts: Arc::new(TextDesk { texts: texts.clone(), load: load.clone() }),
             system: Arc::new(Oneself::new(&memory, readiness.clone())),
-            registry: registry.clone(),
+            registry: frontend.registry.clone(),
             audit: audit.clone(),
             tracer,
             node: node(frontend.uid.clone(), config, edge, frontend.link()),
         };
         let mut background = JoinSet::new();
         background.spawn(journal::release_later(store.clone()));
-        let routes = routes(&frontend, api, readiness, &mut background);
-        frontend.listen()?.answer_with(routes);
+        let requests = Arc::new(Semaphore::new(REQUEST_COUNT_MAX as usize));
+        let routes = counted(routes(&frontend, api, readiness, &mut background), &requests);
+        frontend.answer_leading(routes)?;
         if frontend.link().is_none() {
             frontend.say_started(); // In a cluster it has started before.
         }
-        let drain_timeout = DRAIN_TIMEOUT;
-        Ok(Self { frontend, sender, providers, webhook, intake, addr, tls_addr, api_addr, drain_timeout, background })
+        Ok(Self {
+            frontend,
+            sender,
+            providers,
+            webhook,
+            intake,
+            addr,
+            tls_addr,
+            api_addr,
+            drain_timeout: DRAIN_TIMEOUT,
+            background,
+            requests,
+            registry,
+        })
     }
 
     /// Where clients connect.
@@ -284,16 +313,57 @@ impl Server {
         self.intake.stop().await;
         self.background.shutdown().await;
         self.frontend.end_tasks().await;
-        if let Some(webhook) = self.webhook {
+        self.end_sending().await;
+        drop(self.sender); // Its thread uses the store to its end.
+        self.frontend.end().await;
+    }
+
+    /// Stops what only the leader of a cluster does. Clients stay connected. The API goes on until pushes have ended, and nobody is
+    /// refused: requests that come then have `routes`, which make them wait for the server that leads next.
+    ///
+    /// # Errors
+    /// When the listeners cannot be opened; they are open already.
+    ///
+    /// # Cancel safety
+    /// As [`Server::stop`].
+    pub(crate) async fn step_down(mut self, routes: Routes) -> Result<Frontend, ServeError> {
+        self.frontend.begin_reports();
+        self.end_sending().await;
+        self.intake.stop().await;
+        self.frontend.answer_following(routes)?;
+        let _ = timeout(REQUEST_GRACE, self.requests.acquire_many(REQUEST_COUNT_MAX)).await;
+        self.background.shutdown().await;
+        self.frontend.give_away(REQUEST_GRACE).await;
+        drop(self.sender); // Its thread uses the store to its end.
+        Ok(self.frontend)
+    }
+
+    /// Hands out no more notifications, waits for the answers of providers, and writes the progress.
+    async fn end_sending(&mut self) {
+        if let Some(webhook) = self.webhook.take() {
             // Before the sender's last checkpoint, so that the checkpoint has all reports that were delivered.
             webhook.stop(Instant::now() + TELL_TIMEOUT).await;
         }
         let deadline = Instant::now() + self.drain_timeout;
         self.sender.drain(deadline).await;
-        self.providers.drain(deadline).await;
-        drop(self.sender); // Its thread uses the store to its end.
-        self.frontend.end().await;
+        std::mem::take(&mut self.providers).drain(deadline).await;
     }
+}
+
+/// The same routes. A request that has no answer yet has a permit.
+fn counted(Routes { public, internal }: Routes, requests: &Arc<Semaphore>) -> Routes {
+    let counted = |router: Router| {
+        let requests = requests.clone();
+        router.layer(from_fn(move |request: Request, next: Next| {
+            let permit = requests.clone().try_acquire_owned(); // With more than can be counted, nobody waits for the others.
+            async move {
+                let answer = next.run(request).await;
+                drop(permit);
+                answer
+            }
+        }))
+    };
+    Routes { public: counted(public), internal: counted(internal) }
 }
 
 /// What the listeners of a server answer with that leads, or is alone.

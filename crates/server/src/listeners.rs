@@ -20,6 +20,7 @@ use crate::settings::{bind, listener_limits};
 use crate::tls::Tls;
 
 /// What the listeners answer with.
+#[derive(Clone)]
 pub(super) struct Routes {
     /// For clients, and for everybody if there is no internal listener.
     pub(super) public: Router,

@@ -32,26 +32,31 @@ pub(super) struct Sources<'a> {
     pub(super) memory: &'a MemorySum,
     pub(super) store: &'a Store,
     pub(super) hub: &'a Arc<Hub>,
-    pub(super) sections: &'a [Section],
 }
 
 /// Makes them part of `/metrics`.
 pub(super) fn register(registry: &Registry, sources: &Sources<'_>) {
-    let Sources { data_dir, memory, store, hub, sections } = sources;
+    let Sources { data_dir, memory, store, hub } = sources;
     registry.gauge(&table::server::BUILD_INFO, &[env!("CARGO_PKG_VERSION"), COMMIT]).set(1);
     store.register(registry);
     let counts = Arc::clone(hub);
     registry.computed(&table::hub::CHANNELS, &[], Arc::new(move || counts.counts().channels as f64));
     let counts = Arc::clone(hub);
     registry.computed(&table::hub::SUBSCRIPTIONS, &[], Arc::new(move || counts.counts().subscriptions as f64));
+    disk(registry, data_dir);
+    memory::register_bounds(registry, memory);
+    memory::register_use(registry, memory, live(registry, sources));
+}
+
+/// The same of what sends pushes.
+pub(super) fn register_sections(registry: &Registry, memory: &MemorySum, sections: &[Section]) {
     for pool in sections.iter().flat_map(|section| &section.pools) {
         lakes(registry, pool, "main", &pool.lakes);
         if let Some(quarantine) = &pool.quarantine {
             lakes(registry, pool, "quarantine", quarantine);
         }
     }
-    disk(registry, data_dir);
-    memory::register(registry, memory, live(registry, sources));
+    memory::register_use(registry, memory, live_of(registry, sections));
 }
 
 /// Makes those of the server in its cluster part of `/metrics`. `opened`: its store, if it has one already.
@@ -77,20 +82,26 @@ fn has_role(store: &Store, role: Role) -> f64 {
 }
 
 /// The parts of the memory sum whose level is known.
-fn live(registry: &Registry, Sources { store, hub, sections, .. }: &Sources<'_>) -> Vec<(&'static str, Live)> {
+fn live(registry: &Registry, Sources { store, hub, .. }: &Sources<'_>) -> [(&'static str, Live); 5] {
     let connections = registry.gauge(&table::edge::CONNECTIONS, &[]);
-    let running = registry.gauge(&table::sender::JOBS_RUNNING, &[]);
     let (channels, subscriptions) = (Arc::clone(hub), Arc::clone(hub));
     let (queues, devices) = (Store::clone(store), Store::clone(store));
-    let pools = sections.iter().flat_map(|section| &section.pools);
-    let lakes: Vec<Lakes> =
-        pools.flat_map(|pool| [Some(&pool.lakes), pool.quarantine.as_ref()]).flatten().cloned().collect();
-    vec![
+    [
         ("connections", Live::Count(Arc::new(move || connections.value() as f64))),
         ("subscriptions", Live::Count(Arc::new(move || subscriptions.counts().subscriptions as f64))),
         ("channels", Live::Count(Arc::new(move || channels.counts().channels as f64))),
         ("store queues", Live::Bytes(Arc::new(move || queues.waiting_bytes() as f64))),
         ("devices", Live::Count(Arc::new(move || devices.counts().devices as f64))),
+    ]
+}
+
+/// The same of what sends pushes.
+fn live_of(registry: &Registry, sections: &[Section]) -> [(&'static str, Live); 2] {
+    let running = registry.gauge(&table::sender::JOBS_RUNNING, &[]);
+    let pools = sections.iter().flat_map(|section| &section.pools);
+    let lakes: Vec<Lakes> =
+        pools.flat_map(|pool| [Some(&pool.lakes), pool.quarantine.as_ref()]).flatten().cloned().collect();
+    [
         ("jobs", Live::Count(Arc::new(move || running.value() as f64))),
         ("lakes", Live::Count(Arc::new(move || lakes.iter().map(Lakes::held).sum::<usize>() as f64))),
     ]

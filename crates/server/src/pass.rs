@@ -6,11 +6,15 @@
 //!
 //! What is changed on the way:
 //! - Headers for one connection alone are left out, in both directions (RFC 9110, 7.6.1).
-//! - `Tidings-Passed-By` names this server. A request that has the header already is refused: another server took this
-//!   one for the leader. So no request goes round in a circle.
+//! - `Tidings-Passed-By` names this server. A request that another one has passed on, because this server has led until a moment
+//!   ago, is passed on once more, and not by the same server. So no request goes round in a circle.
 //! - `Tidings-Passed-For` has the caller's address, whether it came to the public listener, and a secret that the leader tells
 //!   the other servers by its lease. So the leader treats the request as if the caller was connected to itself: limits by
 //!   address, proxies that are believed, and which routes the public may use ([`Passed::take`]).
+//!
+//! # Waiting
+//! While nobody leads, a request waits for [`HAND_OVER_MAX`]: when an operator moves the lead, nobody is refused. If this server comes
+//! to lead meanwhile, it answers the request itself. A request that has been passed on twice waits for that alone.
 //!
 //! # Refusals
 //! A request that cannot be passed on is refused with 503, as a standby refuses it, and [`Refusal`] says why. Unless the
@@ -56,16 +60,23 @@ use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
+use tidings_cluster::Standing;
 use tidings_cluster::lease::{Holder, Secret};
 use tidings_http1::{Origin, OriginError};
 use tidings_telemetry::chain;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
-use tower::service_fn;
 use tower::util::BoxCloneSyncService;
+use tower::{ServiceExt as _, service_fn};
 use tracing::debug;
+
+use crate::listeners::Routes;
+
+/// How long a request waits for a server that leads.
+pub(crate) const HAND_OVER_MAX: Duration = Duration::from_secs(2);
 
 /// Connections to the leader that are kept for later requests.
 const IDLE_COUNT_MAX: usize = 32;
@@ -89,8 +100,10 @@ const READ_GRACE: Duration = Duration::from_secs(1);
 /// As for the connections of the listener.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// Names the server that has passed the request on.
+/// Names the servers that have passed the request on.
 const PASSED_BY: HeaderName = HeaderName::from_static("tidings-passed-by");
+/// So often a request is passed on.
+const HOP_COUNT_MAX: usize = 2;
 /// Says for whom: secret, address, and `public` or `internal`.
 const PASSED_FOR: HeaderName = HeaderName::from_static("tidings-passed-for");
 
@@ -152,9 +165,35 @@ impl Passed {
 )]
 pub(crate) struct Unproven;
 
+/// What this server answers with while it leads.
+#[derive(Clone)]
+pub(crate) struct Leading {
+    pub(crate) routes: watch::Receiver<Option<Routes>>,
+    /// Those of the internal listener.
+    pub(crate) is_internal: bool,
+    /// What other servers show that take this one for the leader.
+    pub(crate) secret: Secret,
+}
+
+impl Leading {
+    fn router(&mut self) -> Option<Router> {
+        let routes = self.routes.borrow_and_update();
+        let router = |routes: &Routes| if self.is_internal { &routes.internal } else { &routes.public }.clone();
+        routes.as_ref().map(router)
+    }
+}
+
+/// Who answers a request.
+enum Way {
+    /// This server, which leads now.
+    Own(Router),
+    Leader(Route),
+}
+
 /// Passes requests on to the leader.
 pub(crate) struct Pass {
-    leader: Arc<dyn Fn() -> Option<Holder> + Send + Sync>,
+    standing: watch::Receiver<Standing>,
+    own: Leading,
     side: Side,
     node: String,
     passed_by: HeaderValue,
@@ -175,6 +214,8 @@ enum Refusal {
          is safe to send it again"
     )]
     Circle,
+    #[error(transparent)]
+    Unproven(#[from] Unproven),
     #[error("the leader, {0}, says no address, so no request can be passed on to it: set cluster.address there")]
     NoAddress(String),
     #[error(
@@ -195,16 +236,17 @@ enum Refusal {
 }
 
 impl Pass {
-    /// For requests to the listeners of one `side`. `leader`: who leads now. `node`: the name of this server in the cluster.
-    /// `tls`: for leaders whose address is `https`.
+    /// For requests to the listeners of one `side`. `standing`: who leads now. `own`: what this server answers with when it leads.
+    /// `node`: its name in the cluster. `tls`: for leaders whose address is `https`.
     pub(crate) fn new(
-        leader: Arc<dyn Fn() -> Option<Holder> + Send + Sync>,
+        standing: watch::Receiver<Standing>,
+        own: Leading,
         side: Side,
         node: String,
         tls: Arc<ClientConfig>,
     ) -> Self {
         let passed_by = HeaderValue::from_str(&node).expect("a node's name has letters, digits, _ and - only");
-        Self { leader, side, node, passed_by, tls, route: Mutex::default() }
+        Self { standing, own, side, node, passed_by, tls, route: Mutex::default() }
     }
 
     /// Passes every request on.
@@ -220,14 +262,18 @@ impl Pass {
         })
     }
 
-    async fn pass(&self, request: Request) -> Result<Response, Refusal> {
-        if request.headers().contains_key(PASSED_BY) {
-            return Err(Refusal::Circle);
-        }
-        let route = self.route()?;
+    async fn pass(&self, mut request: Request) -> Result<Response, Refusal> {
+        let hops = request.headers().get_all(PASSED_BY).into_iter();
+        let (count, is_back) = hops.fold((0, false), |(count, back), by| (count + 1, back || *by == self.passed_by));
+        let route = match self.way(count < HOP_COUNT_MAX && !is_back).await? {
+            Way::Own(router) => return Ok(router.oneshot(request).await.unwrap_or_else(|never| match never {})),
+            Way::Leader(route) => route,
+        };
+        let passed = if count > 0 { Passed::take(&mut request, &self.own.secret)? } else { None };
         let (mut head, body) = request.into_parts();
         let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(addr)| *addr);
-        self.readdress(&mut head.headers, peer, &route.leader);
+        let side = passed.map_or(self.side, |passed| passed.side);
+        self.readdress(&mut head.headers, peer.map(|peer| (peer, side)), &route.leader);
         if body.size_hint().exact().is_none() {
             // Else hyper sends the body of a GET as an empty one.
             head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
@@ -248,21 +294,47 @@ impl Pass {
 
     /// Makes the headers those of a request of this server. `Host` stays as the caller sent it: the console takes a form
     /// only if its `Origin` is that host (`tidings_console`, `check_origin`).
-    fn readdress(&self, headers: &mut HeaderMap, peer: Option<SocketAddr>, leader: &Holder) {
+    fn readdress(&self, headers: &mut HeaderMap, caller: Option<(SocketAddr, Side)>, leader: &Holder) {
         end_hop(headers);
-        headers.insert(PASSED_BY, self.passed_by.clone());
+        headers.append(PASSED_BY, self.passed_by.clone());
         headers.remove(PASSED_FOR);
-        if let Some((peer, secret)) = peer.zip(leader.secret.as_ref()) {
-            let said = format!("{} {peer} {}", secret.as_str(), self.side.as_str());
+        if let Some(((peer, side), secret)) = caller.zip(leader.secret.as_ref()) {
+            let said = format!("{} {peer} {}", secret.as_str(), side.as_str());
             let mut said = HeaderValue::try_from(said).expect("a secret, an address and a word are plain text");
             said.set_sensitive(true);
             headers.insert(PASSED_FOR, said);
         }
     }
 
+    /// Who answers a request. Waits for somebody who leads; if another one `may` not answer it, for this server.
+    async fn way(&self, may: bool) -> Result<Way, Refusal> {
+        let (mut standing, mut own, end) = (self.standing.clone(), self.own.clone(), Instant::now() + HAND_OVER_MAX);
+        loop {
+            standing.mark_unchanged();
+            if let Some(router) = own.router() {
+                return Ok(Way::Own(router));
+            }
+            let refusal = match self.route() {
+                _ if !may => Refusal::Circle,
+                Ok(route) => return Ok(Way::Leader(route)),
+                Err(nobody @ (Refusal::NoLeader | Refusal::Oneself)) => nobody,
+                Err(refusal) => return Err(refusal),
+            };
+            let changed = async {
+                tokio::select! {
+                    changed = standing.changed() => changed,
+                    changed = own.routes.changed() => changed,
+                }
+            };
+            if !matches!(timeout_at(end, changed).await, Ok(Ok(()))) {
+                return Err(refusal);
+            }
+        }
+    }
+
     /// The route to the server that leads now.
     fn route(&self) -> Result<Route, Refusal> {
-        let leader = (self.leader)().ok_or(Refusal::NoLeader)?;
+        let leader = self.standing.borrow().holder.clone().ok_or(Refusal::NoLeader)?;
         if leader.node == self.node {
             return Err(Refusal::Oneself);
         }
@@ -509,10 +581,13 @@ mod tests {
         }
     }
 
+    const SECRET_OF_B: u128 = 9;
+
     /// Server `b`, and what it knows about the leader.
     struct Passing {
         served: Served,
-        leader: Arc<Mutex<Option<Holder>>>,
+        standing: watch::Sender<Standing>,
+        leading: watch::Sender<Option<Routes>>,
     }
 
     impl Passing {
@@ -530,18 +605,18 @@ mod tests {
             let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
             let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
             let tls = tls.with_root_certificates(roots).with_no_client_auth();
-            let leader = Arc::new(Mutex::new(None));
-            let known = leader.clone();
-            let pass = Pass::new(Arc::new(move || known.lock().clone()), Side::Public, "b".to_owned(), Arc::new(tls));
-            let pass = Arc::new(pass);
-            Self { served: Served::start(pass.router(), None), leader }
+            let (standing, leading) = (watch::Sender::new(Standing::default()), watch::Sender::new(None));
+            let own =
+                Leading { routes: leading.subscribe(), is_internal: false, secret: Secret::from_random(SECRET_OF_B) };
+            let pass = Pass::new(standing.subscribe(), own, Side::Public, "b".to_owned(), Arc::new(tls));
+            Self { served: Served::start(Arc::new(pass).router(), None), standing, leading }
         }
 
         fn lead(&self, node: &str, address: Option<&str>) {
             let (node, address) = (node.to_owned(), address.map(str::to_owned));
             let (secret, process) = (Some(Secret::from_random(7)), rand::random());
-            *self.leader.lock() =
-                Some(Holder { node, process, address, secret, sequence: 0, released: false, to: None });
+            let holder = Holder { node, process, address, secret, sequence: 0, released: false, to: None };
+            self.standing.send_modify(|standing| standing.holder = Some(holder));
         }
     }
 
@@ -759,6 +834,53 @@ mod tests {
         let told = "another server took this one for the leader and passed the request on; the request was not carried \
                     out, so it is safe to send it again";
         assert_eq!(one.served.refusal(request).await, told);
+    }
+
+    /// What a server sends that takes `b` for the leader and has the secret of these bits.
+    fn passed_on(by: &[&str], bits: u128) -> String {
+        let by: String = by.iter().map(|by| format!("Tidings-Passed-By: {by}\r\n")).collect();
+        let secret = Secret::from_random(bits);
+        let said = format!("Tidings-Passed-For: {} 192.0.2.7:1 internal\r\n", secret.as_str());
+        format!("PUT /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{by}{said}Content-Length: 0\r\n\r\n")
+    }
+
+    #[tokio::test]
+    async fn who_has_just_led_passes_on_what_others_pass_to_it_once_and_only_with_its_secret() {
+        let seen = async |mut request: Request| {
+            let by = request.headers().get_all(PASSED_BY).into_iter().map(|by| by.to_str().unwrap().to_owned());
+            let by = by.collect::<Vec<_>>().join("+");
+            let Passed { caller, side } = Passed::take(&mut request, &Secret::from_random(7)).unwrap().unwrap();
+            format!("by {by} for {caller} {side:?}")
+        };
+        let leader = Served::start(Router::new().fallback(seen), None);
+        let passing = Passing::to(leader.addr);
+        let answer = passing.served.ask(&passed_on(&["c"], SECRET_OF_B)).await;
+        assert!(answer.ends_with("by c+b for 192.0.2.7:1 Internal"), "{answer}");
+        let unproven = passing.served.refusal(&passed_on(&["c"], 7)).await;
+        assert!(unproven.contains("does not know the secret of this leader"), "{unproven}");
+        for by in [&["c", "d"][..], &["b"]] {
+            let circle = passing.served.refusal(&passed_on(by, SECRET_OF_B)).await;
+            assert!(circle.contains("took this one for the leader"), "{by:?}: {circle}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_a_leader_and_this_server_may_be_the_one() {
+        let leader = Served::start(Router::new().fallback(async || "the other"), None);
+        let request = "PUT / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        let passing = Passing::start();
+        let mut client = passing.served.send(request.as_bytes()).await;
+        passing.lead("b", Some("http://127.0.0.1:1")); // It does not lead yet.
+        passing.lead("a", Some(&format!("http://{}", leader.addr)));
+        assert!(rest(&mut client).await.ends_with("the other"));
+        passing.standing.send_replace(Standing::default());
+        let public = Router::new().fallback(async || "this one");
+        for request in [request.to_owned(), passed_on(&["c", "d"], SECRET_OF_B)] {
+            let mut client = passing.served.send(request.as_bytes()).await;
+            passing.leading.send_replace(Some(Routes { public: public.clone(), internal: Router::new() }));
+            assert!(rest(&mut client).await.ends_with("this one"));
+            passing.leading.send_replace(None);
+        }
     }
 
     #[tokio::test]

@@ -30,7 +30,7 @@ use tidings_edge::{Emulation, EmulationFuture, Others, PresenceFuture, StatsFutu
 use tidings_hub::{ChannelCopy, CopyCursor, Hub, News, Relay, Report};
 use tidings_protocol::{ClientInfo, EmulationRequest, LiveConnection, Order, OrderError, Target};
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, Json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
@@ -140,13 +140,22 @@ impl Link {
         secret: Secret,
     ) -> (Self, mpsc::Receiver<Notice>) {
         let (queue, waiting) = mpsc::channel(WAITING_COUNT_MAX);
-        let outbox = Outbox { queue, bytes: AtomicUsize::new(0), is_lost: AtomicBool::new(false) };
+        let (bytes, is_empty, is_lost) = (AtomicUsize::new(0), Notify::new(), AtomicBool::new(false));
+        let outbox = Outbox { queue, bytes, is_empty, is_lost };
         (Self { peers, nodes, standing, secret, outbox: Arc::new(outbox) }, waiting)
     }
 
     /// The other process that leads; `None`: this one leads, or nobody.
     pub(super) fn leader(&self) -> Option<u64> {
         self.standing.borrow().holder.as_ref().map(|holder| holder.process)
+    }
+
+    /// Waits until another process leads.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn has_leader(&self) {
+        let _ = self.standing.clone().wait_for(|standing| standing.holder.is_some()).await; // It ends with the process.
     }
 
     /// Where the hub tells what others must know.
@@ -157,6 +166,16 @@ impl Link {
     /// Tells all others.
     pub(super) fn tell(&self, notice: Notice) {
         self.outbox.put(notice);
+    }
+
+    /// Waits until everything that was to be told is told. NATS gets it before anything that is sent later.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn all_told(&self) {
+        while self.outbox.bytes.load(Ordering::Relaxed) > 0 {
+            self.outbox.is_empty.notified().await;
+        }
     }
 
     /// Asks the leader.
@@ -267,6 +286,8 @@ fn heard<A>(answer: Result<Result<A, OrderError>, Unanswered>, gone: A) -> Resul
 struct Outbox {
     queue: mpsc::Sender<Notice>,
     bytes: AtomicUsize,
+    /// Nothing waits any more.
+    is_empty: Notify,
     /// Something was dropped.
     is_lost: AtomicBool,
 }
@@ -308,10 +329,10 @@ pub(super) async fn tell(link: Link, mut waiting: mpsc::Receiver<Notice>) {
             sender.skip();
         }
         let mut messages = vec![Notices::default()];
-        let mut bytes = 0;
+        let (mut bytes, mut bytes_in_all) = (0, 0);
         for item in items.drain(..) {
             let own = weight(&item);
-            link.outbox.bytes.fetch_sub(own, Ordering::Relaxed);
+            bytes_in_all += own;
             if bytes > 0 && bytes + own > TOGETHER_BYTES_MAX {
                 messages.push(Notices::default());
                 bytes = 0;
@@ -324,6 +345,9 @@ pub(super) async fn tell(link: Link, mut waiting: mpsc::Receiver<Notice>) {
                 Ok(bytes) => sender.tell(&bytes).await,
                 Err(_) => sender.skip(),
             }
+        }
+        if link.outbox.bytes.fetch_sub(bytes_in_all, Ordering::Relaxed) == bytes_in_all {
+            link.outbox.is_empty.notify_one();
         }
     }
 }

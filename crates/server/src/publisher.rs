@@ -7,8 +7,12 @@ use tidings_edge::{PublishFuture, Publisher};
 use tidings_hub::{Hub, NewPublication};
 use tidings_protocol::{ClientInfo, ErrorCode};
 use tidings_types::ChannelName;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::journal::{Journal, owned};
+use crate::listeners::Routes;
+use crate::pass::HAND_OVER_MAX;
 use crate::peers::{Link, Question};
 
 /// Where clients' publications go: into the store and the hub of this server while it leads, else to the leader.
@@ -16,6 +20,8 @@ pub(super) struct ClusterPublisher {
     pub(super) journal: Journal,
     pub(super) hub: Arc<Hub>,
     pub(super) link: Link,
+    /// Something while this server leads.
+    pub(super) leading: watch::Receiver<Option<Routes>>,
 }
 
 impl Publisher for ClusterPublisher {
@@ -27,12 +33,23 @@ impl Publisher for ClusterPublisher {
         if self.is_home() {
             return self.journal.publish(channel, new);
         }
-        let NewPublication { publication, skip_history } = new;
-        let info = publication.info.map(|info| ClientInfo::clone(&info));
-        let (data, tags) = (publication.data, owned(&publication.tags));
-        let (link, question) = (self.link.clone(), Question::Publish { channel, data, info, tags, skip_history });
+        let (journal, hub, link, mut leading) =
+            (self.journal.clone(), self.hub.clone(), self.link.clone(), self.leading.clone());
         Box::pin(async move {
-            match link.ask_leader(&question).await {
+            let led = async {
+                tokio::select! {
+                    () = link.has_leader() => {}
+                    _ = leading.wait_for(Option::is_some) => {}
+                }
+            };
+            let _ = timeout(HAND_OVER_MAX, led).await; // When the lead is moved, nobody leads for a moment.
+            if hub.is_home() {
+                return journal.publish(channel, new).await;
+            }
+            let NewPublication { publication, skip_history } = new;
+            let info = publication.info.map(|info| ClientInfo::clone(&info));
+            let (data, tags) = (publication.data, owned(&publication.tags));
+            match link.ask_leader(&Question::Publish { channel, data, info, tags, skip_history }).await {
                 Ok(answer) => answer,
                 Err(Unanswered::TooLarge) => Err(ErrorCode::LimitExceeded),
                 Err(_) => Err(ErrorCode::Internal), // Whether it was published is not known.

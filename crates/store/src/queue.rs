@@ -95,6 +95,8 @@ struct State<T> {
     waiting: [Waiting<T>; CLASS_COUNT],
     turns: Turns<CLASS_COUNT>,
     phase: Phase,
+    /// The next drain does not wait.
+    is_woken: bool,
 }
 
 /// Requests with their bytes. A request larger than the limit counts as the limit.
@@ -115,7 +117,7 @@ pub(crate) enum Drained<T> {
 
 impl<T> Queue<T> {
     pub(crate) fn new(limits: [QueueLimit; CLASS_COUNT]) -> Self {
-        let state = State { waiting: limits.map(waiting), turns: Turns::new(), phase: Phase::Open };
+        let state = State { waiting: limits.map(waiting), turns: Turns::new(), phase: Phase::Open, is_woken: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), limits }
     }
 
@@ -140,10 +142,13 @@ impl<T> Queue<T> {
 
     /// Waits at most `timeout` for requests, and takes up to `bytes_max` bytes of them (at least one request).
     pub(crate) fn drain(&self, bytes_max: usize, timeout: Duration) -> Drained<T> {
-        let idle = |state: &mut State<T>| state.phase == Phase::Open && state.waiting.iter().all(Ring::is_empty);
+        let idle = |state: &mut State<T>| {
+            state.phase == Phase::Open && !state.is_woken && state.waiting.iter().all(Ring::is_empty)
+        };
         let (mut state, _) =
             self.changed.wait_timeout_while(self.lock(), timeout, idle).expect("no holder of this lock panics");
-        let State { waiting, turns, phase } = &mut *state;
+        let State { waiting, turns, phase, is_woken } = &mut *state;
+        *is_woken = false;
         let first = turns.next(|class| !waiting[class].is_empty());
         let (mut requests, mut bytes_left) = (Vec::new(), bytes_max);
         for class in first.into_iter().chain(0..CLASS_COUNT) {
@@ -157,6 +162,12 @@ impl<T> Queue<T> {
             Phase::Closed if requests.is_empty() => Drained::Closed,
             _ => Drained::Requests(requests),
         }
+    }
+
+    /// The drain that waits, or the next one, ends at once.
+    pub(crate) fn wake(&self) {
+        self.lock().is_woken = true;
+        self.changed.notify_all();
     }
 
     /// Refuses all waiting and new requests until [`Queue::resume`].
@@ -242,6 +253,15 @@ mod tests {
             queue.push(class, position, 40).unwrap();
         }
         assert_eq!(drain(&queue, 40), Some(vec![3]));
+    }
+
+    #[test]
+    fn a_drain_that_was_woken_does_not_wait() {
+        let queue = queue();
+        queue.wake();
+        assert!(matches!(queue.drain(1, Duration::MAX), Drained::Requests(requests) if requests.is_empty()));
+        queue.push(Class::Events, 1, 40).unwrap();
+        assert_eq!(drain(&queue, 100), Some(vec![1]));
     }
 
     #[test]

@@ -106,6 +106,7 @@ impl Store {
     /// it is told again. Nothing that was acknowledged is lost.
     pub fn lead(&self, wants_to_lead: bool) {
         self.shared().wants_to_lead.send_replace(wants_to_lead);
+        self.handle.queue.wake();
     }
 
     /// How far the store is in its log: its rows, its data in memory and its sink have all records up to this position.

@@ -10,13 +10,13 @@
 //! `tidings_telemetry_series_refused_total` counts it. Use labels for what has few values (a reason, a provider), never
 //! for users, channels or devices.
 //!
-//! Locks: one, around the tables. It is held while an instrument is looked up and while a scrape lists the instruments,
+//! Locks: one, around the tables, and one around those of each child; none is taken while another is held. It is held while an instrument is looked up and while a scrape lists the instruments,
 //! never while a value function runs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::histogram::Histogram;
 use crate::instrument::{Counter, Gauge, ValueFn};
@@ -30,13 +30,19 @@ pub const LABEL_VALUE_BYTES_MAX: usize = 200;
 
 /// The table of all instruments: a cheap handle, clones share the table.
 #[derive(Clone, Default)]
-pub struct Registry(Arc<Mutex<Tables>>);
+pub struct Registry {
+    tables: Arc<Mutex<Tables>>,
+    /// Of a child: the registry that has its counters and histograms.
+    parent: Option<Box<Registry>>,
+}
 
 #[derive(Default)]
 struct Tables {
     families: Families,
     series_count: usize,
     refused: Counter,
+    /// The gauges and computed values of its children.
+    children: Vec<Weak<Mutex<Tables>>>,
 }
 
 /// All series, by the name of their metric.
@@ -73,6 +79,18 @@ impl Registry {
         Self::default()
     }
 
+    /// A registry for parts that end before the program does. Its series are among those of this one. Its gauges and computed
+    /// values are gone when the last handle to it is dropped; its counters and histograms are this registry's, so what is
+    /// counted never goes back. A gauge or a computed value belongs to one of the two, not to both.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        let child = Self { tables: Arc::default(), parent: Some(Box::new(self.clone())) };
+        let mut tables = self.lock();
+        tables.children.retain(|known| known.strong_count() > 0);
+        tables.children.push(Arc::downgrade(&child.tables));
+        child
+    }
+
     /// The counter of `metric` with these values of its labels.
     ///
     /// # Panics
@@ -80,7 +98,7 @@ impl Registry {
     #[must_use]
     pub fn counter(&self, metric: &'static Metric, labels: &[&str]) -> Counter {
         assert!(metric.kind == Kind::Counter, "{} is no counter", metric.name);
-        match self.lock().find_or_insert(metric, labels, || Instrument::Counter(Counter::default())) {
+        match self.lasting().find_or_insert(metric, labels, || Instrument::Counter(Counter::default())) {
             Instrument::Counter(counter) => counter,
             _ => panic!("metric {} is computed by a function, not counted", metric.name),
         }
@@ -106,7 +124,7 @@ impl Registry {
     #[must_use]
     pub fn histogram(&self, metric: &'static Metric, labels: &[&str]) -> Histogram {
         let Kind::Histogram(bounds) = metric.kind else { panic!("{} is no histogram", metric.name) };
-        match self.lock().find_or_insert(metric, labels, || Instrument::Histogram(Histogram::new(bounds))) {
+        match self.lasting().find_or_insert(metric, labels, || Instrument::Histogram(Histogram::new(bounds))) {
             Instrument::Histogram(histogram) => histogram,
             _ => unreachable!("the kind was checked and histograms have no functions"),
         }
@@ -119,7 +137,7 @@ impl Registry {
     pub fn adopt(&self, metric: &'static Metric, labels: &[&str], histogram: &Histogram) {
         assert!(metric.kind == Kind::Histogram(histogram.bounds()), "{} is another kind of metric", metric.name);
         let adopted = || Instrument::Histogram(histogram.clone());
-        let _known = self.lock().find_or_insert(metric, labels, adopted);
+        let _known = self.lasting().find_or_insert(metric, labels, adopted);
     }
 
     /// Has `value` compute the metric, a gauge or a counter, at each scrape. A second call replaces the function.
@@ -135,10 +153,16 @@ impl Registry {
 
     /// All families as they are now, also the registry's own. Values are read without the registry's lock.
     pub(crate) fn families(&self) -> Families {
-        let (mut families, refused) = {
+        let (mut families, refused, children) = {
             let tables = self.lock();
-            (tables.families.clone(), tables.refused.clone())
+            (tables.families.clone(), tables.refused.clone(), tables.living())
         };
+        for child in children {
+            for (name, Family { metric, series }) in lock(&child).families.clone() {
+                let family = families.entry(name).or_insert_with(|| Family { metric, series: BTreeMap::new() });
+                family.series.extend(series);
+            }
+        }
         let series = BTreeMap::from([(Labels::default(), Instrument::Counter(refused))]);
         families.insert(REFUSED.name, Family { metric: REFUSED, series });
         families
@@ -146,15 +170,26 @@ impl Registry {
 
     /// The series of a metric; none if nobody has asked for it.
     pub(crate) fn series(&self, metric: &Metric) -> Vec<(Labels, Instrument)> {
-        let tables = self.lock();
-        let series = tables.families.get(metric.name).into_iter().flat_map(|family| &family.series);
-        series.map(|(labels, instrument)| (labels.clone(), instrument.clone())).collect()
+        let (own, children) = {
+            let tables = self.lock();
+            (tables.series(metric), tables.living())
+        };
+        children.iter().fold(own, |all, child| [all, lock(child).series(metric)].concat())
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        // Wrong use panics before anything is changed, so the tables stay consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tables)
     }
+
+    /// Where the counters and histograms are.
+    fn lasting(&self) -> MutexGuard<'_, Tables> {
+        self.parent.as_ref().map_or_else(|| self.lock(), |parent| parent.lasting())
+    }
+}
+
+fn lock(tables: &Mutex<Tables>) -> MutexGuard<'_, Tables> {
+    // Wrong use panics before anything is changed, so the tables stay consistent.
+    tables.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 static REFUSED: &Metric = &metrics::server::TELEMETRY_SERIES_REFUSED_TOTAL;
@@ -166,6 +201,15 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Tables {
+    fn living(&self) -> Vec<Arc<Mutex<Self>>> {
+        self.children.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn series(&self, metric: &Metric) -> Vec<(Labels, Instrument)> {
+        let series = self.families.get(metric.name).into_iter().flat_map(|family| &family.series);
+        series.map(|(labels, instrument)| (labels.clone(), instrument.clone())).collect()
+    }
+
     /// The existing instrument, else a fresh one (exported unless the registry is full).
     fn find_or_insert(
         &mut self,

@@ -123,8 +123,11 @@ async fn a_broker_that_loses_entries_stops_the_cluster_also_if_a_standby_has_not
     cluster.nodes[behind].signal("STOP");
     keep_copy(&mut cluster.nats, older.path());
     ledger.post(50).await;
+    let others = [0, 1, 2].into_iter().filter(|index| *index != behind);
+    let names: Vec<_> = others.map(|index| cluster.nodes[index].name).collect();
+    cluster.until_they_have_read(&names).await;
     lose_entries(&mut cluster, older.path());
-    for node in cluster.nodes.iter_mut().enumerate().filter_map(|(index, node)| (index != behind).then_some(node)) {
+    for node in cluster.nodes.iter_mut().filter(|node| names.contains(&node.name)) {
         node.until_it_says("lost").await;
     }
     sleep_until(Instant::now() + Duration::from_secs(6)).await; // Longer than a lease that nobody renews.

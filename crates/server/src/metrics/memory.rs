@@ -16,12 +16,16 @@ pub(super) enum Live {
     Bytes(ValueFn),
 }
 
-/// Makes the bound of each part of `sum` part of the metrics, and the use of those that `live` names.
-pub(super) fn register(registry: &Registry, sum: &MemorySum, live: Vec<(&'static str, Live)>) {
+/// Makes the bound of each part of `sum` part of the metrics.
+pub(super) fn register_bounds(registry: &Registry, sum: &MemorySum) {
     for &Term { name, count, bytes_each, .. } in &sum.terms {
         let bound = count.saturating_mul(bytes_each) as f64;
         registry.computed(&metrics::server::MEMORY_BOUND_BYTES, &[name], Arc::new(move || bound));
     }
+}
+
+/// The same of the use of those parts that `live` names.
+pub(super) fn register_use<const N: usize>(registry: &Registry, sum: &MemorySum, live: [(&'static str, Live); N]) {
     for (name, live) in live {
         let term = sum.terms.iter().find(|term| term.name == name).expect("the sum has these parts with any settings");
         let (value, bytes_each) = match live {

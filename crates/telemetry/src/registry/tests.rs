@@ -167,6 +167,27 @@ fn a_newer_function_replaces_the_older_and_may_use_the_registry() {
 }
 
 #[test]
+fn of_a_child_what_is_counted_stays_and_what_is_a_level_goes_with_it() {
+    let registry = Registry::new();
+    registry.gauge(&COMPUTED, &[]).set(9);
+    let begin = |level| {
+        let child = registry.child();
+        child.counter(&COUNTER, &[]).inc();
+        child.histogram(&HISTOGRAM, &[]).record_micros(1);
+        child.gauge(&GAUGE, &[]).set(level);
+        child
+    };
+    let values = || ["c_total", "h_seconds_count", "g", "f"].map(|name| value_of(&registry.prometheus(), name, &[]));
+    let first = begin(5);
+    assert_eq!(values(), [Some(1.0), Some(1.0), Some(5.0), Some(9.0)]);
+    assert_eq!(registry.sum(&GAUGE, &[]), 5.0);
+    drop(first);
+    assert_eq!(values(), [Some(1.0), Some(1.0), None, Some(9.0)]);
+    let _second = begin(7);
+    assert_eq!(values(), [Some(2.0), Some(2.0), Some(7.0), Some(9.0)]);
+}
+
+#[test]
 fn over_the_bound_an_instrument_works_but_is_only_counted_as_refused() {
     let registry = Registry::new();
     for index in 0..SERIES_COUNT_MAX {

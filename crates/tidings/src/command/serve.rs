@@ -48,17 +48,21 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         node = Node::connect(&config) => node?,
         () = &mut stop => return Ok(()),
     };
+    let mut kept = None;
     loop {
         let seed = args.seed.as_deref();
-        let mut server = match &mut node {
+        let server = match &mut node {
             None => start(Server::start_with(config.clone(), faults.clone(), load.clone(), seed)).await?,
             Some(node) => {
-                let frontend = tokio::select! {
-                    frontend = node.join(config.clone(), faults.clone(), load.clone()) => frontend?,
-                    () = &mut stop => {
-                        node.leave(None).await;
-                        return Ok(());
-                    }
+                let frontend = match kept.take() {
+                    Some(frontend) => frontend,
+                    None => tokio::select! {
+                        frontend = node.join(config.clone(), faults.clone(), load.clone()) => frontend?,
+                        () = &mut stop => {
+                            node.leave(None).await;
+                            return Ok(());
+                        }
+                    },
                 };
                 let Some(tenure) = follow(node, &frontend, &mut stop, &mut hangup).await else {
                     remark(Kind::Note, "stopping; a second signal stops at once");
@@ -75,36 +79,66 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
             None => {
                 remark(Kind::Note, "stopping; a second signal stops at once, and nothing that was acknowledged is lost")
             }
-            Some(_) => remark(Kind::Note, "stopping, to follow as a standby"),
+            Some(_) => remark(Kind::Note, "another server is to lead; this one follows as a standby"),
         }
-        if matches!(end, Some(Resignation::Demoted | Resignation::Deposed)) {
-            server.hurry();
-        }
-        let is_told = finish(server.stop(), end.is_none(), &mut stop).await?;
-        let Some(node) = &mut node else { return Ok(()) };
-        node.leave(end.and_then(Resignation::to)).await;
+        let (left, is_told) = retire(server, &mut node, end, &mut stop).await?;
         if is_told {
+            if let (Some(frontend), Some(node)) = (left, &mut node) {
+                finish(frontend.stop(), true, &mut stop).await?;
+                node.leave(None).await;
+            }
             return Ok(());
         }
-        match load() {
-            Ok(now) => (config, faults) = now,
-            Err(error) => {
-                tracing::error!(error = chain(&error), "The configuration is wrong now; the former one holds")
+        if left.is_none() {
+            match load() {
+                Ok(now) => (config, faults) = now,
+                Err(error) => {
+                    tracing::error!(error = chain(&error), "The configuration is wrong now; the former one holds")
+                }
             }
+        }
+        kept = left;
+    }
+}
+
+/// Ends what only one server does. In a cluster another one leads then. Returns what still serves clients, if something does, and
+/// whether the process is told to stop.
+async fn retire(
+    mut server: Server,
+    node: &mut Option<Node>,
+    end: Option<Resignation>,
+    stop: &mut (impl Future<Output = ()> + Unpin),
+) -> Result<(Option<Frontend>, bool), CommandError> {
+    let is_told = end.is_none();
+    match node {
+        Some(node) if node.is_heard() && matches!(end, None | Some(Resignation::Asked(_))) => {
+            let handed = node.hand_over(server, end.and_then(Resignation::to));
+            let (frontend, is_told) = finish(handed, is_told, stop).await?;
+            Ok((Some(frontend?), is_told))
+        }
+        node => {
+            if !is_told {
+                server.hurry();
+            }
+            let ((), is_told) = finish(server.stop(), is_told, stop).await?;
+            if let Some(node) = node {
+                node.leave(None).await;
+            }
+            Ok((None, is_told))
         }
     }
 }
 
-/// Waits until the server has stopped. Returns whether the process is told to stop; the signal after that cuts it short.
-async fn finish(
-    stopping: impl Future<Output = ()>,
+/// Waits until the server has stopped. Returns also whether the process is told to stop; the signal after that cuts it short.
+async fn finish<T>(
+    stopping: impl Future<Output = T>,
     mut is_told: bool,
     stop: &mut (impl Future<Output = ()> + Unpin),
-) -> Result<bool, CommandError> {
+) -> Result<(T, bool), CommandError> {
     let (mut stopping, mut next) = (pin!(stopping), pin!(stopped()?));
     loop {
         tokio::select! {
-            () = &mut stopping => return Ok(is_told),
+            stopped = &mut stopping => return Ok((stopped, is_told)),
             () = &mut *stop, if !is_told => {
                 is_told = true;
                 next.set(stopped()?); // This was the first one.

@@ -40,6 +40,8 @@ struct Book {
     posted: BTreeMap<u64, Instant>,
     /// For the foreign checker.
     history: Vec<Operation>,
+    /// What workers were told instead of an acknowledgement.
+    refusals: Vec<String>,
 }
 
 /// Something that was asked of the channel, and answered.
@@ -156,6 +158,11 @@ impl Ledger {
         std::mem::take(&mut lock(&self.book).gap).as_secs_f64()
     }
 
+    /// What was answered instead of an acknowledgement so far.
+    pub(crate) fn refusals(&self) -> Vec<String> {
+        lock(&self.book).refusals.clone()
+    }
+
     /// Callers that are connected with this server.
     pub(crate) async fn visitors(&self, addr: SocketAddr, count: usize) -> Vec<Caller> {
         let mut callers: Vec<_> = (0..count).map(|_| Caller::new(addr)).collect();
@@ -234,8 +241,10 @@ impl Worker {
         let began = Instant::now();
         loop {
             assert!(began.elapsed() < PATIENCE, "event {number} is not acknowledged within {PATIENCE:?}");
-            if let Ok(Ok(ack)) = timeout(TRY_TIMEOUT, post(&mut self.caller, number)).await {
-                return lock(&self.book).note(number, ack);
+            match timeout(TRY_TIMEOUT, post(&mut self.caller, number)).await {
+                Ok(Ok(ack)) => return lock(&self.book).note(number, ack),
+                Ok(Err(refusal)) => lock(&self.book).refusals.push(refusal),
+                Err(_) => lock(&self.book).refusals.push("no answer".to_owned()),
             }
             self.go_to_a_server().await;
         }
@@ -288,7 +297,8 @@ async fn post(caller: &mut Caller, number: u64) -> Result<Ack, String> {
     let answer = caller.call(Method::POST, "/v1/events", Some(&body)).await?;
     match answer.status {
         200..300 => Ok(read(&answer.json())),
-        503 => Err("503".to_owned()), // It may have been carried out, if a standby has passed it on.
+        // It may have been carried out, if a standby has passed it on.
+        503 => Err(String::from_utf8_lossy(&answer.body).into_owned()),
         status => panic!("event {number}: {status} {}", String::from_utf8_lossy(&answer.body)),
     }
 }

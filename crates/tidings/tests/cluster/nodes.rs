@@ -129,11 +129,19 @@ impl Cluster {
 
     /// Waits until each server has read the log to its end. Nothing may be posted meanwhile.
     pub(crate) async fn until_all_have_read(&mut self) {
-        until("all have read the log", async || {
-            let status = self.nodes[0].ask_cluster(&["status"]).await;
+        self.until_they_have_read(&NAMES).await;
+    }
+
+    /// As [`Cluster::until_all_have_read`], of these servers; the first is asked.
+    pub(crate) async fn until_they_have_read(&mut self, names: &[&str]) {
+        let asked = self.nodes.iter().find(|node| node.name == names[0]).expect("it is one of them");
+        until("they have read the log", async || {
+            let status = asked.ask_cluster(&["status"]).await;
             let nodes = status["nodes"].as_array().expect("it names the servers");
-            let have_read = nodes.iter().all(|node| node["sequence"] == status["log"]["last"]);
-            (have_read && nodes.len() == self.nodes.len()).then_some(())
+            let has_read = |node: &&Value| {
+                names.iter().any(|name| node["node"] == *name) && node["sequence"] == status["log"]["last"]
+            };
+            (nodes.iter().filter(has_read).count() == names.len()).then_some(())
         })
         .await;
     }

@@ -20,12 +20,16 @@ use crate::proxy::Passing;
 use crate::speaker::Speaker;
 use crate::watchers::{End, Got, Plan, Watcher};
 
+/// Of the events that are pushed.
+const GOALS: &str = "match:2";
 const ROOM: &str = "room:1";
 const LIVE: &str = "live:1";
 /// Between two publications at a server.
 const PACE: Duration = Duration::from_millis(20);
 /// How often a client moves, half of it as fast as it can.
 const MOVE_COUNT: usize = 100;
+/// How often the lead moves.
+const MOVES_OF_LEAD: usize = 6;
 const APP: &str = "com.example.app";
 
 /// What a call of the API for Centrifugo's clients answers, which must work.
@@ -468,6 +472,64 @@ async fn a_client_that_moves_from_server_to_server_misses_nothing() {
 }
 
 #[tokio::test]
+async fn the_lead_moves_through_the_cluster_and_nobody_is_refused_or_disconnected() {
+    let _alone = ALONE.lock().await;
+    println!("the lead moves, by order and because servers stop");
+    let config = SimulatorConfig { topics: vec![APP.to_owned()], ..SimulatorConfig::default() };
+    let apple = ApnsSimulator::start(config).expect("the simulator starts");
+    let keys = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::start_with(3, &pushing(&apple, keys.path())).await;
+    let addrs = cluster.addrs();
+    let mut leader = cluster.settle().await;
+    meet(&addrs).await;
+    let readers = with_devices(&addrs).await;
+    let watchers = at_each(&cluster, "bob", &[MATCH, LIVE]).await;
+    let mut number = until_all_are_known(&addrs).await;
+    let pushes = |number: usize| apple.ledger().for_token(&token(number)).len();
+    let to_connected = || (0..addrs.len()).map(pushes).sum::<usize>();
+    let too_many = to_connected();
+    let mut ledger = Ledger::new(addrs.clone());
+    let mut speaker = Speaker::start(LIVE, &addrs, PACE);
+    ledger.start();
+    ledger.grow(100).await;
+    ledger.gap();
+    for _ in 0..MOVES_OF_LEAD {
+        let (from, to) = (leader, (leader + 1) % addrs.len());
+        let goals = async {
+            for _ in 0..3 {
+                number += 1;
+                goal(addrs[number % addrs.len()], number).await;
+            }
+        };
+        tokio::join!(goals, cluster.move_to(to));
+        ledger.grow(30).await;
+        println!("  from {from} to {to}: longest time without an acknowledgement: {:.3} s", ledger.gap());
+        leader = to;
+    }
+    assert_eq!(ledger.refusals(), [""; 0], "nothing is refused when the lead moves");
+    assert!(speaker.look(|said| said.doubts.is_empty()), "{:?}", speaker.look(|said| said.doubts.clone()));
+    for reader in readers.iter().chain(&watchers) {
+        assert_eq!(reader.ends(), [], "clients of all servers stay connected");
+    }
+    assert_eq!(pushes(addrs.len()), number, "who is not connected is pushed, once");
+    assert_eq!(to_connected(), too_many, "who is connected is not pushed");
+
+    ledger.gap();
+    cluster.nodes[leader].stop().await;
+    let second = cluster.leader_besides(Some(leader)).await;
+    ledger.grow(30).await;
+    println!("  a leader that ends: longest time without an acknowledgement: {:.3} s", ledger.gap());
+    speaker.finish().await;
+    ledger.finish().await;
+    let history = ledger.judge(addrs[second]).await;
+    for (index, (reader, watcher)) in readers.iter().zip(&watchers).enumerate().filter(|(index, _)| *index != leader) {
+        watcher.must_have(MATCH, &history).await;
+        assert_eq!((reader.ends(), watcher.ends()), (vec![], vec![]), "clients of server {index} stay connected");
+        speaker.judge("a client", &watcher.got(LIVE), false);
+    }
+}
+
+#[tokio::test]
 async fn a_device_that_is_connected_to_any_server_is_not_pushed() {
     let _alone = ALONE.lock().await;
     println!("devices that are connected to each server, and one that is not");
@@ -478,33 +540,16 @@ async fn a_device_that_is_connected_to_any_server_is_not_pushed() {
     let addrs = cluster.addrs();
     let leader = cluster.settle().await;
     meet(&addrs).await;
-    let device = |number: usize| format!("phone-{number}");
-    for number in 0..=addrs.len() {
-        let (at, path) = (addrs[number % addrs.len()], format!("/v1/devices/{}", device(number)));
-        let body = json!({ "app": APP, "locale": "en", "platform": "ios", "token": token(number) });
-        Caller::new(at).insist(Method::PUT, &path, Some(&body)).await;
-        let body = json!({ "subscriptions": [{ "subject": MATCH, "topics": ["goal"] }] });
-        Caller::new(at).insist(Method::PUT, &format!("{path}/subscriptions"), Some(&body)).await;
-    }
-    let mut readers = Vec::new();
-    for (number, addr) in addrs.iter().enumerate() {
-        let plan = Plan::new(&format!("ada-{number}"), &[MATCH], *addr).on_device(&device(number));
-        readers.push(Watcher::start(plan).await);
-    }
+    let mut readers = with_devices(&addrs).await;
     let pushes = |number: usize| apple.ledger().for_token(&token(number)).len();
     let to_connected = || (0..addrs.len()).map(pushes).sum::<usize>();
-    // The leader learns a moment later who has connected elsewhere.
-    let mut round = 1;
-    while goal(addrs[round % addrs.len()], round).await["outcomes"]["received"] != addrs.len() {
-        round += 1;
-        assert!(round < 50, "the leader does not learn who is connected");
-    }
+    let round = until_all_are_known(&addrs).await;
     println!("  {} events came before the leader knew of all; {} pushes", round - 1, to_connected());
     let (first, too_many) = (round + 1, to_connected());
     for round in first..first + 12 {
         let report = goal(addrs[round % addrs.len()], round).await;
         for reader in &readers {
-            reader.until_it_has(MATCH, &format!("event-{round}")).await;
+            reader.until_it_has(GOALS, &format!("goal-{round}")).await;
         }
         assert_eq!(report["outcomes"]["received"], addrs.len(), "{report}");
         assert_eq!(pushes(addrs.len()), round, "who is not connected is pushed");
@@ -514,7 +559,7 @@ async fn a_device_that_is_connected_to_any_server_is_not_pushed() {
     let (gone, before) = ((leader + 1) % addrs.len(), to_connected());
     drop(readers.remove(gone));
     until("it is gone", async || {
-        (users(&api(addrs[leader], "presence", json!({ "channel": MATCH })).await).len() == 2).then_some(())
+        (users(&api(addrs[leader], "presence", json!({ "channel": GOALS })).await).len() == 2).then_some(())
     })
     .await;
     let report = goal(addrs[gone], first + 12).await;
@@ -522,11 +567,39 @@ async fn a_device_that_is_connected_to_any_server_is_not_pushed() {
     assert_eq!((to_connected(), pushes(addrs.len())), (before + 1, first + 12), "who is gone is pushed: {report}");
 }
 
+/// Registers a device for each server, on which a client connects there, and one more.
+async fn with_devices(addrs: &[SocketAddr]) -> Vec<Watcher> {
+    let device = |number: usize| format!("phone-{number}");
+    for number in 0..=addrs.len() {
+        let (at, path) = (addrs[number % addrs.len()], format!("/v1/devices/{}", device(number)));
+        let body = json!({ "app": APP, "locale": "en", "platform": "ios", "token": token(number) });
+        Caller::new(at).insist(Method::PUT, &path, Some(&body)).await;
+        let body = json!({ "subscriptions": [{ "subject": GOALS, "topics": ["goal"] }] });
+        Caller::new(at).insist(Method::PUT, &format!("{path}/subscriptions"), Some(&body)).await;
+    }
+    let mut readers = Vec::new();
+    for (number, addr) in addrs.iter().enumerate() {
+        let plan = Plan::new(&format!("ada-{number}"), &[GOALS], *addr).on_device(&device(number));
+        readers.push(Watcher::start(plan).await);
+    }
+    readers
+}
+
+/// Posts events until the leader knows who is connected elsewhere, which takes a moment. Returns the number of the last one.
+async fn until_all_are_known(addrs: &[SocketAddr]) -> usize {
+    let mut round = 1;
+    while goal(addrs[round % addrs.len()], round).await["outcomes"]["received"] != addrs.len() {
+        round += 1;
+        assert!(round < 50, "the leader does not learn who is connected");
+    }
+    round
+}
+
 /// Posts this event, and returns what became of it.
 async fn goal(addr: SocketAddr, number: usize) -> Value {
     let mut caller = Caller::new(addr);
-    let event = format!("event-{number}");
-    let body = json!({ "id": event, "topic": "goal", "subjects": [MATCH], "params": { "number": number } });
+    let event = format!("goal-{number}");
+    let body = json!({ "id": event, "topic": "goal", "subjects": [GOALS], "params": { "number": number } });
     caller.insist(Method::POST, "/v1/events", Some(&body)).await;
     let (what, path) = (format!("{event} is done"), format!("/v1/events/{event}"));
     until(&what, async || {
