@@ -67,6 +67,8 @@ pub struct ClusterConfig {
     pub address: Option<String>,
     /// The version of the program.
     pub version: String,
+    /// Whether the node ever takes the lease.
+    pub may_lead: bool,
     /// The servers of NATS.
     pub servers: Vec<ServerAddr>,
     /// The authorities that may have signed the servers' certificates.
@@ -132,6 +134,21 @@ pub struct NodeReport {
     /// Whether it has all that is not in the log either.
     #[serde(default)]
     pub is_whole: bool,
+    /// Whether it may lead.
+    #[serde(default = "yes")]
+    pub may_lead: bool,
+}
+
+/// Nodes of earlier versions, which do not say it, may lead.
+const fn yes() -> bool {
+    true
+}
+
+impl NodeReport {
+    /// Whether it can lead at once if the leader gives the lead away.
+    pub fn can_lead(&self) -> bool {
+        self.may_lead && self.is_whole && self.role == NodeRole::Standby
+    }
 }
 
 /// What a node does.
@@ -250,6 +267,11 @@ impl Cluster {
         Others { reports: self.reports.clone(), own: self.process }
     }
 
+    /// Whom this node trusts: NATS and the other nodes.
+    pub fn tls(&self) -> Arc<rustls::ClientConfig> {
+        self.config.tls.clone()
+    }
+
     /// What is known of the lease.
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
@@ -300,7 +322,7 @@ impl Cluster {
         *self.store.lock().unwrap_or_else(PoisonError::into_inner) = Some(store.clone());
         let (of, reports, is_whole, others) =
             (store.clone(), self.reports.clone(), self.is_whole.clone(), self.others());
-        self.may_lead(Arc::new(move || match (*of.role().borrow(), of.log_position().sequence) {
+        self.lead_when(Arc::new(move || match (*of.role().borrow(), of.log_position().sequence) {
             (Role::Leading, sequence) => Readiness::Read(sequence),
             // Another node has what this one lacks, such as channels in memory.
             (Role::Following, _) if !is_whole.load(Ordering::Relaxed) && others.have_all() => Readiness::No,
@@ -313,7 +335,8 @@ impl Cluster {
         Ok(store)
     }
 
-    fn may_lead(&self, readiness: Arc<dyn Fn() -> Readiness + Send + Sync>) {
+    fn lead_when(&self, readiness: Arc<dyn Fn() -> Readiness + Send + Sync>) {
+        let readiness = if self.config.may_lead { readiness } else { Arc::new(|| Readiness::No) };
         self.orders.send_modify(|order| order.readiness = readiness);
     }
 
@@ -335,11 +358,11 @@ impl Cluster {
         let Some(has_begun) = self.has_log_begun().await else { return Ok(None) };
         if !has_begun {
             // Whoever gets the lease makes the cluster's first store.
-            self.may_lead(Arc::new(|| Readiness::Read(0)));
+            self.lead_when(Arc::new(|| Readiness::Read(0)));
             let is_held = self.standing.borrow().is_held;
             return if is_held { open_store(config, log, sink).await.map(Some) } else { Ok(None) };
         }
-        self.may_lead(Arc::new(|| Readiness::No));
+        self.lead_when(Arc::new(|| Readiness::No));
         // Without a copy, or with one that is too old, the leader is about to make one.
         let (Some(copied), Some(state)) = (self.copies.sequence().await?, self.log_state().await) else {
             return Ok(None);
@@ -473,22 +496,42 @@ impl Cluster {
         let _ = timeout(RELEASE_TIMEOUT, standing.wait_for(|standing| !standing.is_held)).await; // Others wait for its end.
     }
 
-    /// As [`Cluster::leave`], and the store follows from now on: another node may lead in a moment. Returns when one does, or does not
-    /// within [`SILENCE`]; from then on this node may lead again. Nothing may be written to the store any more.
+    /// Waits until the store does not lead any more, or the lease is gone.
     ///
     /// # Cancel safety
-    /// As [`Cluster::leads`].
-    pub async fn hand_over(&mut self, store: &Store, to: Option<String>) {
+    /// Cancel safe.
+    pub fn lost(&self, store: &Store) -> impl Future<Output = ()> + use<> {
+        let (mut standing, mut role) = (self.standing.clone(), store.role());
+        async move {
+            tokio::select! {
+                _ = role.wait_for(|role| *role != Role::Leading) => {}
+                _ = standing.wait_for(|standing| !standing.is_held) => {}
+            }
+        }
+    }
+
+    /// Lets another node lead: the one of this name, or whoever comes first. The store is not closed, it follows. Nothing may be written
+    /// to it any more. Returns when another node leads, or does not within [`RELEASE_TIMEOUT`] and [`SILENCE`]; then this one may
+    /// lead again, if it goes on. Returns `false` if the store still leads, because NATS does not say what became of its last batch;
+    /// then nothing has changed, and [`Cluster::leave`] gives the lease back.
+    ///
+    /// # Cancel safety
+    /// Dropped: a lease that was given back is not taken again before the next [`Cluster::join`].
+    pub async fn hand_over(&mut self, store: &Store, to: Option<String>, goes_on: bool) -> bool {
         store.lead(false);
         let mut role = store.role();
-        // If NATS does not answer now, the log lets nobody else lead before the store knows what became of its last batch.
-        let _ = timeout(CLOSE_TIMEOUT, role.wait_for(|role| *role != Role::Leading)).await;
+        if timeout(CLOSE_TIMEOUT, role.wait_for(|role| *role != Role::Leading)).await.is_err() {
+            return false;
+        }
         let readiness = self.orders.borrow().readiness.clone();
         self.give_back(to);
         let mut standing = self.standing.clone();
         let _ = timeout(RELEASE_TIMEOUT + SILENCE, standing.wait_for(|standing| standing.holder.is_some())).await;
         while self.moves.try_recv().is_ok() {} // They were about the time before.
-        self.orders.send_modify(|order| (order.readiness, order.giving_back) = (readiness, None));
+        if goes_on {
+            self.orders.send_modify(|order| (order.readiness, order.giving_back) = (readiness, None));
+        }
+        true
     }
 
     fn give_back(&self, to: Option<String>) {
@@ -673,9 +716,9 @@ async fn report(
                 (role, store.log_position().sequence)
             }
         };
-        let ClusterConfig { node, address, version, .. } = config.clone();
+        let ClusterConfig { node, address, version, may_lead, .. } = config.clone();
         let is_whole = store.is_some() && is_whole.load(Ordering::Relaxed);
-        let report = NodeReport { node, process, address, version, role, sequence, epoch, is_whole };
+        let report = NodeReport { node, process, address, version, role, sequence, epoch, is_whole, may_lead };
         let payload = serde_json::to_vec(&report).unwrap_or_default();
         if client.connection_state() == async_nats::connection::State::Connected {
             let _ = client.publish(subject.clone(), payload.into()).await; // The next one follows soon.
@@ -698,11 +741,20 @@ impl Others {
         reports.iter().filter(is_here).map(|(report, _)| report.process).collect()
     }
 
-    /// Whether one of them was heard within the last seconds and has all.
+    /// Whether one of them was heard within the last seconds and can lead at once.
+    pub fn can_lead(&self) -> bool {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let can = |(report, at): &(NodeReport, Instant)| {
+            report.process != self.own && report.can_lead() && at.elapsed() < SILENCE
+        };
+        reports.iter().any(can)
+    }
+
+    /// Whether one of them was heard within the last seconds, has all, and may lead.
     fn have_all(&self) -> bool {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         let has_all = |(report, at): &(NodeReport, Instant)| {
-            report.process != self.own && report.is_whole && at.elapsed() < SILENCE
+            report.process != self.own && report.is_whole && report.may_lead && at.elapsed() < SILENCE
         };
         reports.iter().any(has_all)
     }
@@ -794,7 +846,8 @@ mod tests {
     fn report(node: &str, role: NodeRole, sequence: u64, epoch: Epoch) -> NodeReport {
         let (node, version) = (node.to_owned(), String::new());
         let process = node.bytes().map(u64::from).sum();
-        NodeReport { node, process, address: None, version, role, sequence, epoch: Some(epoch), is_whole: true }
+        let epoch = Some(epoch);
+        NodeReport { node, process, address: None, version, role, sequence, epoch, is_whole: true, may_lead: true }
     }
 
     fn heard(reports: &[(&str, NodeRole, u64)]) -> Mutex<Vec<(NodeReport, Instant)>> {

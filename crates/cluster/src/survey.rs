@@ -65,6 +65,15 @@ pub enum SurveyError {
     /// No working node has this name.
     #[error("no node that works is called {0}")]
     NoNode(String),
+    /// The node cannot lead now.
+    #[error("{0} cannot lead now: see `tidings cluster status`")]
+    NotReady(String),
+    /// No other node can lead now.
+    #[error("no other node can lead now: see `tidings cluster status`")]
+    NobodyReady,
+    /// The node may not lead.
+    #[error("{0} may not lead: set cluster.may_lead there, or choose another node")]
+    MayNot(String),
     /// A node works, so nothing is deleted.
     #[error("{0} works: stop all servers first")]
     Works(String),
@@ -146,12 +155,18 @@ impl Survey {
     /// asked, which then stops what it does; it may take some seconds.
     ///
     /// # Errors
-    /// When nobody leads, or there is no such node.
+    /// When nobody leads, or there is no such node, or it cannot lead.
     pub async fn ask_to_move(&self, to: Option<String>) -> Result<String, SurveyError> {
-        if let Some(to) = &to
-            && !self.nodes().await?.iter().any(|node| node.node == *to)
-        {
-            return Err(SurveyError::NoNode(to.clone()));
+        let nodes = self.nodes().await?;
+        match &to {
+            None if !nodes.iter().any(NodeReport::can_lead) => return Err(SurveyError::NobodyReady),
+            None => {}
+            Some(to) => match nodes.into_iter().find(|node| node.node == *to) {
+                None => return Err(SurveyError::NoNode(to.clone())),
+                Some(node) if !node.may_lead => return Err(SurveyError::MayNot(node.node)),
+                Some(node) if !node.can_lead() => return Err(SurveyError::NotReady(node.node)),
+                Some(_) => {}
+            },
         }
         let payload = serde_json::to_vec(&to).unwrap_or_default();
         match self.client.request(format!("{}.move", self.config.name), payload.into()).await {

@@ -108,6 +108,9 @@ section! {
         /// Where the other servers reach this one's API: http.internal_listen if that is set, else http.listen. While it leads,
         /// they pass on to it what only the leader does. Shown by `tidings cluster status` and by /ready.
         address: Option<String>, like "https://a.example.com";
+        /// Whether this server may lead. One that may not serves clients and follows, such as a machine that comes and goes with the
+        /// number of clients. At least one server must be allowed to.
+        may_lead: bool = "true";
         /// On how many NATS servers each entry of the log is kept: 1, 3 or 5.
         replicas: u32 = "3", from "1" to "5";
         /// Disk for the log on each NATS server. When half of it is full, a copy of the store is made and the log trimmed.

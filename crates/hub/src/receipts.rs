@@ -182,6 +182,17 @@ impl Receipts {
         self.devices.reports.on_connected(device);
     }
 
+    /// A client that has proven to be the device is about to be let in. Until then, this node reports the device as connected and
+    /// visible: its push waits for a receipt, and is not lost.
+    pub fn announce(&self, device: DeviceNumber, until: Timestamp) {
+        self.devices.reports.announce(device, until);
+    }
+
+    /// Another node says that of these devices.
+    pub fn take_announced(&self, node: u64, devices: &[u32]) {
+        self.devices.elsewhere.announce(node, devices);
+    }
+
     /// A connection that had proven to be the device has ended, or lost its proof.
     pub fn on_gone(&self, device: DeviceNumber) {
         self.devices.reports.on_gone(device);
@@ -198,6 +209,7 @@ impl Receipts {
         });
         early.sweep(now);
         drop(events);
+        self.devices.reports.sweep(now);
         for hidden in lock(&self.devices.visible).sweep(now) {
             self.devices.reports.on_visible(hidden, false);
         }

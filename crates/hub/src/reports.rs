@@ -9,11 +9,12 @@
 //!
 //! - The home must know who may answer before an event comes, because a push that was handed out cannot be taken back. So a node
 //!   reports which proven devices are connected to it. Until the home hears more, each of them may answer ([`Elsewhere`]).
+//!   It announces a device before it lets the client in, and counts it as connected and visible for a moment.
 //! - What a node reports of an event is added to what another one knows, and is not reported by that one. A report that is
 //!   lost makes one push too many, never one too few.
 //! - A node may hear of receipts before it has opened the event itself ([`Early`]).
 //!
-//! Bounds: what waits to be reported is bounded by the connections, and to [`EVENT_COUNT_MAX`] events. What came early is
+//! Bounds: what waits to be reported is bounded by the connections and those that are being let in, and to [`EVENT_COUNT_MAX`] events. What came early is
 //! bounded to [`EARLY_EVENT_COUNT_MAX`] events, and kept for [`RECEIPTS_TTL`].
 
 use std::collections::{BTreeMap, HashMap};
@@ -120,6 +121,8 @@ struct Unsent {
     /// Connections beyond the first of a device.
     more: HashMap<u32, u32>,
     visible: RoaringBitmap,
+    /// Devices that count as connected and visible until then.
+    announced: BTreeMap<u32, Timestamp>,
     /// What the last report made of them.
     told_connected: RoaringBitmap,
     told_visible: RoaringBitmap,
@@ -177,6 +180,21 @@ impl Reports {
         });
     }
 
+    /// A client on the device is about to be let in. That it is gone says nothing: it may have been the one before.
+    pub(crate) fn announce(&self, device: DeviceNumber, until: Timestamp) {
+        self.note(|unsent| _ = unsent.announced.insert(device.0, until));
+    }
+
+    /// Forgets announcements whose time is over.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        let mut unsent = lock(&self.unsent);
+        let count = unsent.announced.len();
+        unsent.announced.retain(|_, until| now < *until);
+        if unsent.announced.len() < count {
+            self.waiting.notify_one();
+        }
+    }
+
     /// Whether the device is visible over any connection.
     pub(crate) fn on_visible(&self, device: DeviceNumber, is_visible: bool) {
         self.note(|unsent| {
@@ -187,9 +205,10 @@ impl Reports {
     /// What there is to report; afterwards nothing is. `None`: nothing.
     pub(crate) fn take(&self) -> Option<Report> {
         let mut unsent = lock(&self.unsent);
-        let Unsent { connected, visible, told_connected, told_visible, .. } = &mut *unsent;
-        let (came, gone) = difference(told_connected, connected);
-        let (shown, hidden) = difference(told_visible, visible);
+        let Unsent { connected, visible, announced, told_connected, told_visible, .. } = &mut *unsent;
+        let announced = RoaringBitmap::from_sorted_iter(announced.keys().copied()).expect("a map is sorted");
+        let (came, gone) = difference(told_connected, &*connected | &announced);
+        let (shown, hidden) = difference(told_visible, &*visible | &announced);
         let events = std::mem::take(&mut unsent.events).into_values().collect();
         let report = Report { is_whole: std::mem::take(&mut unsent.is_whole), came, gone, shown, hidden, events };
         (report != Report::default()).then_some(report)
@@ -210,9 +229,9 @@ impl Reports {
 }
 
 /// What is new and what is gone; `told` is as `now` afterwards.
-fn difference(told: &mut RoaringBitmap, now: &RoaringBitmap) -> (Vec<u32>, Vec<u32>) {
-    let (new, gone) = ((now - &*told).iter().collect(), (&*told - now).iter().collect());
-    told.clone_from(now);
+fn difference(told: &mut RoaringBitmap, now: RoaringBitmap) -> (Vec<u32>, Vec<u32>) {
+    let (new, gone) = ((&now - &*told).iter().collect(), (&*told - &now).iter().collect());
+    *told = now;
     (new, gone)
 }
 
@@ -242,6 +261,14 @@ impl Elsewhere {
             *set -= RoaringBitmap::from_iter(removed);
         }
         devices.is_whole
+    }
+
+    /// The node is about to let clients on these devices in, and reports them in a moment.
+    pub(crate) fn announce(&self, node: u64, devices: &[u32]) {
+        if let Some(known) = lock(&self.0).get_mut(&node) {
+            known.connected.extend(devices);
+            known.visible.extend(devices);
+        }
     }
 
     pub(crate) fn knows(&self, node: u64) -> bool {

@@ -51,6 +51,8 @@ const CUT_HOLD_AFTER: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Run,
+    /// Begin no more jobs; those that run go on.
+    Rest,
     /// Stop handing out, wait for outcomes until this time, write a last checkpoint.
     Drain(Instant),
     /// Stop at once.
@@ -107,10 +109,11 @@ impl Dispatcher {
         let mut journal = self.context.store.watch_journal_end();
         loop {
             let end = *journal.borrow_and_update();
-            let more = self.dispatch(end).await;
+            let is_resting = *orders.borrow() == Order::Rest;
+            let more = !is_resting && self.dispatch(end).await;
             tokio::select! {
                 biased; // Stopping first, then making room for new jobs.
-                order = orders.wait_for(|order| *order != Order::Run) => {
+                order = orders.wait_for(|order| !matches!(order, Order::Run | Order::Rest)) => {
                     return order.map_or(Order::Abort, |order| *order);
                 }
                 () = self.brakes.changed() => {

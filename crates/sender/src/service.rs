@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tidings_hub::Receipts;
 use tidings_jobs::{Counts, DeviceOutcome, JobReport, JobRow, LaneLimits, Progress, Telling};
@@ -18,7 +19,7 @@ use tidings_telemetry::{Registry, chain, unix_now};
 use tidings_types::{Environment, Event, EventId, EventPriority, JobState, JournalPosition, Provider, Timestamp};
 use tokio::runtime;
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::brakes::Braking;
 use crate::config::{Pool, SenderConfig};
@@ -38,6 +39,9 @@ use crate::trails::Trails;
 use crate::waiting::{EVENT_LOST, WaitingJob, WaitingJobs};
 use crate::wave::Waves;
 use crate::worker::Worker;
+
+/// The pause between two looks whether a device is held back.
+const REST_LOOK: Duration = Duration::from_millis(10);
 
 /// The sender, running on its own thread. Dropping it stops it at once, as in a crash; call [`Sender::drain`] first.
 pub struct Sender {
@@ -119,6 +123,27 @@ impl Sender {
         self.registry.clone()
     }
 
+    /// Begins no more jobs, and waits until those that run hold no device back any more, at most until `deadline`. Without it, a
+    /// device whose receipt is awaited is pushed by the sender that goes on.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no more jobs begin nevertheless.
+    pub async fn rest(&self, deadline: Instant) {
+        self.orders.send_if_modified(|order| {
+            let running = *order == Order::Run;
+            if running {
+                *order = Order::Rest;
+            }
+            running
+        });
+        loop {
+            sleep(REST_LOOK).await; // A job may be beginning.
+            if self.registry.metrics.jobs_holding.value() == 0 || Instant::now() >= deadline {
+                return;
+            }
+        }
+    }
+
     /// Hands out nothing more, waits until `deadline` for the outcomes of notifications in flight, and writes a last
     /// checkpoint. The gateways must run meanwhile. Unfinished jobs continue at the next start.
     ///
@@ -126,7 +151,7 @@ impl Sender {
     /// Cancel safe: draining continues, and a second call waits for its end.
     pub async fn drain(&self, deadline: Instant) -> Drained {
         self.orders.send_if_modified(|order| {
-            let running = *order == Order::Run;
+            let running = matches!(order, Order::Run | Order::Rest);
             if running {
                 *order = Order::Drain(deadline);
             }

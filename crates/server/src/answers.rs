@@ -20,7 +20,7 @@ use tracing::debug;
 use crate::journal::Journal;
 use crate::listeners::Routes;
 use crate::pass::HAND_OVER_MAX;
-use crate::peers::{Copies, Question};
+use crate::peers::{Copies, Link, Question};
 
 /// Answers that are being made at a time. Further questions wait in the client library, which drops what is too many.
 const ANSWER_COUNT_MAX: usize = 256;
@@ -39,6 +39,7 @@ pub(super) struct Answers {
     pub(super) started: Instant,
     /// Something while this server leads.
     pub(super) leading: watch::Receiver<Option<Routes>>,
+    pub(super) link: Link,
 }
 
 impl Answers {
@@ -77,9 +78,14 @@ impl Answers {
             Question::Publish { channel, data, info, tags, skip_history } => {
                 let (offset, info, tags) = (Offset(0), info.map(Arc::new), tags.into());
                 let publication = Publication { offset, data, info, tags, receipt: None, texts: None };
-                bytes(&self.publish(channel, NewPublication { publication, skip_history }).await)
+                let is_home = self.hub.is_home() || self.comes_to_lead().await;
+                bytes(&match is_home {
+                    true => Some(self.publish(channel, NewPublication { publication, skip_history }).await),
+                    false => None,
+                })
             }
             Question::Seen(device) => bytes(&self.store.touch(&device, unix_now()).await.is_ok()),
+            Question::Announce { process, devices } => bytes(&self.hub.receipts().take_announced(process, &devices)),
             Question::Copies(cursor) => {
                 let copies: Copies = self.hub.is_home().then(|| {
                     let epoch = self.hub.memory_epoch(); // Before: channels that begin meanwhile have it or a later one.
@@ -115,16 +121,17 @@ impl Answers {
         }
     }
 
+    /// Waits a moment for this server to lead, while it has the lease. One that does not have it, or gives it back, does not.
+    async fn comes_to_lead(&self) -> bool {
+        let mut leading = self.leading.clone();
+        tokio::select! {
+            () = self.link.is_not_leader() => false,
+            led = timeout(HAND_OVER_MAX, leading.wait_for(Option::is_some)) => matches!(led, Ok(Ok(_))),
+        }
+    }
+
     async fn publish(&self, channel: ChannelName, new: NewPublication) -> Result<(), ErrorCode> {
         let options = self.hub.options(&channel).map_err(|_| ErrorCode::UnknownChannel)?;
-        if !self.hub.is_home() {
-            // It is about to lead, or led when it was asked.
-            let mut leading = self.leading.clone();
-            let led = timeout(HAND_OVER_MAX, leading.wait_for(Option::is_some)).await;
-            if !matches!(led, Ok(Ok(_))) {
-                return Err(ErrorCode::Internal);
-            }
-        }
         if options.durable {
             return self.journal.publish(channel, new).await;
         }

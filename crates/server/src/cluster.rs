@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
-use rustls::ClientConfig;
+use parking_lot::Mutex;
 use tidings_api::{Leader, Standby, StandbyStatus};
 pub use tidings_cluster::Resignation;
 use tidings_cluster::{Cluster, ClusterConfig, Standing, boot_time};
@@ -21,6 +21,7 @@ use tidings_config::{Cluster as Section, Config, Problem, read_file};
 use tidings_sender::Tenure;
 use tidings_store::{Role, Store};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{error, info};
 
 use crate::copying::CopyState;
@@ -29,7 +30,7 @@ use crate::frontend::{Frontend, Opened, Peers, Prepared};
 use crate::journal::Sink;
 use crate::listeners::{Listeners, Routes};
 use crate::outgoing::{OutgoingError, roots};
-use crate::pass::{Leading, Pass, Side};
+use crate::pass::{HAND_OVER_MAX, Leading, Pass, Side};
 use crate::peers::Link;
 use crate::settings::{node_name, store_config};
 use crate::texts::Loader;
@@ -82,7 +83,7 @@ impl Node {
         let (link, waiting) = Link::new(peers, others, self.cluster.standing(), self.cluster.secret());
         let peers = Some(Peers { link, waiting, is_whole: self.cluster.is_whole() });
         let mut frontend = Frontend::start(prepared, Opened { store, sink, listeners: Some(listeners), peers }).await?;
-        let routes = self.following(&frontend)?;
+        let routes = following(&frontend, &self.cluster);
         frontend.answer_following(routes)?;
         frontend.say_started();
         info!("This server follows the log of its cluster, and serves clients");
@@ -114,29 +115,49 @@ impl Node {
         resignation
     }
 
-    /// Lets another node lead: the one of this name, or whoever comes first. This server serves clients all the time. Nothing of the
-    /// API is refused, it only waits. Returns when another node leads, or does not within a few seconds.
+    /// Lets another node lead: the one of this name, or whoever comes first. While it `goes_on`, this server serves clients all the
+    /// time; else it is about to stop. Requests to the API wait for the next leader. Returns when another node leads, or does not within a
+    /// few seconds.
+    ///
+    /// `None`: the server is stopped and has left the cluster. Nobody else can lead, or the lease is lost already, or NATS does not answer.
     ///
     /// # Errors
-    /// When a file that the configuration names cannot be read.
+    /// When the listeners cannot be opened; they are open already.
     ///
     /// # Cancel safety
     /// Not cancel safe: what still runs is cut off, as by a crash.
-    pub async fn hand_over(&mut self, server: Server, to: Option<String>) -> Result<Frontend, ServeError> {
-        let routes = self.following(&server.frontend)?;
+    pub async fn hand_over(
+        &mut self,
+        mut server: Server,
+        to: Option<String>,
+        goes_on: bool,
+    ) -> Result<Option<Frontend>, ServeError> {
+        let (is_heard, lost) = (self.cluster.standing().borrow().is_heard, self.cluster.lost(server.store()));
+        if !is_heard || !self.cluster.others().can_lead() {
+            server.stop().await;
+            self.leave(to).await;
+            return Ok(None);
+        }
+        let is_lost = tokio::select! {
+            () = server.end_work() => false,
+            () = lost => true,
+        };
+        if is_lost {
+            self.cluster.give_up();
+            server.hurry();
+            server.stop().await;
+            self.leave(to).await;
+            return Ok(None);
+        }
+        let routes = following(&server.frontend, &self.cluster);
         let frontend = server.step_down(routes).await?;
-        self.cluster.hand_over(&frontend.store, to).await;
-        Ok(frontend)
-    }
-
-    /// What a server answers with that does not lead.
-    fn following(&self, frontend: &Frontend) -> Result<Routes, ServeError> {
-        Ok(following(frontend, &self.cluster, client_tls(&frontend.config.cluster)?))
-    }
-
-    /// Whether NATS has answered of late.
-    pub fn is_heard(&self) -> bool {
-        self.cluster.standing().borrow().is_heard
+        if !self.cluster.hand_over(&frontend.store, to.clone(), goes_on).await {
+            self.cluster.give_up();
+            frontend.stop().await;
+            self.leave(to).await;
+            return Ok(None);
+        }
+        Ok(Some(frontend))
     }
 
     /// Gives the lease back: to the node of this name, or to whoever comes first. The server must be stopped.
@@ -155,24 +176,20 @@ pub fn cluster_config(section: &Section) -> Result<ClusterConfig, ServeError> {
     let read = |file: &std::path::PathBuf| {
         read_file(file).map_err(|source| failed(OutgoingError::File { path: file.display().to_string(), source }))
     };
-    let tls = client_tls(section)?;
+    let roots = roots(section.ca_file.as_deref()).map_err(failed)?;
+    let tls = roots.client_config().map_err(|error| failed(OutgoingError::Client(error.into())))?;
     Ok(ClusterConfig {
         name: section.name.clone(),
         node: node_name(section),
         address: section.address.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        may_lead: section.may_lead,
         servers: section.servers.iter().map(server).collect(),
         tls,
         credentials: section.credentials_file.as_ref().map(read).transpose()?,
         replica_count: section.replicas as usize,
         log_bytes_max: i64::try_from(section.log_bytes_max.0).unwrap_or(i64::MAX),
     })
-}
-
-/// Whom the cluster trusts: NATS and the other servers.
-fn client_tls(section: &Section) -> Result<Arc<ClientConfig>, ServeError> {
-    let roots = roots(section.ca_file.as_deref()).map_err(ServeError::ClusterSettings)?;
-    roots.client_config().map_err(|error| ServeError::ClusterSettings(OutgoingError::Client(error.into())))
 }
 
 /// Who leads.
@@ -192,8 +209,8 @@ fn joining(prepared: &Prepared, standing: watch::Receiver<Standing>) -> Routes {
 }
 
 /// What they answer with while another server leads: clients are served, and everything else is passed on.
-fn following(frontend: &Frontend, cluster: &Cluster, tls: Arc<ClientConfig>) -> Routes {
-    let standing = cluster.standing();
+fn following(frontend: &Frontend, cluster: &Cluster) -> Routes {
+    let (standing, tls) = (cluster.standing(), cluster.tls());
     let (role, copied) = (frontend.store.role(), frontend.copied());
     let told = standing.clone();
     let now = move || {
@@ -203,10 +220,14 @@ fn following(frontend: &Frontend, cluster: &Cluster, tls: Arc<ClientConfig>) -> 
         };
         Standby { status, leader: leader(&told.borrow()) }
     };
-    let whole = copied.clone();
+    let (whole, led) = (copied.clone(), Mutex::new(Instant::now()));
     let ready = move || {
-        let standby = now();
-        let is_ready = standby.leader.is_some() && *whole.borrow() == CopyState::Whole;
+        let (standby, mut led) = (now(), led.lock());
+        if standby.leader.is_some() {
+            *led = Instant::now();
+        }
+        // When the lead is moved, nobody leads for a moment, and clients stay.
+        let is_ready = led.elapsed() < HAND_OVER_MAX && *whole.borrow() == CopyState::Whole;
         (standby, is_ready)
     };
     let clients = frontend.connections().layer(from_fn(move |request: Request, next: Next| {

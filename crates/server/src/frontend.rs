@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use axum::Router;
+use parking_lot::Mutex;
 use tidings_api::ApiKeys;
 use tidings_audit::Audit;
 use tidings_cluster::SubscribeError;
@@ -20,7 +21,7 @@ use tidings_store::Store;
 use tidings_telemetry::trace::Tracer;
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{AppId, Locale, TopicName};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{error, info, warn};
@@ -32,7 +33,7 @@ use crate::hooks::Hooks;
 use crate::journal::{self, Devices, Journal, Sink};
 use crate::listeners::{Listeners, Routes};
 use crate::metrics::influx::Influxing;
-use crate::peers::{Link, Notice};
+use crate::peers::{Link, Waiting};
 use crate::publisher::ClusterPublisher;
 use crate::settings::{changes_config, edge_config, hub_config, loop_count, node_name, session_config};
 use crate::text_watch::TextWatch;
@@ -115,8 +116,8 @@ pub(super) struct Opened {
 /// The other servers of a cluster.
 pub(super) struct Peers {
     pub(super) link: Link,
-    /// What they are to be told.
-    pub(super) waiting: mpsc::Receiver<Notice>,
+    /// What is to be sent to them.
+    pub(super) waiting: Waiting,
     /// Set to whether this server has all that the leader has.
     pub(super) is_whole: Arc<AtomicBool>,
 }
@@ -143,6 +144,8 @@ pub struct Frontend {
     presence: Option<Presence>,
     pub(super) edge: Arc<Edge>,
     listeners: Option<Listeners>,
+    /// The configuration that was read last and was right, if it was read again.
+    renewed: Mutex<Option<Config>>,
     /// Of a server of a cluster: what it answers with while it leads.
     leading: watch::Sender<Option<Routes>>,
     influx: Option<Influxing>,
@@ -237,9 +240,11 @@ impl Frontend {
                 name: node_name(&config.cluster),
                 started: Instant::now(),
                 leading: leading.subscribe(),
+                link: link.clone(),
             };
             let mut tasks = JoinSet::new();
-            tasks.spawn(peers::tell(link.clone(), waiting));
+            tasks.spawn(peers::tell(link.clone(), waiting.notices));
+            tasks.spawn(peers::announce(link.clone(), hub.clone(), waiting.announced));
             tasks.spawn(peers::report(link.clone(), hub.clone()));
             tasks.spawn(answers.run(questions));
             let copying = Copying {
@@ -273,6 +278,7 @@ impl Frontend {
             presence,
             edge,
             listeners,
+            renewed: Mutex::default(),
             leading,
             influx,
             background,
@@ -388,11 +394,21 @@ impl Frontend {
         if let Some(presence) = &self.presence {
             presence.reload(&config.webhook);
         }
+        *self.renewed.lock() = Some(config.clone());
         Some(config)
+    }
+
+    /// What sends pushes and reports, started from now on, has the configuration that was read last.
+    pub(super) fn renew(&mut self) {
+        if let Some(Config { apns, fcm, web_push, webhook, .. }) = self.renewed.get_mut().take() {
+            let config = &mut self.config;
+            (config.apns, config.fcm, config.web_push, config.webhook) = (apns, fcm, web_push, webhook);
+        }
     }
 
     /// Takes nothing more: clients are told to connect elsewhere, at once, even while requests are in work.
     pub(super) async fn close_doors(&mut self) {
+        self.leading.send_replace(None); // The routes hold the edge, which holds this.
         let deadline = Instant::now() + self.config.client.shutdown_timeout;
         let listeners = self.listeners.take();
         listeners.iter().for_each(Listeners::begin_to_stop);

@@ -258,6 +258,7 @@ impl DeviceDirectory for Devices {
     fn prove(&self, claim: DeviceClaim) -> ProveFuture {
         let (store, link, runtime) = (self.store.clone(), self.link.clone(), self.runtime.clone());
         let (proofs, notes) = (self.proofs.clone(), self.notes.clone());
+        let announcing = self.link.clone();
         Box::pin(async move {
             let place = proofs.acquire_owned().await.ok()?;
             let (answer, answered) = oneshot::channel();
@@ -270,7 +271,11 @@ impl DeviceDirectory for Devices {
                     blocking.block_on(note_seen(&store, link.as_ref(), claim.device()));
                 }
             });
-            answered.await.ok().flatten()
+            let proven = answered.await.ok().flatten();
+            if let Some((link, device)) = announcing.zip(proven) {
+                link.announce(device).await; // An event may come right after the client is let in.
+            }
+            proven
         })
     }
 }

@@ -179,6 +179,7 @@ impl Server {
     pub async fn lead(mut frontend: Frontend, seed: Option<&Path>, tenure: Option<Tenure>) -> Result<Self, ServeError> {
         say_what_is_paused(&frontend.store);
         frontend.take_over();
+        frontend.renew();
         if let Some(path) = seed {
             let devices = seed::plant(path, &frontend.store).await?;
             info!(devices, "Registered the devices of the seed");
@@ -318,8 +319,20 @@ impl Server {
         self.frontend.end().await;
     }
 
-    /// Stops what only the leader of a cluster does. Clients stay connected. The API goes on until pushes have ended, and nobody is
-    /// refused: requests that come then have `routes`, which make them wait for the server that leads next.
+    /// Ends the pushes, the webhook and the feeds of a leader, while the API goes on. Devices that are held back are waited for, so that
+    /// the next leader need not push them.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: afterwards the server can only be stopped.
+    pub(crate) async fn end_work(&mut self) {
+        self.frontend.begin_reports();
+        self.sender.rest(Instant::now() + self.drain_timeout).await;
+        self.end_sending().await;
+        self.intake.stop().await;
+    }
+
+    /// Ends the rest of what only the leader does. Clients stay connected. Requests that come from now on have `routes`, which make them
+    /// wait for the server that leads next.
     ///
     /// # Errors
     /// When the listeners cannot be opened; they are open already.
@@ -327,9 +340,6 @@ impl Server {
     /// # Cancel safety
     /// As [`Server::stop`].
     pub(crate) async fn step_down(mut self, routes: Routes) -> Result<Frontend, ServeError> {
-        self.frontend.begin_reports();
-        self.end_sending().await;
-        self.intake.stop().await;
         self.frontend.answer_following(routes)?;
         let _ = timeout(REQUEST_GRACE, self.requests.acquire_many(REQUEST_COUNT_MAX)).await;
         self.background.shutdown().await;

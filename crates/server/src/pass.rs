@@ -6,8 +6,8 @@
 //!
 //! What is changed on the way:
 //! - Headers for one connection alone are left out, in both directions (RFC 9110, 7.6.1).
-//! - `Tidings-Passed-By` names this server. A request that another one has passed on, because this server has led until a moment
-//!   ago, is passed on once more, and not by the same server. So no request goes round in a circle.
+//! - `Tidings-Passed-By` names this server. A request that another one has passed on, because this server has led
+//!   before, is passed on once more, and not by the same server. So no request goes round in a circle.
 //! - `Tidings-Passed-For` has the caller's address, whether it came to the public listener, and a secret that the leader tells
 //!   the other servers by its lease. So the leader treats the request as if the caller was connected to itself: limits by
 //!   address, proxies that are believed, and which routes the public may use ([`Passed::take`]).
@@ -30,6 +30,7 @@
 //! |---|---|---|
 //! | requests in work | connections of the listener | the listener accepts no more |
 //! | idle connections to the leader | [`IDLE_COUNT_MAX`], each for [`IDLE_TIMEOUT`] | closed |
+//! | a server that leads | [`HAND_OVER_MAX`] | 503 |
 //! | a new connection: name, TCP and TLS | [`CONNECT_TIMEOUT`] | 503 |
 //! | an answer, a body | no time: exports are long | |
 //! | an answer, after the leader has closed and the request cannot be sent on | [`READ_GRACE`] to read it | as if it breaks off |
@@ -187,7 +188,7 @@ impl Leading {
 enum Way {
     /// This server, which leads now.
     Own(Router),
-    Leader(Route),
+    Leader(Box<Route>),
 }
 
 /// Passes requests on to the leader.
@@ -316,7 +317,7 @@ impl Pass {
             }
             let refusal = match self.route() {
                 _ if !may => Refusal::Circle,
-                Ok(route) => return Ok(Way::Leader(route)),
+                Ok(route) => return Ok(Way::Leader(route.into())),
                 Err(nobody @ (Refusal::NoLeader | Refusal::Oneself)) => nobody,
                 Err(refusal) => return Err(refusal),
             };

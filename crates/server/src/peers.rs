@@ -3,6 +3,7 @@
 //! ```text
 //!  a client publishes, a device is seen ──► Question ──► the leader
 //!  an order, presence, counts           ──► Question ──► every other server, whose answers are put together
+//!  a device connects                    ──► Question ──► the leader, before the client is let in
 //!  publications, joins, receipts        ──► Notices ──► every other server
 //! ```
 //!
@@ -13,6 +14,7 @@
 //! | answers about presence and counts | [`GATHER_TIMEOUT`] a part | what that server has is not in the answer |
 //! | bytes of an answer | [`ANSWER_BYTES_MAX`] | as above |
 //! | answers to an order | [`ORDER_TIMEOUT`] | the giver is told that it may be carried out later |
+//! | the leader's word about a device that connects | [`ANNOUNCE_TIMEOUT`] | the client is let in, and may be pushed once too often |
 //! | news that wait to be told | [`WAITING_COUNT_MAX`], [`WAITING_BYTES_MAX`] | dropped; the others learn that something is missing |
 
 use std::collections::BTreeMap;
@@ -29,8 +31,9 @@ use tidings_cluster::{Others as Nodes, Peers, Standing, Unanswered};
 use tidings_edge::{Emulation, EmulationFuture, Others, PresenceFuture, StatsFuture};
 use tidings_hub::{ChannelCopy, CopyCursor, Hub, News, Relay, Report};
 use tidings_protocol::{ClientInfo, EmulationRequest, LiveConnection, Order, OrderError, Target};
+use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, Json};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
@@ -50,6 +53,12 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// A server that was not heard for so long is taken for gone: its devices are pushed.
 pub(super) const PRESENCE_MAX: Duration = Duration::from_secs(3);
+/// How long a client waits until the leader knows of its device.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a device counts as connected and visible while its client is let in.
+const ANNOUNCED_MAX: Duration = Duration::from_secs(3);
+/// Devices that are announced together.
+const ANNOUNCED_COUNT_MAX: usize = 4096;
 /// News that wait to be told.
 const WAITING_COUNT_MAX: usize = 65_536;
 /// Bytes of these.
@@ -66,7 +75,7 @@ pub(super) const PULSE: Duration = Duration::from_millis(500);
 /// What one server asks another one. Without `Debug`: it holds what clients publish, and the ids of their sessions.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Question {
-    /// Publish it; of the leader. Answer: `Result<(), ErrorCode>`.
+    /// Publish it; of the leader. Answer: `Option<Result<(), ErrorCode>>`; `None`: the server does not lead.
     Publish {
         channel: ChannelName,
         data: Json,
@@ -77,6 +86,8 @@ pub(super) enum Question {
     },
     /// The device was seen; of the leader. Answer: whether that is noted.
     Seen(DeviceId),
+    /// Clients on these devices are about to be let in by this process; of the leader. Answer: `()`.
+    Announce { process: u64, devices: Vec<u32> },
     /// A part of the channels in memory; of the leader. Answer: [`Copies`].
     Copies(CopyCursor),
     /// Report all devices again. Answer: `()`.
@@ -120,6 +131,15 @@ pub(super) struct Notices {
     pub(super) items: Vec<Notice>,
 }
 
+/// A device whose client is about to be let in, and who waits until the leader knows.
+pub(super) type Announced = (DeviceNumber, oneshot::Sender<()>);
+
+/// What waits to be sent to the other servers.
+pub(super) struct Waiting {
+    pub(super) notices: mpsc::Receiver<Notice>,
+    pub(super) announced: mpsc::Receiver<Announced>,
+}
+
 /// The way to the other servers.
 #[derive(Debug, Clone)]
 pub(super) struct Link {
@@ -129,20 +149,23 @@ pub(super) struct Link {
     /// What other servers show to prove that they are some, while this one leads.
     pub(super) secret: Secret,
     outbox: Arc<Outbox>,
+    announced: mpsc::Sender<Announced>,
 }
 
 impl Link {
-    /// The way, and what is to be [told](tell).
+    /// The way, and what is to be [told](tell) and [announced](announce).
     pub(super) fn new(
         peers: Peers,
         nodes: Nodes,
         standing: watch::Receiver<Standing>,
         secret: Secret,
-    ) -> (Self, mpsc::Receiver<Notice>) {
-        let (queue, waiting) = mpsc::channel(WAITING_COUNT_MAX);
+    ) -> (Self, Waiting) {
+        let (queue, notices) = mpsc::channel(WAITING_COUNT_MAX);
+        let (announced, announcing) = mpsc::channel(WAITING_COUNT_MAX);
         let (bytes, is_empty, is_lost) = (AtomicUsize::new(0), Notify::new(), AtomicBool::new(false));
         let outbox = Outbox { queue, bytes, is_empty, is_lost };
-        (Self { peers, nodes, standing, secret, outbox: Arc::new(outbox) }, waiting)
+        let link = Self { peers, nodes, standing, secret, outbox: Arc::new(outbox), announced };
+        (link, Waiting { notices, announced: announcing })
     }
 
     /// The other process that leads; `None`: this one leads, or nobody.
@@ -150,12 +173,22 @@ impl Link {
         self.standing.borrow().holder.as_ref().map(|holder| holder.process)
     }
 
-    /// Waits until another process leads.
+    /// Waits until another process leads, and not this one.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn has_leader(&self) {
-        let _ = self.standing.clone().wait_for(|standing| standing.holder.is_some()).await; // It ends with the process.
+    pub(super) async fn has_leader_beside(&self, former: Option<u64>) {
+        let is_other =
+            |standing: &Standing| standing.holder.as_ref().is_some_and(|holder| Some(holder.process) != former);
+        let _ = self.standing.clone().wait_for(is_other).await; // It ends with the process.
+    }
+
+    /// Waits until this process does not have the lease.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn is_not_leader(&self) {
+        let _ = self.standing.clone().wait_for(|standing| !standing.is_held).await; // It ends with the process.
     }
 
     /// Where the hub tells what others must know.
@@ -215,6 +248,14 @@ impl Link {
     /// Tells the leader that a device was seen. Without a leader nobody is told: it is seen again.
     pub(super) async fn seen(&self, device: DeviceId) {
         let _noted: Result<bool, Unanswered> = self.ask_leader(&Question::Seen(device)).await;
+    }
+
+    /// Waits until the leader knows that a client on the device is about to be let in, but not for long.
+    pub(super) async fn announce(&self, device: DeviceNumber) {
+        let (known, waiting) = oneshot::channel();
+        if self.leader().is_some() && self.announced.try_send((device, known)).is_ok() {
+            let _ = timeout(ANNOUNCE_TIMEOUT, waiting).await;
+        }
     }
 
     /// Has a server report all devices.
@@ -349,6 +390,22 @@ pub(super) async fn tell(link: Link, mut waiting: mpsc::Receiver<Notice>) {
         if link.outbox.bytes.fetch_sub(bytes_in_all, Ordering::Relaxed) == bytes_in_all {
             link.outbox.is_empty.notify_one();
         }
+    }
+}
+
+/// Tells the leader of the devices whose clients are about to be let in: one question at a time, with all that came meanwhile. Goes
+/// on until it is dropped.
+pub(super) async fn announce(link: Link, hub: Arc<Hub>, mut waiting: mpsc::Receiver<Announced>) {
+    let mut some = Vec::new();
+    while waiting.recv_many(&mut some, ANNOUNCED_COUNT_MAX).await > 0 {
+        let until = unix_now().saturating_add(ANNOUNCED_MAX);
+        some.iter().for_each(|(device, _)| hub.receipts().announce(*device, until));
+        let devices = some.iter().map(|(device, _)| device.0).collect();
+        let question = Question::Announce { process: link.peers.process(), devices };
+        if let Some(leader) = link.leader() {
+            let _: Result<(), Unanswered> = link.ask(leader, &question, ANNOUNCE_TIMEOUT).await; // The report comes soon.
+        }
+        some.drain(..).for_each(|(_, known)| _ = known.send(())); // Who does not wait any more is let in.
     }
 }
 

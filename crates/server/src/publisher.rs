@@ -8,7 +8,7 @@ use tidings_hub::{Hub, NewPublication};
 use tidings_protocol::{ClientInfo, ErrorCode};
 use tidings_types::ChannelName;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::journal::{Journal, owned};
 use crate::listeners::Routes;
@@ -36,24 +36,37 @@ impl Publisher for ClusterPublisher {
         let (journal, hub, link, mut leading) =
             (self.journal.clone(), self.hub.clone(), self.link.clone(), self.leading.clone());
         Box::pin(async move {
-            let led = async {
-                tokio::select! {
-                    () = link.has_leader() => {}
-                    _ = leading.wait_for(Option::is_some) => {}
+            let (end, mut former) = (Instant::now() + HAND_OVER_MAX, None);
+            loop {
+                // When the lead is moved, nobody leads for a moment.
+                let led = async {
+                    tokio::select! {
+                        () = link.has_leader_beside(former) => {}
+                        _ = leading.wait_for(Option::is_some) => {}
+                    }
+                };
+                let is_late = timeout_at(end, led).await.is_err();
+                if hub.is_home() {
+                    return journal.publish(channel, new).await;
                 }
-            };
-            let _ = timeout(HAND_OVER_MAX, led).await; // When the lead is moved, nobody leads for a moment.
-            if hub.is_home() {
-                return journal.publish(channel, new).await;
-            }
-            let NewPublication { publication, skip_history } = new;
-            let info = publication.info.map(|info| ClientInfo::clone(&info));
-            let (data, tags) = (publication.data, owned(&publication.tags));
-            match link.ask_leader(&Question::Publish { channel, data, info, tags, skip_history }).await {
-                Ok(answer) => answer,
-                Err(Unanswered::TooLarge) => Err(ErrorCode::LimitExceeded),
-                Err(_) => Err(ErrorCode::Internal), // Whether it was published is not known.
+                former = link.leader();
+                match link.ask_leader(&question(&channel, &new)).await {
+                    Ok(Some(answer)) => return answer,
+                    Ok(None) if !is_late => {} // It led when it was asked.
+                    Err(Unanswered::TooLarge) => return Err(ErrorCode::LimitExceeded),
+                    Ok(None) | Err(_) => return Err(ErrorCode::Internal), // Whether it was published is not known.
+                }
             }
         })
+    }
+}
+
+fn question(channel: &ChannelName, NewPublication { publication, skip_history }: &NewPublication) -> Question {
+    Question::Publish {
+        channel: channel.clone(),
+        data: publication.data.clone(),
+        info: publication.info.as_ref().map(|info| ClientInfo::clone(info)),
+        tags: owned(&publication.tags),
+        skip_history: *skip_history,
     }
 }

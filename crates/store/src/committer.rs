@@ -148,7 +148,7 @@ impl Committer {
             let done = match role {
                 Role::Following | Role::Lost if self.queue.wait_closed(Duration::ZERO) => return Reopened::Open,
                 Role::Following | Role::Lost => self.follow(),
-                Role::Leading if !wants_to_lead => Err(Failure::Demoted),
+                Role::Leading if !wants_to_lead => self.commit_waiting().and(Err(Failure::Demoted)),
                 Role::Leading | Role::Alone => match self.take_turn() {
                     Some(done) => done,
                     None => return Reopened::Open,
@@ -175,6 +175,17 @@ impl Committer {
             return Some(self.maintain());
         }
         Some(done)
+    }
+
+    /// Makes batches of what waits. New requests are refused.
+    fn commit_waiting(&mut self) -> Result<(), Failure> {
+        self.queue.refuse();
+        loop {
+            match self.queue.drain(BATCH_BYTES_MAX, Duration::ZERO) {
+                Drained::Requests(requests) if !requests.is_empty() => self.commit(requests)?,
+                Drained::Requests(_) | Drained::Closed => return Ok(()),
+            }
+        }
     }
 
     /// Opens the store again if the disk failed. Then a store with a log follows it.

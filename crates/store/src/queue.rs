@@ -12,7 +12,7 @@
 //! used up. Requests keep their order only within one queue.
 //!
 //! Full: the caller is refused at once. Suspended (the disk fails): waiting and new requests are dropped, which refuses
-//! their callers. Closed: waiting requests are still handed out, new ones are refused. Counters: `Counts::overloaded`.
+//! their callers. Before a store follows, only new ones are refused. Closed: waiting requests are still handed out, new ones are refused. Counters: `Counts::overloaded`.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -170,12 +170,18 @@ impl<T> Queue<T> {
         self.changed.notify_all();
     }
 
-    /// Refuses all waiting and new requests until [`Queue::resume`].
-    pub(crate) fn suspend(&self) {
+    /// Refuses new requests until [`Queue::resume`]. Those that wait are still handed out.
+    pub(crate) fn refuse(&self) {
         let mut state = self.lock();
         if state.phase == Phase::Open {
             state.phase = Phase::Suspended;
         }
+    }
+
+    /// Refuses all waiting and new requests until [`Queue::resume`].
+    pub(crate) fn suspend(&self) {
+        self.refuse();
+        let mut state = self.lock();
         let dropped = mem::replace(&mut state.waiting, self.limits.map(waiting));
         drop(state);
         drop(dropped); // Outside the lock, because each drop wakes a caller.

@@ -100,7 +100,7 @@ impl Store {
     }
 
     /// Tells a store with a log to lead as soon as it has read all of it, or to follow from now on. Writes that wait are
-    /// then refused. Returns at once; [`Store::role`] shows when it is done.
+    /// made before, and new ones are refused. Returns at once; [`Store::role`] shows when it is done.
     ///
     /// Only one node should be told to lead. If another one is, it leads, and this store follows when it tries to write, until
     /// it is told again. Nothing that was acknowledged is lost.

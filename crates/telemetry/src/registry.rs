@@ -10,8 +10,8 @@
 //! `tidings_telemetry_series_refused_total` counts it. Use labels for what has few values (a reason, a provider), never
 //! for users, channels or devices.
 //!
-//! Locks: one, around the tables, and one around those of each child; none is taken while another is held. It is held while an instrument is looked up and while a scrape lists the instruments,
-//! never while a value function runs.
+//! Locks: one around the tables, and one around those of each child; none is taken while another is held. They are held
+//! while an instrument is looked up and while a scrape lists the instruments, never while a value function runs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

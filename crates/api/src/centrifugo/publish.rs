@@ -171,6 +171,9 @@ async fn publish_into(shared: &Arc<Shared>, channel: &str, content: Arc<Content>
 }
 
 fn publish_in_memory(hub: &Hub, channel: &ChannelName, content: &Content) -> Result<Option<StreamPosition>, ApiError> {
+    if !hub.is_home() {
+        return Err(ApiError::Internal); // Another server has come to lead meanwhile. Here it would be lost.
+    }
     let (data, tags) = (content.data.clone(), Tags::from(content.tags.clone()));
     let publication = Publication { offset: Offset(0), data, info: None, tags, receipt: None, texts: None };
     let new = NewPublication { publication, skip_history: content.skip_history };

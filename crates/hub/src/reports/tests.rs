@@ -54,6 +54,35 @@ fn a_device_comes_with_its_first_connection_and_goes_with_its_last_one() {
 }
 
 #[test]
+fn a_device_that_is_announced_counts_as_connected_and_visible_until_its_time_is_over() {
+    let reports = begun();
+    for number in 1..=3 {
+        reports.announce(device(number), Timestamp(100));
+    }
+    assert_eq!(reports.take(), Some(Report { came: vec![1, 2, 3], shown: vec![1, 2, 3], ..report() }));
+    reports.on_connected(device(1));
+    reports.on_visible(device(1), true);
+    reports.on_connected(device(2));
+    reports.on_gone(device(2));
+    reports.sweep(Timestamp(99));
+    assert_eq!(reports.take(), None, "a client has left, and another one may come");
+    reports.sweep(Timestamp(100));
+    assert_eq!(reports.take(), Some(Report { gone: vec![2, 3], hidden: vec![2, 3], ..report() }));
+}
+
+#[test]
+fn a_node_knows_of_a_device_that_another_one_announces_before_it_is_reported() {
+    let elsewhere = Elsewhere::default();
+    elsewhere.announce(7, &[1]);
+    assert_eq!(elsewhere.all(), Default::default(), "nobody knows that node");
+    elsewhere.take(7, &Report { is_whole: true, ..report() });
+    elsewhere.announce(7, &[1, 2]);
+    assert_eq!(elsewhere.all(), ([1, 2].into(), [1, 2].into()));
+    elsewhere.take(7, &Report { gone: vec![2], hidden: vec![1, 2], ..report() });
+    assert_eq!(elsewhere.all(), ([1].into(), RoaringBitmap::new()));
+}
+
+#[test]
 fn a_device_is_shown_and_hidden() {
     let reports = begun();
     for (is_visible, shown, hidden) in [(true, vec![1], vec![]), (false, vec![], vec![1])] {

@@ -194,6 +194,41 @@ async fn draining_does_not_wait_for_receipts_and_the_next_start_pushes_who_has_n
 }
 
 #[tokio::test]
+async fn resting_waits_for_receipts_and_begins_nothing_so_the_next_start_pushes_nobody_who_has_received() {
+    let world = World::new();
+    world.register((0..50).map(device)).await;
+    world.connect(0..20);
+    let pool = pool("main", "app", 50);
+    let sender = world.start(config(), vec![pool.clone()]);
+    let mut provider = Automatic::accepting(&pool, &sender);
+    let position = world.accept(quiet_goal("goal", LONG)).await;
+    until("the others are pushed", || sender.job(position).is_some_and(|job| job.counts.accepted() == 30)).await;
+    held(&sender, position, 20).await;
+    let later = {
+        let mut resting = std::pin::pin!(sender.rest(Instant::now() + LONG));
+        let held_back = tokio::time::timeout(Duration::from_millis(100), &mut resting).await;
+        assert!(held_back.is_err(), "devices are held back");
+        let later = world.accept(goal("later")).await;
+        world.receive(position, 0..20);
+        soon("nobody is held back", resting).await;
+        later
+    };
+    assert_eq!(finished(&sender, position).await.counts.received(), 20);
+    assert!(sender.job(later).is_none(), "it has not begun");
+    let began = Instant::now();
+    sender.rest(began + Duration::from_millis(50)).await;
+    soon("drained", sender.drain(Instant::now() + Duration::from_secs(15))).await;
+    assert_eq!(addressees(&provider.taken()), (20..50).collect::<Vec<_>>());
+    drop((sender, provider));
+
+    let world = world.restarted().await;
+    let sender = world.start(config(), vec![pool.clone()]);
+    let mut provider = Automatic::accepting(&pool, &sender);
+    assert_eq!(finished(&sender, later).await.counts.accepted(), 50);
+    assert_eq!(addressees(&provider.taken()), (0..50).collect::<Vec<_>>());
+}
+
+#[tokio::test]
 async fn what_is_true_when_time_is_up_decides() {
     let world = World::new();
     world.register((0..10).map(device)).await;

@@ -79,6 +79,7 @@ fn told(status: &ClusterStatus) -> String {
 fn row(node: &NodeReport, end: u64) -> Vec<String> {
     let role = match node.role {
         NodeRole::Joining => "joining",
+        NodeRole::Standby if !node.may_lead => "standby, may not lead",
         NodeRole::Standby => "standby",
         NodeRole::Leading => "leads",
         NodeRole::Lost => "lost: see its log",
@@ -183,6 +184,7 @@ mod tests {
             sequence,
             epoch: None,
             is_whole: true,
+            may_lead: node != "b",
         };
         let holder = |released| tidings_cluster::lease::Holder {
             node: "a".to_owned(),
@@ -194,16 +196,18 @@ mod tests {
             to: None,
         };
         let log = Some(LogState { first: 7, last: 42, bytes: 1234, bytes_max: 9999 });
-        let nodes = vec![node("a", NodeRole::Leading, 42), node("b", NodeRole::Standby, 40)];
+        let nodes =
+            vec![node("a", NodeRole::Leading, 42), node("b", NodeRole::Standby, 40), node("c", NodeRole::Standby, 40)];
         let status = ClusterStatus { lease: Some(holder(false)), log, copy: Some(7), nodes };
         let expected = "\
 leader  a
 log     entries 7 to 42, 1234 of 9999 bytes
 copy    of the store as of entry 7
 
-NODE  ROLE     BEHIND  VERSION  ADDRESS
-a     leads    0       1.2.3    https://a.example.com
-b     standby  2       1.2.3    https://b.example.com";
+NODE  ROLE                    BEHIND  VERSION  ADDRESS
+a     leads                   0       1.2.3    https://a.example.com
+b     standby, may not lead   2       1.2.3    https://b.example.com
+c     standby                 2       1.2.3    https://c.example.com";
         assert_eq!(told(&status), expected);
         let unheard = ClusterStatus { nodes: Vec::new(), ..status };
         let told_of = told(&unheard);

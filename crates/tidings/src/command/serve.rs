@@ -79,7 +79,10 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
             None => {
                 remark(Kind::Note, "stopping; a second signal stops at once, and nothing that was acknowledged is lost")
             }
-            Some(_) => remark(Kind::Note, "another server is to lead; this one follows as a standby"),
+            Some(Resignation::Asked(_)) => {
+                remark(Kind::Note, "another server is to lead; this one follows as a standby")
+            }
+            Some(_) => remark(Kind::Note, "stopping, to follow as a standby"),
         }
         let (left, is_told) = retire(server, &mut node, end, &mut stop).await?;
         if is_told {
@@ -110,14 +113,14 @@ async fn retire(
     stop: &mut (impl Future<Output = ()> + Unpin),
 ) -> Result<(Option<Frontend>, bool), CommandError> {
     let is_told = end.is_none();
-    match node {
-        Some(node) if node.is_heard() && matches!(end, None | Some(Resignation::Asked(_))) => {
-            let handed = node.hand_over(server, end.and_then(Resignation::to));
+    match (node, end) {
+        (Some(node), end @ (None | Some(Resignation::Asked(_)))) => {
+            let handed = node.hand_over(server, end.and_then(Resignation::to), !is_told);
             let (frontend, is_told) = finish(handed, is_told, stop).await?;
-            Ok((Some(frontend?), is_told))
+            Ok((frontend?, is_told))
         }
-        node => {
-            if !is_told {
+        (node, end) => {
+            if end.is_some() {
                 server.hurry();
             }
             let ((), is_told) = finish(server.stop(), is_told, stop).await?;

@@ -69,11 +69,16 @@ impl Cluster {
 
     /// The same, with this at the end of the servers' configuration.
     pub(crate) async fn start_with(broker_count: usize, more: &str) -> Self {
+        Self::start_as(broker_count, |node| more.clone_into(&mut node.more)).await
+    }
+
+    /// The same, with servers that are changed before they start.
+    pub(crate) async fn start_as(broker_count: usize, change: impl Fn(&mut Node)) -> Self {
         let nats = Brokers::start(broker_count);
         let ports = nats.ports.clone();
         let mut cluster = Self { nodes: NAMES.map(Node::prepare).into(), nats };
         for node in &mut cluster.nodes {
-            more.clone_into(&mut node.more);
+            change(node);
             node.configure(Some(&ports));
             node.start();
         }
@@ -159,12 +164,13 @@ pub(crate) struct Node {
     child: Option<Child>,
     /// The end of its configuration.
     more: String,
+    pub(crate) may_lead: bool,
 }
 
 impl Node {
     pub(crate) fn prepare(name: &'static str) -> Self {
         let addr = (Ipv4Addr::LOCALHOST, free_ports(1)[0]).into();
-        Self { name, addr, folder: tempfile::tempdir().unwrap(), child: None, more: String::new() }
+        Self { name, addr, folder: tempfile::tempdir().unwrap(), child: None, more: String::new(), may_lead: true }
     }
 
     /// Writes its configuration: a server alone, or one of a cluster on the NATS servers at these ports.
@@ -172,9 +178,10 @@ impl Node {
         let mut text = configuration(self.addr, &self.data()) + &self.more;
         if let Some(ports) = ports {
             let servers: Vec<_> = ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
-            let (servers, node, replicas) = (servers.join(", "), self.name, ports.len());
+            let (servers, node, replicas, may_lead) = (servers.join(", "), self.name, ports.len(), self.may_lead);
             text += &format!(
-                "\n[cluster]\nservers = [{servers}]\nnode = \"{node}\"\naddress = \"http://{}\"\nreplicas = {replicas}\n",
+                "\n[cluster]\nservers = [{servers}]\nnode = \"{node}\"\naddress = \"http://{}\"\nreplicas = {replicas}\n\
+                 may_lead = {may_lead}\n",
                 self.addr
             );
         }
