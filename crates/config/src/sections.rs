@@ -153,6 +153,9 @@ section! {
         /// limit is never more than half of the limit of open files. 0 is no limit. Behind a proxy all clients have the
         /// proxy's address: set 0, or the most connections of the proxy.
         address_connection_count_max: usize = "10000", from "0" to "10000000";
+        /// New connections in a second, of the public listener; further ones wait in the queue of the system. When all clients come back
+        /// at once, they are let in at this rate. 0 is no limit.
+        accept_per_second: u32 = "0", from "0" to "1000000";
         /// A connection, also a WebSocket, is closed if its peer takes no byte for this long while bytes wait for it.
         stall_timeout: Duration = "10s", from "100ms" to "10m";
         /// TLS for clients and servers.
@@ -279,6 +282,9 @@ section! {
         frame_bytes_max: ByteSize = "64KiB", from "1KiB" to "16MiB";
         /// Connections at a time; a further one is refused with 503.
         connection_count_max: usize = "100000", from "1" to "10000000";
+        /// Connections of one user at a time, on each server; a further one is closed (3504). Clients without a user are not
+        /// counted. 0 is no limit.
+        user_connection_count_max: usize = "0", from "0" to "10000000";
         /// The most missed publications that one recovery returns. If more were missed, the client is told "not
         /// recovered".
         recovery_count_max: usize = "300", from "1" to "10000";

@@ -21,8 +21,8 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 use tidings_hub::{self as hub, Arrival, Hub, HubError, Member, NewPublication, Recovery, ResumeFrom, Wishes};
 use tidings_protocol::{
-    Asked, ClientInfo, ClientPosition, ConnectEffect, Effect, ErrorCode, HistoryFound, HookAnswer, Publication,
-    SubscribeEffect, SubscribeTicket, Subscribed, Target, Ticket,
+    Asked, ClientInfo, ClientPosition, ConnectEffect, Disconnect, Effect, ErrorCode, HistoryFound, HookAnswer,
+    Publication, SubscribeEffect, SubscribeTicket, Subscribed, Target, Ticket,
 };
 use tidings_stream::{Bounds, HistoryFilter};
 use tidings_telemetry::{chain, panics};
@@ -408,11 +408,15 @@ impl Client {
                 return;
             }
         };
+        let (shared, user) = (&self.edge_loop.shared, state.connections[self.key].session.user());
+        if !shared.users.enter(user, shared.config.user_connection_count_max) {
+            self.edge_loop.close_in(state, self.key, &Disconnect::CONNECTION_LIMIT);
+            return;
+        }
         let made: Vec<_> = tickets.into_iter().zip(joined.iter().map(Joined::start)).collect();
         let connection = &mut state.connections[self.key];
         let reply = connection.session.on_connected(ticket, &made, now);
         connection.enter(self.edge_loop.timing, Instant::now()); // The quiet first second begins now.
-        self.edge_loop.shared.users.enter(connection.session.user());
         connection.reply(reply);
         joined.iter().for_each(|joined| self.on_joined(state, joined, now));
     }

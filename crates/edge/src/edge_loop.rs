@@ -152,9 +152,13 @@ impl EdgeLoop {
         let Some(connection) = state.connections.get_mut(key).filter(|connection| !connection.is_closing()) else {
             return;
         };
-        let slow = *disconnect == Disconnect::SLOW;
         let metrics = &self.shared.metrics;
-        if slow { &metrics.disconnects_slow_total } else { &metrics.disconnects_other_total }.inc();
+        let counter = match disconnect {
+            it if *it == Disconnect::SLOW => &metrics.disconnects_slow_total,
+            it if *it == Disconnect::CONNECTION_LIMIT => &metrics.disconnects_user_total,
+            _ => &metrics.disconnects_other_total,
+        };
+        counter.inc();
         connection.begin_close(disconnect, Instant::now() + self.shared.config.close_timeout);
         self.leave_in(state, key);
         self.flush_in(state, key);

@@ -23,15 +23,19 @@ impl Users {
         Self { changes, ..Self::default() }
     }
 
-    pub(crate) fn enter(&self, user: &str) {
+    /// Counts a connection. `false`: the user has as many as allowed. All anonymous users together may have any number, as has
+    /// everybody if `count_max` is 0.
+    pub(crate) fn enter(&self, user: &str, count_max: usize) -> bool {
         let mut users = lock(&self.connections);
         match users.get_mut(user) {
+            Some(connections) if !user.is_empty() && count_max > 0 && *connections >= count_max => return false,
             Some(connections) => *connections += 1,
             None => {
                 users.insert(user.into(), 1);
                 self.tell_change(user, true);
             }
         }
+        true
     }
 
     pub(crate) fn leave(&self, user: &str) {

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | connections that are still HTTP (a WebSocket or a stream counts in the edge) | `connection_count_max` a listener | nothing is accepted, new ones wait in the system's queue |
 //! | connections of one address (of IPv6: of one /64) that are still HTTP | `address_count_max`, and half of the open files for connections, of the public listener | closed at once |
+//! | new connections in a second | `accept_per_second` of the public listener | they wait in the system's queue |
 //! | open files | [`FILE_RESERVE`] are left to the store and the gateways; the internal listener may use half of these | closed at once, and nothing is accepted for [`ACCEPT_PAUSE`] |
 //! | the first byte of a connection; the head of a request, also of the next one | `head_timeout` each | closed |
 //! | a TLS handshake | `head_timeout` after its first byte; 64 KiB of a message (rustls) | closed |
@@ -62,6 +63,8 @@ pub(super) struct Limits {
     pub(super) connection_count_max: usize,
     /// Connections of one address; 0: any number.
     pub(super) address_count_max: usize,
+    /// New connections in a second; 0: any number.
+    pub(super) accept_per_second: u32,
     /// How long a connection may say nothing, and how long the head of a request may take then, or from the last response on.
     pub(super) head_timeout: Duration,
     /// How long bytes may wait for a peer that takes none.
@@ -92,6 +95,8 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// A reason to refuse connections is logged once in this time.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// How far connections may be ahead of their rate.
+const ACCEPT_AHEAD_MAX: Duration = Duration::from_millis(100);
 /// After the system refused a connection (no more open files), before it is asked again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -141,7 +146,7 @@ impl Admission {
     pub(super) fn internal(limits: Limits, registry: &Registry) -> Arc<Self> {
         let files = getrlimit(Resource::Nofile).current;
         let file_number_max = files.map(|files| files.midpoint(connection_files(files)));
-        Self::with_files(Limits { address_count_max: 0, ..limits }, file_number_max, registry)
+        Self::with_files(Limits { address_count_max: 0, accept_per_second: 0, ..limits }, file_number_max, registry)
     }
 
     fn with_files(mut limits: Limits, file_number_max: Option<u64>, registry: &Registry) -> Arc<Self> {
@@ -253,11 +258,11 @@ pub(super) async fn serve(
     let permits = Arc::new(Semaphore::new(admission.limits.connection_count_max));
     let to_stop = stopped.clone();
     let mut tasks = JoinSet::new();
-    let mut paused_until = Instant::now();
+    let mut pace = Pace::new(admission.limits.accept_per_second, Instant::now());
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
-            accepted = accept(&listener, &permits, &admission, &mut paused_until) => {
+            accepted = accept(&listener, &permits, &admission, &mut pace) => {
                 let conversation = attend(accepted, routes.clone(), tls.clone(), to_stop.clone());
                 // A request's own panic is answered by the router; one of its connection closes that.
                 tasks.spawn(panics::catch_async(Work::Connection, conversation));
@@ -282,26 +287,55 @@ struct Peer {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The next connection that may be there. `paused_until` outlives a call that is given up because a connection has ended.
+/// When the next connection is accepted (GCRA, ITU-T I.371: a rate, and how far it may be ahead).
+struct Pace {
+    /// Between two connections.
+    interval: Duration,
+    /// When the next connection is due by the rate alone.
+    due: Instant,
+    paused_until: Instant,
+}
+
+impl Pace {
+    fn new(per_second: u32, now: Instant) -> Self {
+        let interval = Duration::from_secs(1).checked_div(per_second).unwrap_or_default();
+        Self { interval, due: now, paused_until: now }
+    }
+
+    fn next(&self) -> Instant {
+        self.paused_until.max(self.due.checked_sub(ACCEPT_AHEAD_MAX).unwrap_or(self.due))
+    }
+
+    fn on_accepted(&mut self, now: Instant) {
+        self.due = self.due.max(now) + self.interval;
+    }
+
+    fn pause(&mut self, now: Instant) {
+        self.paused_until = now + ACCEPT_PAUSE;
+    }
+}
+
+/// The next connection that may be there. `pace` outlives a call that is given up because a connection has ended.
 async fn accept(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
     admission: &Arc<Admission>,
-    paused_until: &mut Instant,
+    pace: &mut Pace,
 ) -> Accepted {
     let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
     loop {
-        tokio::time::sleep_until(*paused_until).await;
+        tokio::time::sleep_until(pace.next()).await;
         match listener.accept().await {
-            Ok((socket, _)) if admission.is_in_reserve(&socket) => *paused_until = Instant::now() + ACCEPT_PAUSE,
+            Ok((socket, _)) if admission.is_in_reserve(&socket) => pace.pause(Instant::now()),
             Ok((socket, addr)) => {
+                pace.on_accepted(Instant::now());
                 if let Some(lease) = admission.enter(addr) {
                     return Accepted { socket, peer: Peer { addr, lease, _permit: permit } };
                 }
             }
             Err(error) => {
                 warn!(error = chain(&error), "A connection cannot be accepted");
-                *paused_until = Instant::now() + ACCEPT_PAUSE;
+                pace.pause(Instant::now());
             }
         }
     }
@@ -443,9 +477,32 @@ mod tests {
     const LIMITS: Limits = Limits {
         connection_count_max: 100,
         address_count_max: 0,
+        accept_per_second: 0,
         head_timeout: Duration::from_secs(60),
         stall_timeout: Duration::from_secs(60),
     };
+    #[test]
+    fn connections_are_accepted_at_the_rate_and_some_ahead_of_it() {
+        let begin = Instant::now();
+        let mut pace = Pace::new(100, begin);
+        let accepted_at = |pace: &mut Pace, now: Instant| {
+            let at = pace.next().max(now);
+            pace.on_accepted(at);
+            at - begin
+        };
+        let storm: Vec<_> = (0..111).map(|_| accepted_at(&mut pace, begin)).collect();
+        assert_eq!((storm[0], storm[10]), (Duration::ZERO, Duration::ZERO), "a tenth of a second ahead");
+        assert_eq!((storm[11], storm[110]), (Duration::from_millis(10), Duration::from_secs(1)));
+        let quiet = begin + Duration::from_secs(60);
+        assert_eq!(accepted_at(&mut pace, quiet), Duration::from_secs(60), "what was not used is not saved up");
+        let again: Vec<_> = (0..11).map(|_| accepted_at(&mut pace, quiet)).collect();
+        assert_eq!((again[9], again[10]), (Duration::from_secs(60), Duration::from_millis(60_010)));
+        let mut free = Pace::new(0, begin);
+        assert!((0..1000).all(|_| accepted_at(&mut free, begin) == Duration::ZERO), "no limit");
+        free.pause(begin);
+        assert_eq!(free.next(), begin + ACCEPT_PAUSE);
+    }
+
     const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 
     struct Served {

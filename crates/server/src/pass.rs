@@ -547,8 +547,13 @@ mod tests {
     impl Served {
         fn start(router: Router, tls: Option<Arc<Tls>>) -> Self {
             let minute = Duration::from_secs(60);
-            let limits =
-                Limits { connection_count_max: 100, address_count_max: 0, head_timeout: minute, stall_timeout: minute };
+            let limits = Limits {
+                connection_count_max: 100,
+                address_count_max: 0,
+                accept_per_second: 0,
+                head_timeout: minute,
+                stall_timeout: minute,
+            };
             let listener = listener::listen(([127, 0, 0, 1], 0).into()).unwrap();
             let addr = listener.local_addr().unwrap();
             let (stop, stopped) = watch::channel(false);

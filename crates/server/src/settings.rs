@@ -41,6 +41,7 @@ pub(super) fn listener_limits(config: &Config) -> listener::Limits {
     listener::Limits {
         connection_count_max: config.client.connection_count_max,
         address_count_max: config.http.address_connection_count_max,
+        accept_per_second: config.http.accept_per_second,
         head_timeout: HEAD_TIMEOUT,
         stall_timeout: config.http.stall_timeout,
     }
@@ -101,6 +102,7 @@ pub(super) fn edge_config(config: &Config, node: &str) -> EdgeConfig {
     EdgeConfig {
         node: node.into(),
         connection_count_max: client.connection_count_max,
+        user_connection_count_max: client.user_connection_count_max,
         message_bytes_max: client.frame_bytes_max.as_usize(),
         turn_bytes_max: config.edge.turn_bytes_max.as_usize(),
         control_bytes_max: config.edge.control_bytes_max.as_usize(),

@@ -159,6 +159,7 @@ fn edge_config() -> EdgeConfig {
     EdgeConfig {
         node: "bench".into(),
         connection_count_max: 100_000,
+        user_connection_count_max: 0,
         message_bytes_max: 64 << 10,
         turn_bytes_max: 256 << 10,
         control_bytes_max: 1 << 20,

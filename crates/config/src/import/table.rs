@@ -177,11 +177,7 @@ pub(super) const ROOT: &[Row] = &[
             "slow readers are bounded by `edge.log_bytes_max` (a channel) and `edge.control_bytes_max` (replies): look at both",
         ),
     ),
-    (
-        "client_user_connection_limit",
-        "client.user_connection_limit",
-        Todo("connections of a user are not counted; with `single_connection` of the personal channel a user has one"),
-    ),
+    ("client_user_connection_limit", "client.user_connection_limit", Set("client.user_connection_count_max", Whole)),
     (
         "client_concurrency",
         "client.concurrency",
@@ -198,13 +194,7 @@ pub(super) const ROOT: &[Row] = &[
         Same("positions cannot become wrong, so nothing is checked"),
     ),
     ("client_connection_limit", "client.connection_limit", Set("client.connection_count_max", Limit)),
-    (
-        "client_connection_rate_limit",
-        "client.connection_rate_limit",
-        Todo(
-            "the rate of new connections is not limited: let a proxy in front limit it; `http.address_connection_count_max` bounds an address",
-        ),
-    ),
+    ("client_connection_rate_limit", "client.connection_rate_limit", Set("http.accept_per_second", Whole)),
     (
         "client_connect_include_server_time",
         "client.connect_include_server_time",

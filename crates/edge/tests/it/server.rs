@@ -54,6 +54,7 @@ pub(crate) struct Options {
     pub(crate) pong_timeout: Duration,
     pub(crate) stale_timeout: Duration,
     pub(crate) connection_count_max: usize,
+    pub(crate) user_connection_count_max: usize,
     pub(crate) turn_bytes_max: usize,
     pub(crate) close_timeout: Duration,
     pub(crate) control_bytes_max: usize,
@@ -79,6 +80,7 @@ impl Default for Options {
             pong_timeout: Duration::from_secs(8),
             stale_timeout: Duration::from_secs(10),
             connection_count_max: 100,
+            user_connection_count_max: 0,
             turn_bytes_max: 256 << 10,
             close_timeout: Duration::from_secs(5),
             control_bytes_max: 1 << 20,
@@ -290,6 +292,7 @@ impl Server {
         let config = EdgeConfig {
             node: NODE.into(),
             connection_count_max: options.connection_count_max,
+            user_connection_count_max: options.user_connection_count_max,
             message_bytes_max: 65_536,
             turn_bytes_max: options.turn_bytes_max,
             control_bytes_max: options.control_bytes_max,

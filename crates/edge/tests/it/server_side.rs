@@ -290,6 +290,30 @@ async fn a_user_has_one_connection_if_so_configured() {
     }
 }
 
+#[tokio::test]
+async fn a_user_has_as_many_connections_as_allowed_and_another_one_when_one_has_ended() {
+    let server = Server::start(Options { user_connection_count_max: 2, ..Options::default() }).await;
+    let mut first = answered(&server, connect("ann", &[], json!({}))).await.0;
+    let mut second = answered(&server, connect("ann", &[], json!({}))).await.0;
+    for _ in 0..3 {
+        let mut further = Client::open(&server).await;
+        further.send(connect("ann", &["kept:1"], json!({}))).await;
+        assert_eq!(further.drain().await, (Vec::new(), Some(3504)));
+    }
+    assert_eq!(server.hub.subscriber_count(&channel("kept:1")), 0);
+    let mut others = vec![answered(&server, connect("bob", &[], json!({}))).await.0];
+    for _ in 0..5 {
+        others.push(Client::connected(&server).await); // They have no user.
+    }
+    let count = server.edge().connection_count();
+    drop(first);
+    server.until("it is gone", || server.edge().connection_count() < count).await;
+    first = answered(&server, connect("ann", &[], json!({}))).await.0;
+    for client in [&mut first, &mut second].into_iter().chain(&mut others) {
+        assert_eq!(client.flush().await, [] as [Value; 0]);
+    }
+}
+
 /// Connections are told of with their channels, on every loop.
 #[tokio::test]
 async fn the_connections_of_a_user_are_told_of() {
