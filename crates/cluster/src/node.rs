@@ -510,10 +510,12 @@ impl Cluster {
         }
     }
 
-    /// Lets another node lead: the one of this name, or whoever comes first. The store is not closed, it follows. Nothing may be written
-    /// to it any more. Returns when another node leads, or does not within [`RELEASE_TIMEOUT`] and [`SILENCE`]; then this one may
-    /// lead again, if it goes on. Returns `false` if the store still leads, because NATS does not say what became of its last batch;
-    /// then nothing has changed, and [`Cluster::leave`] gives the lease back.
+    /// Lets another node lead: the one of this name, or whoever comes first. The store is not closed, it follows. Nothing may be
+    /// written to it any more. Returns when another node leads, or does not within five seconds; then this one may lead again,
+    /// if it `goes_on`.
+    ///
+    /// Returns `false` if the store still leads, because NATS does not say what became of its last batch. Then the lease is still
+    /// this node's, until [`Cluster::leave`].
     ///
     /// # Cancel safety
     /// Dropped: a lease that was given back is not taken again before the next [`Cluster::join`].

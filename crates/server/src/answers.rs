@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde::Serialize;
 use tidings_api::NodeView;
 use tidings_cluster::{PART_BYTES_MAX, Questions};
-use tidings_edge::{Edge, Publisher};
+use tidings_edge::Edge;
 use tidings_hub::{Hub, NewPublication};
 use tidings_protocol::{EmulationRequest, ErrorCode, Publication};
 use tidings_store::Store;
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::unix_now;
-use tidings_types::{ChannelName, Offset};
+use tidings_types::Offset;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -21,6 +21,7 @@ use crate::journal::Journal;
 use crate::listeners::Routes;
 use crate::pass::HAND_OVER_MAX;
 use crate::peers::{Copies, Link, Question};
+use crate::publisher::publish_at_home;
 
 /// Answers that are being made at a time. Further questions wait in the client library, which drops what is too many.
 const ANSWER_COUNT_MAX: usize = 256;
@@ -80,7 +81,15 @@ impl Answers {
                 let publication = Publication { offset, data, info, tags, receipt: None, texts: None };
                 let is_home = self.hub.is_home() || self.comes_to_lead().await;
                 bytes(&match is_home {
-                    true => Some(self.publish(channel, NewPublication { publication, skip_history }).await),
+                    true => Some(
+                        publish_at_home(
+                            &self.hub,
+                            &self.journal,
+                            channel,
+                            NewPublication { publication, skip_history },
+                        )
+                        .await,
+                    ),
                     false => None,
                 })
             }
@@ -128,14 +137,6 @@ impl Answers {
             () = self.link.is_not_leader() => false,
             led = timeout(HAND_OVER_MAX, leading.wait_for(Option::is_some)) => matches!(led, Ok(Ok(_))),
         }
-    }
-
-    async fn publish(&self, channel: ChannelName, new: NewPublication) -> Result<(), ErrorCode> {
-        let options = self.hub.options(&channel).map_err(|_| ErrorCode::UnknownChannel)?;
-        if options.durable {
-            return self.journal.publish(channel, new).await;
-        }
-        self.hub.publish(&channel, new, unix_now()).map(drop).map_err(|_| ErrorCode::TooManyRequests)
     }
 }
 

@@ -279,7 +279,7 @@ impl Keeper {
         for notice in notices.map(|notices| notices.items).unwrap_or_default() {
             match notice {
                 Notice::Hub(news) if is_source || is_from_anybody(&news) => is_whole &= self.apply(news),
-                Notice::Hub(_) => {} // Of a server that led before.
+                Notice::Hub(_) => {} // Of a server that led before, or leads in a moment: then all channels are copied.
                 Notice::Report(report) => _ = self.ports.hub.receipts().take_in(part.process, report),
                 Notice::Replace(user, number) => drop(self.closing.spawn(self.ports.edge.replace(user, number))),
                 Notice::Revoke { device, close, sequence } => self.revoke(device, close, sequence),
@@ -348,7 +348,8 @@ impl Keeper {
     }
 }
 
-/// Whether every server tells this of its own clients, not only the one that leads of the channels.
+/// Whether this holds whoever tells it: what every server tells of its own clients, and publications that no channel keeps. These come
+/// also from a server of which this one does not know yet that it leads.
 fn is_from_anybody(news: &News) -> bool {
-    matches!(news, News::Joined { .. } | News::Left { .. })
+    matches!(news, News::Joined { .. } | News::Left { .. } | News::Published { epoch: None, .. })
 }

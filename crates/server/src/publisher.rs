@@ -6,6 +6,7 @@ use tidings_cluster::Unanswered;
 use tidings_edge::{PublishFuture, Publisher};
 use tidings_hub::{Hub, NewPublication};
 use tidings_protocol::{ClientInfo, ErrorCode};
+use tidings_telemetry::unix_now;
 use tidings_types::ChannelName;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -47,7 +48,7 @@ impl Publisher for ClusterPublisher {
                 };
                 let is_late = timeout_at(end, led).await.is_err();
                 if hub.is_home() {
-                    return journal.publish(channel, new).await;
+                    return publish_at_home(&hub, &journal, channel, new).await;
                 }
                 former = link.leader();
                 match link.ask_leader(&question(&channel, &new)).await {
@@ -59,6 +60,20 @@ impl Publisher for ClusterPublisher {
             }
         })
     }
+}
+
+/// Publishes what a client of this server, or of another one, publishes. This server must lead.
+pub(super) async fn publish_at_home(
+    hub: &Hub,
+    journal: &Journal,
+    channel: ChannelName,
+    new: NewPublication,
+) -> Result<(), ErrorCode> {
+    let options = hub.options(&channel).map_err(|_| ErrorCode::UnknownChannel)?;
+    if options.durable {
+        return journal.publish(channel, new).await;
+    }
+    hub.publish(&channel, new, unix_now()).map(drop).map_err(|_| ErrorCode::TooManyRequests)
 }
 
 fn question(channel: &ChannelName, NewPublication { publication, skip_history }: &NewPublication) -> Question {

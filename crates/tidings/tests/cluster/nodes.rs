@@ -326,6 +326,7 @@ token.hmac_secret = "{TOKEN_SECRET}"
 
 [channel.namespaces.match]
 durable = true
+allow_publish_for_subscriber = true
 history_size = 50000
 history_ttl = "1h"
 force_recovery = true
@@ -349,6 +350,7 @@ force_push_join_leave = true
 
 [channel.namespaces.live]
 allow_subscribe_for_client = true
+allow_publish_for_subscriber = true
 
 [topics.goal]
 title = "goal"

@@ -4,13 +4,14 @@
 //! durable channel has, each client of each server must get once and in order, whatever happens. A client of `room:1` may be told
 //! that it missed something. A client of `live:1` may miss something, and nothing comes twice.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use hyper::Method;
 use serde_json::{Value, json};
 use tidings_simulator::{ApnsSimulator, SimulatorConfig};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::ALONE;
 use crate::http::Caller;
@@ -20,6 +21,8 @@ use crate::proxy::Passing;
 use crate::speaker::Speaker;
 use crate::watchers::{End, Got, Plan, Watcher};
 
+/// In which clients publish: what is kept, and what is not.
+const TALK: [&str; 2] = ["match:3", "live:3"];
 /// Of the events that are pushed.
 const GOALS: &str = "match:2";
 const ROOM: &str = "room:1";
@@ -484,7 +487,8 @@ async fn the_lead_moves_through_the_cluster_and_nobody_is_refused_or_disconnecte
     meet(&addrs).await;
     let readers = with_devices(&addrs).await;
     let watchers = at_each(&cluster, "bob", &[MATCH, LIVE]).await;
-    let mut number = 0;
+    let talkers = at_each(&cluster, "eve", &TALK).await;
+    let (mut number, mut talked) = (0, Vec::new());
     let pushes = |number: usize| apple.ledger().for_token(&token(number)).len();
     let to_connected = || (0..addrs.len()).map(pushes).sum::<usize>();
     let mut ledger = Ledger::new(addrs.clone());
@@ -500,16 +504,43 @@ async fn the_lead_moves_through_the_cluster_and_nobody_is_refused_or_disconnecte
                 goal(addrs[number % addrs.len()], number).await;
             }
         };
-        tokio::join!(goals, cluster.move_to(to));
+        let moved = Cell::new(false);
+        let moves = async {
+            cluster.move_to(to).await;
+            moved.set(true);
+        };
+        let talk = async {
+            while !moved.get() {
+                for (index, talker) in talkers.iter().enumerate() {
+                    let id = format!("{index}-{}", talked.len());
+                    for channel in TALK {
+                        let answer =
+                            talker.ask(json!({ "publish": { "channel": channel, "data": { "id": id } } })).await;
+                        assert!(answer["publish"].is_object(), "{channel} at server {index}: {answer}");
+                    }
+                    talked.push(id);
+                }
+                sleep(PACE).await;
+            }
+        };
+        tokio::join!(goals, moves, talk);
         ledger.grow(30).await;
         println!("  from {from} to {to}: longest time without an acknowledgement: {:.3} s", ledger.gap());
         leader = to;
     }
     assert_eq!(ledger.refusals(), [""; 0], "nothing is refused when the lead moves");
     assert!(speaker.look(|said| said.doubts.is_empty()), "{:?}", speaker.look(|said| said.doubts.clone()));
-    for reader in readers.iter().chain(&watchers) {
+    for reader in readers.iter().chain(&watchers).chain(&talkers) {
         assert_eq!(reader.ends(), [], "clients of all servers stay connected");
     }
+    let ids = |got: Vec<Got>| got.into_iter().map(|one| one.id).collect::<Vec<_>>();
+    for talker in &talkers {
+        for channel in TALK {
+            talker.until_it_has(channel, talked.last().expect("they have talked")).await;
+            assert_eq!(ids(talker.got(channel)), talked, "{channel}: what clients publish, each once and in order");
+        }
+    }
+    println!("  {} publications of clients in each of two channels", talked.len());
     assert_eq!(pushes(addrs.len()), number, "who is not connected is pushed, once");
     assert_eq!(to_connected(), 0, "who is connected is not pushed");
 
