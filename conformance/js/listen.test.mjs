@@ -42,7 +42,7 @@ for (const transport of LISTENING) {
     assert.equal(publications(listener, granted)[0].data.text, "Größe 🎉");
     assert.ok(listener.pushes.some((push) => push.channel === later && push.subscribe));
 
-    await until("pings have come that nobody answers", () => listener.pings.length === 2);
+    await until("pings have come that nobody answers", () => listener.pings.length >= 2);
     await server.publish(granted, "still here");
     await until("it is still there", () => publications(listener, granted).at(-1).data === "still here");
 

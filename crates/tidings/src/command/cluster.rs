@@ -204,10 +204,10 @@ leader  a
 log     entries 7 to 42, 1234 of 9999 bytes
 copy    of the store as of entry 7
 
-NODE  ROLE                    BEHIND  VERSION  ADDRESS
-a     leads                   0       1.2.3    https://a.example.com
-b     standby, may not lead   2       1.2.3    https://b.example.com
-c     standby                 2       1.2.3    https://c.example.com";
+NODE  ROLE                   BEHIND  VERSION  ADDRESS
+a     leads                  0       1.2.3    https://a.example.com
+b     standby, may not lead  2       1.2.3    https://b.example.com
+c     standby                2       1.2.3    https://c.example.com";
         assert_eq!(told(&status), expected);
         let unheard = ClusterStatus { nodes: Vec::new(), ..status };
         let told_of = told(&unheard);
