@@ -51,7 +51,7 @@ const TOOLS: [Tool; 10] = [
 ];
 
 /// The tests that also judge a server of a cluster that does not lead.
-const OF_CLUSTER: [&str; 2] = ["js/sdk.test.mjs", "js/receipts.test.mjs"];
+const OF_CLUSTER: [&str; 1] = ["js/sdk.test.mjs"];
 /// The package of the reference server; `conformance/centrifugo` pins its version.
 const CENTRIFUGO: &str = "github.com/centrifugal/centrifugo/v5";
 /// The package of the NATS server; `conformance/nats` pins its version.

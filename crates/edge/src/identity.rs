@@ -59,6 +59,7 @@ impl EdgeLoop {
         state.devices.extend(device.map(|device| (device, key)));
         device.iter().for_each(|device| self.shared.hub.receipts().on_connected(*device));
         self.set_visible(state, key, visible);
+        device.iter().for_each(|device| self.shared.hub.receipts().settle(*device));
         if proven.is_some_and(|device| revoked.closed.contains(device.0)) {
             self.close_in(state, key, &Disconnect::INVALID_TOKEN);
         }

@@ -188,7 +188,12 @@ impl Receipts {
         self.devices.reports.announce(device, until);
     }
 
-    /// Another node says that of these devices.
+    /// A client of the device is let in. Call it after [`Receipts::on_connected`] and [`Receipts::set_visible`].
+    pub fn settle(&self, device: DeviceNumber) {
+        self.devices.reports.settle(device);
+    }
+
+    /// Another node announces these devices.
     pub fn take_announced(&self, node: u64, devices: &[u32]) {
         self.devices.elsewhere.announce(node, devices);
     }

@@ -185,6 +185,11 @@ impl Reports {
         self.note(|unsent| _ = unsent.announced.insert(device.0, until));
     }
 
+    /// The client is let in: its connection counts now, and whether its app is visible is known.
+    pub(crate) fn settle(&self, device: DeviceNumber) {
+        self.note(|unsent| _ = unsent.announced.remove(&device.0));
+    }
+
     /// Forgets announcements whose time is over.
     pub(crate) fn sweep(&self, now: Timestamp) {
         let mut unsent = lock(&self.unsent);

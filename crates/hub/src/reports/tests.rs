@@ -66,6 +66,11 @@ fn a_device_that_is_announced_counts_as_connected_and_visible_until_its_time_is_
     reports.on_gone(device(2));
     reports.sweep(Timestamp(99));
     assert_eq!(reports.take(), None, "a client has left, and another one may come");
+    reports.on_visible(device(1), false);
+    reports.settle(device(1));
+    assert_eq!(reports.take(), Some(Report { hidden: vec![1], ..report() }), "it is let in, and not on the screen");
+    reports.on_gone(device(1));
+    assert_eq!(reports.take(), Some(Report { gone: vec![1], ..report() }), "it is gone at once");
     reports.sweep(Timestamp(100));
     assert_eq!(reports.take(), Some(Report { gone: vec![2, 3], hidden: vec![2, 3], ..report() }));
 }
