@@ -745,20 +745,18 @@ impl Others {
 
     /// Whether one of them was heard within the last seconds and can lead at once.
     pub fn can_lead(&self) -> bool {
-        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        let can = |(report, at): &(NodeReport, Instant)| {
-            report.process != self.own && report.can_lead() && at.elapsed() < SILENCE
-        };
-        reports.iter().any(can)
+        self.any(NodeReport::can_lead)
     }
 
     /// Whether one of them was heard within the last seconds, has all, and may lead.
     fn have_all(&self) -> bool {
+        self.any(|report| report.is_whole && report.may_lead)
+    }
+
+    fn any(&self, is_such: fn(&NodeReport) -> bool) -> bool {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_all = |(report, at): &(NodeReport, Instant)| {
-            report.process != self.own && report.is_whole && report.may_lead && at.elapsed() < SILENCE
-        };
-        reports.iter().any(has_all)
+        let is_heard = |(report, at): &&(NodeReport, Instant)| report.process != self.own && at.elapsed() < SILENCE;
+        reports.iter().filter(is_heard).any(|(report, _)| is_such(report))
     }
 }
 

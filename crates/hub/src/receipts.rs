@@ -182,8 +182,8 @@ impl Receipts {
         self.devices.reports.on_connected(device);
     }
 
-    /// A client that has proven to be the device is about to be let in. Until then, this node reports the device as connected and
-    /// visible: its push waits for a receipt, and is not lost.
+    /// A client that has proven to be the device is about to be let in. This node reports the device as connected and visible,
+    /// until [`Receipts::settle`] or until this time. Meanwhile a push to it waits for a receipt, and is not lost.
     pub fn announce(&self, device: DeviceNumber, until: Timestamp) {
         self.devices.reports.announce(device, until);
     }

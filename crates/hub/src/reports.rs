@@ -14,8 +14,9 @@
 //!   lost makes one push too many, never one too few.
 //! - A node may hear of receipts before it has opened the event itself ([`Early`]).
 //!
-//! Bounds: what waits to be reported is bounded by the connections and those that are being let in, and to [`EVENT_COUNT_MAX`] events. What came early is
-//! bounded to [`EARLY_EVENT_COUNT_MAX`] events, and kept for [`RECEIPTS_TTL`].
+//! Bounds: what waits to be reported is bounded by the connections and those that are being let in, and to
+//! [`EVENT_COUNT_MAX`] events. What came early is bounded to [`EARLY_EVENT_COUNT_MAX`] events, and kept for
+//! [`RECEIPTS_TTL`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;

@@ -79,17 +79,10 @@ impl Answers {
             Question::Publish { channel, data, info, tags, skip_history } => {
                 let (offset, info, tags) = (Offset(0), info.map(Arc::new), tags.into());
                 let publication = Publication { offset, data, info, tags, receipt: None, texts: None };
+                let new = NewPublication { publication, skip_history };
                 let is_home = self.hub.is_home() || self.comes_to_lead().await;
                 bytes(&match is_home {
-                    true => Some(
-                        publish_at_home(
-                            &self.hub,
-                            &self.journal,
-                            channel,
-                            NewPublication { publication, skip_history },
-                        )
-                        .await,
-                    ),
+                    true => Some(publish_at_home(&self.hub, &self.journal, channel, new).await),
                     false => None,
                 })
             }

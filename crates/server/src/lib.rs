@@ -9,7 +9,7 @@
 //!
 //! When another server is to lead, the rest is stopped, and the frontend goes on.
 //!
-//! Stopping goes the other way. No more requests are taken, and no more documents of feeds are read. Clients are told to connect
+//! A server that stops goes the way of the picture back. No more requests are taken, and no more documents of feeds are read. Clients are told to connect
 //! elsewhere (3001). The webhooks begin no more requests. The sender hands out no more notifications, waits for the answers of
 //! providers and writes its progress. Other servers are heard until then. The store is closed. Metrics are sent a last time. Work
 //! that a deadline cuts off is in the journal and continues at the next start.

@@ -55,7 +55,7 @@ impl Publisher for ClusterPublisher {
                     Ok(Some(answer)) => return answer,
                     Ok(None) if !is_late => {} // It led when it was asked.
                     Err(Unanswered::TooLarge) => return Err(ErrorCode::LimitExceeded),
-                    Ok(None) | Err(_) => return Err(ErrorCode::Internal), // Whether it was published is not known.
+                    Ok(None) | Err(_) => return Err(ErrorCode::Internal), // It was not published, or nobody knows.
                 }
             }
         })

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hyper::Method;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tidings_simulator::{ApnsSimulator, SimulatorConfig};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -478,10 +479,7 @@ async fn a_client_that_moves_from_server_to_server_misses_nothing() {
 async fn the_lead_moves_through_the_cluster_and_nobody_is_refused_or_disconnected() {
     let _alone = ALONE.lock().await;
     println!("the lead moves, by order and because servers stop");
-    let config = SimulatorConfig { topics: vec![APP.to_owned()], ..SimulatorConfig::default() };
-    let apple = ApnsSimulator::start(config).expect("the simulator starts");
-    let keys = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::start_with(3, &pushing(&apple, keys.path())).await;
+    let (apple, _keys, mut cluster) = with_apple(3).await;
     let addrs = cluster.addrs();
     let mut leader = cluster.settle().await;
     meet(&addrs).await;
@@ -591,10 +589,7 @@ async fn a_server_that_may_not_lead_serves_clients_and_never_leads() {
 async fn a_device_that_is_connected_to_any_server_is_not_pushed() {
     let _alone = ALONE.lock().await;
     println!("devices that are connected to each server, and one that is not");
-    let config = SimulatorConfig { topics: vec![APP.to_owned()], ..SimulatorConfig::default() };
-    let apple = ApnsSimulator::start(config).expect("the simulator starts");
-    let keys = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::start_with(1, &pushing(&apple, keys.path())).await;
+    let (apple, _keys, mut cluster) = with_apple(1).await;
     let addrs = cluster.addrs();
     let leader = cluster.settle().await;
     meet(&addrs).await;
@@ -624,6 +619,15 @@ async fn a_device_that_is_connected_to_any_server_is_not_pushed() {
     let report = goal(addrs[gone], ROUND_COUNT + 1).await;
     assert_eq!(report["outcomes"]["received"], 2, "{report}");
     assert_eq!((to_connected(), pushes(addrs.len())), (1, ROUND_COUNT + 1), "who is gone is pushed: {report}");
+}
+
+/// Servers that push to a simulated Apple, on so many NATS servers. The folder has their keys.
+async fn with_apple(broker_count: usize) -> (ApnsSimulator, TempDir, Cluster) {
+    let config = SimulatorConfig { topics: vec![APP.to_owned()], ..SimulatorConfig::default() };
+    let apple = ApnsSimulator::start(config).expect("the simulator starts");
+    let keys = tempfile::tempdir().expect("there is room for a folder");
+    let cluster = Cluster::start_with(broker_count, &pushing(&apple, keys.path())).await;
+    (apple, keys, cluster)
 }
 
 /// Registers a device for each server, on which a client connects there, and one more.
