@@ -18,6 +18,8 @@ import { fileURLToPath } from "node:url";
 export const BINARY = process.env.TIDINGS_BIN ?? fileURLToPath(new URL("../target/release/tidings", import.meta.url));
 export const API_KEY = "conformance-api-key-0123456789";
 export const DEADLINE_MS = 20_000;
+/** Of a suite, whose tests have deadlines of their own. On a busy machine their sum is minutes. */
+export const SUITE = { timeout: 600_000 };
 const LOG_CHARACTERS_MAX = 64 * 1024;
 
 /** What every configuration begins with. */

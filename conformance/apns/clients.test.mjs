@@ -8,11 +8,10 @@ import http2 from "node:http2";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
 
-import { Program, temporaryFolder } from "../server.mjs";
+import { Program, SUITE, temporaryFolder } from "../server.mjs";
 import { APP, freshToken } from "./harness.mjs";
 import { Tool, go, java } from "../tool.mjs";
 
-const options = { timeout: 60_000 };
 const PAYLOAD = JSON.stringify({ aps: { alert: { title: "Goal!", body: "1 : 0" } }, text: "Jäätelö 🎉" });
 const CLIENTS = { apns2: (words) => go("apns2", words), Pushy: (words) => java("Client", words) };
 
@@ -84,7 +83,7 @@ const inAnHour = () => Math.floor(Date.now() / 1000) + 3600;
 const notification = (more = {}) => ({ token: freshToken(), topic: APP, payload: PAYLOAD, expiration: inAnHour(), ...more });
 
 for (const [name, command] of Object.entries(CLIENTS)) {
-  describe(`${name} and the simulator`, options, () => {
+  describe(`${name} and the simulator`, SUITE, () => {
     let simulator, client, stops;
     before(async () => {
       stops = [];

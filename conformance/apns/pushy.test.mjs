@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 
-import { until } from "../server.mjs";
+import { SUITE, until } from "../server.mjs";
 import { APP, Credentials, Gateway, KEY_ID, TEAM_ID, freshToken } from "./harness.mjs";
 import { Tool, java } from "../tool.mjs";
 
@@ -102,7 +102,7 @@ const FATES = {
 };
 const reasonsOf = (fate) => FATES[fate].split(/\s+/);
 
-describe("Pushy's mock", options, () => {
+describe("Pushy's mock", SUITE, () => {
   let credentials, mock, gateway, cleanUp;
   before(async () => {
     const stops = [];
@@ -288,7 +288,7 @@ describe("Pushy's mock", options, () => {
   });
 });
 
-describe("Pushy's mock, to which we show a certificate", options, () => {
+describe("Pushy's mock, to which we show a certificate", SUITE, () => {
   /** A mock, and a server whose certificate is what `certify` makes. */
   async function certified(t, certify = (credentials) => credentials.client()) {
     const credentials = Credentials.make(t);

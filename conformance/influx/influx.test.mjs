@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { describe, test } from "node:test";
 
-import { Server, configurationHead, freePort, until } from "../server.mjs";
+import { SUITE, Server, configurationHead, freePort, until } from "../server.mjs";
 import { agree, told } from "./agreement.mjs";
 import { InfluxDb, VictoriaMetrics, seriesKey } from "./databases.mjs";
 
@@ -52,7 +52,7 @@ async function work(server, count) {
 const count = (text, part) => text.split(part).length - 1;
 
 for (const Judge of [InfluxDb, VictoriaMetrics]) {
-  describe(Judge.name, options, () => {
+  describe(Judge.name, SUITE, () => {
     test("has what was counted, also what came last before an orderly stop", async (t) => {
       const udpPort = await freePort();
       const database = await Judge.start(t, udpPort);

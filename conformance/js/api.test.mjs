@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 
-import { API_KEY } from "../server.mjs";
+import { API_KEY, SUITE } from "../server.mjs";
 import { Tool, go, python } from "../tool.mjs";
 import { Server, fresh, next, seconds, subscribed, token, until } from "./harness.mjs";
 
@@ -21,7 +21,7 @@ const LIBRARIES = [
 for (const { name, start } of LIBRARIES) {
   const is = (other) => name === other;
 
-  describe(name, { ...options, concurrency: 4 }, () => {
+  describe(name, { ...SUITE, concurrency: 4 }, () => {
     let tool, stop;
     before(async () => (tool = await Tool.start({ after: (over) => (stop = over) }, start(server.port, API_KEY))));
     after(() => stop?.());

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 
-import { Wire, configurationHead, until } from "../server.mjs";
+import { SUITE, Wire, configurationHead, until } from "../server.mjs";
 import { Browser, site } from "./browser.mjs";
 import { Server, fresh, numbers } from "./harness.mjs";
 
@@ -60,7 +60,7 @@ const endpoint = (transport, port) => {
   return { transport, endpoint: `${scheme}://127.0.0.1:${port}/connection/${transport}` };
 };
 
-describe("in Chromium", { ...options, concurrency: 4 }, () => {
+describe("in Chromium", { ...SUITE, concurrency: 4 }, () => {
   let server, browser, sitePort;
   const stops = [];
   before(async () => {

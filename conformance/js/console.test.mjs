@@ -7,7 +7,7 @@ import path from "node:path";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 
-import { API_KEY, Server, configurationHead, until } from "../server.mjs";
+import { API_KEY, SUITE, Server, configurationHead, until } from "../server.mjs";
 import { Browser } from "./browser.mjs";
 import { Console, SCREENS } from "./console.mjs";
 
@@ -56,7 +56,7 @@ async function fill(server) {
   });
 }
 
-describe("the console", { ...options, concurrency: 1 }, () => {
+describe("the console", { ...SUITE, concurrency: 1 }, () => {
   let server, browser;
   const stops = [];
   before(async () => {

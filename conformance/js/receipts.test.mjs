@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 
 import WebSocket from "ws";
 
-import { BINARY, Wire, until } from "../server.mjs";
+import { BINARY, SUITE, Wire, until } from "../server.mjs";
 import { go, java, node, python } from "../tool.mjs";
 import { App, Scene, deviceToken } from "./evidence.mjs";
 import { FORMATS, STREAMS, connector, isPing } from "./sdk.mjs";
@@ -102,7 +102,7 @@ async function connected(t, scene, { subject }, { transport = "websocket", forma
   return { codes, offsets };
 }
 
-describe("receipts", { ...options, concurrency: 3 }, () => {
+describe("receipts", { ...SUITE, concurrency: 3 }, () => {
   for (const format of FORMATS) {
     test(`one ping is in flight at a time, and they go on whatever is published (${format})`, options, async (t) => {
       const scene = await Scene.start(t, { pings: PINGS_OFTEN });
@@ -137,7 +137,7 @@ describe("receipts", { ...options, concurrency: 3 }, () => {
   }
 
   for (const [name, command] of PROGRAMS) {
-    describe(`${name} gives receipts`, { ...options, concurrency: 4 }, () => {
+    describe(`${name} gives receipts`, { ...SUITE, concurrency: 4 }, () => {
       let scene, cleanUp;
       before(async () => {
         const stops = [];

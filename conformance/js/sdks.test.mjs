@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 
-import { Wire, until } from "../server.mjs";
+import { SUITE, Wire, until } from "../server.mjs";
 import { Tool, go, java, python } from "../tool.mjs";
 import { Server, fresh, numbers, seconds, token } from "./harness.mjs";
 import { FORMATS } from "./sdk.mjs";
@@ -63,7 +63,7 @@ class App {
 }
 
 for (const sdk of SDKS) {
-  describe(sdk.name, { ...options, concurrency: 4 }, () => {
+  describe(sdk.name, { ...SUITE, concurrency: 4 }, () => {
     /** It follows a channel. */
     async function follower(t, channel, more = {}) {
       const app = await App.start(t, sdk, { channel, ...more });

@@ -17,7 +17,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::SelectAll;
 use serde::{Deserialize, Serialize};
 use tidings_store::backup::restore_copy;
-use tidings_store::{CommitSink, LogError, OpenError, Role, Store, StoreConfig};
+use tidings_store::{CommitSink, LogError, LogPosition, OpenError, Role, Store, StoreConfig};
 use tidings_telemetry::chain;
 use tidings_types::Epoch;
 use tokio::sync::{Notify, mpsc, watch};
@@ -348,19 +348,14 @@ impl Cluster {
     ) -> Result<Option<Store>, ClusterError> {
         let log = self.log().await?;
         if Store::is_in(&config.path)? {
-            return match open_store(config, log, sink).await {
-                Err(ClusterError::Store(OpenError::Log(LogError::Lost(_)))) if Store::remove_unused(&config.path)? => {
-                    Ok(None) // It was made for a new cluster, and another node was first. A copy takes its place.
-                }
-                opened => opened.map(Some),
-            };
+            return open_store(config, log, sink).await;
         }
         let Some(has_begun) = self.has_log_begun().await else { return Ok(None) };
         if !has_begun {
             // Whoever gets the lease makes the cluster's first store.
             self.lead_when(Arc::new(|| Readiness::Read(0)));
             let is_held = self.standing.borrow().is_held;
-            return if is_held { open_store(config, log, sink).await.map(Some) } else { Ok(None) };
+            return if is_held { open_store(config, log, sink).await } else { Ok(None) };
         }
         self.lead_when(Arc::new(|| Readiness::No));
         // Without a copy, or with one that is too old, the leader is about to make one.
@@ -375,7 +370,7 @@ impl Cluster {
         let folder = config.path.clone();
         let copied = tokio::task::spawn_blocking(move || restore_copy(copy, &folder, |_| ())).await;
         copied.expect("copying does not panic").map_err(CopyError::from)?;
-        open_store(config, log, sink).await.map(Some)
+        open_store(config, log, sink).await
     }
 
     /// `None`: NATS does not answer.
@@ -410,15 +405,19 @@ impl Cluster {
     /// whose store does not lead in spite of that gives it back for a while. A store that is lost may find back, so it is
     /// waited for, too.
     ///
+    /// `false`: the store was made for a new cluster, and another node was first. It has nothing: close it and
+    /// [join](Cluster::join) again.
+    ///
     /// # Cancel safety
     /// Dropped: a lease that was given back is not taken again before the next [`Cluster::join`].
-    pub async fn leads(&self, store: &Store) {
+    pub async fn leads(&self, store: &Store) -> bool {
         let (mut standing, mut role) = (self.standing.clone(), store.role());
         let (mut stuck_since, mut reached) = (None, store.log_position());
         loop {
             let is_held = standing.borrow_and_update().is_held;
             match *role.borrow_and_update() {
-                Role::Leading => return,
+                Role::Leading => return true,
+                Role::Lost if store.log_position() == LogPosition::default() => return false,
                 Role::Alone | Role::Following | Role::Lost => store.lead(is_held),
             }
             let now = store.log_position();
@@ -580,14 +579,19 @@ impl Resignation {
     }
 }
 
+/// `None`: the store was made for a new cluster, and another node was first. A copy takes its place.
 async fn open_store(
     config: &StoreConfig,
     log: Log<JetStream>,
     sink: &Arc<dyn CommitSink>,
-) -> Result<Store, ClusterError> {
-    let (config, sink) = (config.clone(), sink.clone());
+) -> Result<Option<Store>, ClusterError> {
+    let (config, sink, folder) = (config.clone(), sink.clone(), config.path.clone());
     let opened = tokio::task::spawn_blocking(move || Store::join(config, Box::new(log), sink)).await;
-    Ok(opened.expect("opening does not panic")?)
+    match opened.expect("opening does not panic") {
+        Ok(store) => Ok(Some(store)),
+        Err(OpenError::Log(LogError::Lost(_))) if Store::remove_unused(&folder)? => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Waits for NATS. Says once that it waits.

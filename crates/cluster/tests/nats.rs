@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidings_cluster::{JetStream, Log, NewsPart, NewsReceiver, PART_BYTES_MAX, Peers, StreamConfig, Unanswered};
+use tidings_cluster::{
+    Cluster, ClusterConfig, JetStream, Log, NewsPart, NewsReceiver, PART_BYTES_MAX, Peers, StreamConfig, Unanswered,
+};
 use tidings_store::{CommitSink, DurableChannel, NewEvent, QueueLimit, Role, Store, StoreConfig, StoredPublication};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, Event, EventId, JournalPosition, StreamPosition, Subject, TopicName};
@@ -221,6 +223,42 @@ async fn hear(news: &mut NewsReceiver, next: &mut u64) -> (Vec<u8>, bool) {
         if !has_more {
             return (whole, is_next);
         }
+    }
+}
+
+/// As a node that is stopped for a moment right after it has made the first store of a cluster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_another_has_forestalled_on_a_broker_begins_anew() {
+    let brokers = Brokers::start(1);
+    let folder = tempfile::tempdir().unwrap();
+    let mut late = Cluster::connect(cluster_config(&brokers, "late")).await.unwrap();
+    let made = late.join(config(folder.path()), Arc::new(Nobody)).await.unwrap();
+    let first = Node::start(&brokers).await;
+    first.store.lead(true);
+    first.becomes(Role::Leading).await;
+    first.append(1).await;
+    let leads = timeout(PATIENCE, late.leads(&made)).await.expect("it learns that another was first");
+    assert!(!leads, "it has to begin anew");
+    made.close().await;
+    let anew = late.join(config(folder.path()), Arc::new(Nobody)).await.unwrap();
+    let count = || async { Some(anew.events_from(JournalPosition(0), 10).unwrap().len()).filter(|count| *count == 1) };
+    until("it has what the other has written", count).await;
+    first.stop().await;
+}
+
+fn cluster_config(brokers: &Brokers, node: &str) -> ClusterConfig {
+    let tls = rustls::ClientConfig::builder().with_root_certificates(rustls::RootCertStore::empty());
+    ClusterConfig {
+        name: "test".to_owned(),
+        node: node.to_owned(),
+        address: None,
+        version: String::new(),
+        may_lead: true,
+        servers: brokers.ports.iter().map(|port| format!("nats://127.0.0.1:{port}").parse().unwrap()).collect(),
+        tls: Arc::new(tls.with_no_client_auth()),
+        credentials: None,
+        replica_count: brokers.ports.len(),
+        log_bytes_max: 1 << 30,
     }
 }
 

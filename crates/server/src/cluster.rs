@@ -90,13 +90,13 @@ impl Node {
         Ok(frontend)
     }
 
-    /// Waits until this node leads.
+    /// Waits until this node leads. `None`: another one has begun the cluster, and this one has to [join](Self::join) anew.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn leads(&self, frontend: &Frontend) -> Tenure {
-        self.cluster.leads(&frontend.store).await;
-        Tenure { until: self.tenure.clone(), clock: boot_time }
+    pub async fn leads(&self, frontend: &Frontend) -> Option<Tenure> {
+        let leads = self.cluster.leads(&frontend.store).await;
+        leads.then(|| Tenure { until: self.tenure.clone(), clock: boot_time })
     }
 
     /// Waits until this node should not lead any more.

@@ -64,13 +64,21 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
                         }
                     },
                 };
-                let Some(tenure) = follow(node, &frontend, &mut stop, &mut hangup).await else {
-                    remark(Kind::Note, "stopping; a second signal stops at once");
-                    finish(frontend.stop(), true, &mut stop).await?;
-                    node.leave(None).await;
-                    return Ok(());
-                };
-                start(Server::lead(frontend, seed, Some(tenure))).await?
+                match follow(node, &frontend, &mut stop, &mut hangup).await {
+                    Followed::Leads(tenure) => start(Server::lead(frontend, seed, Some(tenure))).await?,
+                    end @ (Followed::Anew | Followed::Stop) => {
+                        let is_told = matches!(end, Followed::Stop);
+                        if is_told {
+                            remark(Kind::Note, "stopping; a second signal stops at once");
+                        }
+                        let ((), is_told) = finish(frontend.stop(), is_told, &mut stop).await?;
+                        if is_told {
+                            node.leave(None).await;
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                }
             }
         };
         announce(&server);
@@ -163,18 +171,28 @@ async fn start(starting: impl Future<Output = Result<Server, ServeError>>) -> Re
     Ok(starting.await?)
 }
 
-/// Follows the leader of the cluster. `None`: the process is told to stop.
+/// Why a server does not follow any more.
+enum Followed {
+    /// It is to lead.
+    Leads(Tenure),
+    /// It has to join the cluster anew.
+    Anew,
+    /// The process is told to stop.
+    Stop,
+}
+
+/// Follows the leader of the cluster.
 async fn follow(
     node: &Node,
     frontend: &Frontend,
     stop: &mut (impl Future<Output = ()> + Unpin),
     hangup: &mut Signal,
-) -> Option<Tenure> {
+) -> Followed {
     let mut led = pin!(node.leads(frontend));
     loop {
         tokio::select! {
-            tenure = &mut led => return Some(tenure),
-            () = &mut *stop => return None,
+            tenure = &mut led => return tenure.map_or(Followed::Anew, Followed::Leads),
+            () = &mut *stop => return Followed::Stop,
             Some(()) = hangup.recv() => drop(frontend.reload()),
         }
     }

@@ -230,7 +230,7 @@ impl Node {
     /// Whether it was started and not stopped. Fails if it has ended by itself.
     fn is_running(&mut self) -> bool {
         let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
-        assert_eq!(ended, None, "{} ended by itself", self.name);
+        assert_eq!(ended, None, "{} ended by itself: {}", self.name, self.log().lines().last().unwrap_or_default());
         self.child.is_some()
     }
 
