@@ -15,7 +15,9 @@ use tidings_gateway::{Certificate, CertificateError, ClientCertificate};
 use tidings_gettext::{Message, PLACEHOLDER_LENGTH};
 use tidings_intake::{SOURCE_COUNT_MAX, is_identifier, is_nats_name, is_table};
 use tidings_protocol::token::TokenKey;
-use tidings_protocol::{DeltaType, HookId, NamespaceOptions, RecoveryMode, SessionHooks};
+use tidings_protocol::{
+    DeltaType, HookId, NamespaceOptions, PublicationKey, RecoveryMode, SessionHooks, SlowReaders, Thinning,
+};
 use tidings_push::apns::check_app;
 use tidings_push::fcm::oauth::ServiceAccount;
 use tidings_push::web_push::guard::{DEFAULT_HOSTS, EndpointRules, HostRuleError};
@@ -411,6 +413,14 @@ impl Check<'_> {
         }
         if namespace.force_push_join_leave && !namespace.join_leave {
             self.problem(&format!("{path}.force_push_join_leave"), "needs `join_leave = true`");
+        }
+        let is_latest = namespace.slow_readers == SlowReaders::Latest;
+        if namespace.per_second_max > 0 && !is_latest {
+            self.problem(&format!("{path}.per_second_max"), "needs `slow_readers = \"latest\"`");
+        }
+        if namespace.latest_key.is_some() && !is_latest && !namespace.allow_thinning {
+            let needed = "needs `slow_readers = \"latest\"` or `allow_thinning = true`";
+            self.problem(&format!("{path}.latest_key"), needed);
         }
     }
 
@@ -1137,6 +1147,8 @@ impl Namespace {
             join_leave: self.join_leave,
             force_push_join_leave: self.force_push_join_leave,
             allow_tags_filter: self.allow_tags_filter,
+            thinning: Thinning { slow_readers: self.slow_readers, per_second_max: self.per_second_max },
+            allow_thinning: self.allow_thinning,
             allow_deltas: self.allowed_delta_types.contains(&DeltaType::Fossil),
             allow_channel_compaction: self.allow_channel_compaction,
             event_texts: self.event_texts,
@@ -1209,9 +1221,13 @@ impl Config {
         let Channel { name_bytes_max, without_namespace, namespaces } = &self.channel;
         let named = namespaces.iter().map(|(name, namespace)| (name.clone(), self.options_of(namespace)));
         let all = namespaces.iter().map(|(name, namespace)| (&**name, namespace)).chain([("", without_namespace)]);
-        let patterns = all.filter_map(|(name, namespace)| Some((name.to_owned(), namespace.channel_regex.clone()?)));
+        let patterns =
+            all.clone().filter_map(|(name, namespace)| Some((name.to_owned(), namespace.channel_regex.clone()?)));
+        let key = |namespace: &Namespace| namespace.latest_key.as_deref().map(PublicationKey::new);
+        let keys = all.filter_map(|(name, namespace)| Some((name.to_owned(), key(namespace)?)));
         tidings_protocol::Namespaces::new(self.options_of(without_namespace), named.collect())
             .with_names(*name_bytes_max, patterns.collect())
+            .with_keys(keys.collect())
     }
 
     /// One namespace for the protocol.

@@ -17,7 +17,7 @@ use axum::http::HeaderName;
 use tidings_api::Scope;
 use tidings_api::SubjectPattern;
 use tidings_console::Role;
-use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
+use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, SlowReaders, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, Interruption, Locale, OriginPattern};
 
 use super::tree::{
@@ -352,6 +352,7 @@ leaf!(
     RecoveryMode,
     Secret,
     Sha256,
+    SlowReaders,
     StaticHeader,
     SubjectPattern,
     Tag

@@ -11,7 +11,9 @@ use serde::Serialize;
 use tidings_console::{SAMPLE_BYTES, SESSION_BYTES};
 use tidings_hub::{ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, RECEIPT_USER_COUNT_MAX};
 use tidings_intake::POLL_COUNT_MAX;
-use tidings_protocol::{EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, FRAME_COMMAND_COUNT_MAX, HOOK_HEADER_BYTES_MAX};
+use tidings_protocol::{
+    EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, FRAME_COMMAND_COUNT_MAX, HOOK_HEADER_BYTES_MAX, SlowReaders,
+};
 use tidings_sender::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 use tidings_telemetry::trace::SPAN_COUNT_MAX;
 use tidings_types::EventPriority;
@@ -286,7 +288,7 @@ fn channel_terms(config: &Config) -> Vec<Term> {
     let receipts = RECEIPTS_BYTES + 2 * live_set_bytes(config) + RECEIPT_USER_COUNT_MAX as u64 * RECEIPT_USER_BYTES;
     let arrivals = config.client.connection_count_max.min(ARRIVAL_COUNT_MAX) as u64 * ARRIVAL_BYTES as u64;
     let receipts = receipts + arrivals;
-    vec![
+    let mut terms = vec![
         standing("channels", channels, CHANNEL_BYTES, "channels.count_max"),
         peak("channel logs", channels, config.edge.log_bytes_max.0, "channels.count_max, edge.log_bytes_max"),
         Term {
@@ -299,7 +301,13 @@ fn channel_terms(config: &Config) -> Vec<Term> {
             receipts,
             "edge.receipt_event_count_max, client.connection_count_max, store.device_count_max",
         ),
-    ]
+    ];
+    if config.all_namespaces().any(|(_, it)| it.allow_thinning || it.slow_readers != SlowReaders::Disconnect) {
+        // The publications of the logs, to tell slow readers what they have not got. They are no larger than what is written.
+        let settings = "channels.count_max, edge.log_bytes_max, slow_readers, allow_thinning";
+        terms.push(peak("slow readers", channels, config.edge.log_bytes_max.0, settings));
+    }
+    terms
 }
 
 /// A set with one bit for each possible device.

@@ -12,7 +12,7 @@ use axum::http::HeaderName;
 use tidings_api::Scope;
 use tidings_api::SubjectPattern;
 use tidings_console::Role;
-use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
+use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, SlowReaders, TextPattern};
 use tidings_types::{
     AppId, DeviceId, Environment, EventChannels, FeedName, Interruption, Locale, OriginPattern, TopicName,
 };
@@ -437,6 +437,21 @@ section! {
         /// A subscriber may choose publications by their tags; the others are not written to it. Where filters are
         /// allowed, the position from which a client resumes does not count as a receipt.
         allow_tags_filter: bool = "false";
+        /// What becomes of a subscriber that reads more slowly than the channel publishes. disconnect: when what it lacks is
+        /// no longer in memory, it is disconnected (3008), and resumes from the history. skip: it goes on with the newest
+        /// publication instead. latest: whenever it lacks several, it gets only the newest of each key
+        /// (docs/clients.md).
+        slow_readers: SlowReaders = "disconnect";
+        /// What a publication is about: the name of a tag, or a place in the data (a JSON pointer, such as /car/id). A newer
+        /// publication with the same value replaces an older one; one without the value is never replaced. Without this
+        /// setting all publications of a channel are about the same. Needs `slow_readers = "latest"` or `allow_thinning`.
+        latest_key: Option<String>, like "car";
+        /// How often in a second a subscriber gets something: the newest publication of each key. 0: without a limit.
+        /// Needs `slow_readers = "latest"`.
+        per_second_max: u32 = "0", from "0" to "1000";
+        /// A subscriber may ask for less than these settings give, such as {"thinning": {"per_second_max": 2}} in the data
+        /// of its subscription. Where it may, the position from which a client resumes does not count as a receipt.
+        allow_thinning: bool = "false";
         /// Clients with a user may subscribe without a token for the channel.
         allow_subscribe_for_client: bool = "false";
         /// Clients without a user may subscribe without a token, too.

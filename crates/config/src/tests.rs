@@ -189,6 +189,13 @@ fn relations_between_settings_are_checked() {
         &["t.toml:2:25: `channel.namespaces.n.force_push_join_leave`: needs `join_leave = true`"],
     );
     check(
+        "[channel.namespaces.n]\nslow_readers = \"skip\"\nper_second_max = 2\nlatest_key = \"car\"",
+        &[
+            "t.toml:3:18: `channel.namespaces.n.per_second_max`: needs `slow_readers = \"latest\"`",
+            "t.toml:4:14: `channel.namespaces.n.latest_key`: needs `slow_readers = \"latest\"` or `allow_thinning = true`",
+        ],
+    );
+    check(
         "[channel.namespaces.\"a b\"]\npresence = true",
         &[
             "t.toml:2:12: `channel.namespaces.\"a b\"`: a name must be 1 to 64 letters, digits, `_`, `-` and `.`, got \"a b\"",

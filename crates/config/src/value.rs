@@ -14,7 +14,7 @@ use tidings_api::Scope;
 use tidings_api::{Rfc3339, SubjectPattern};
 use tidings_console::Role;
 use tidings_http1::{Origin, Request};
-use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, TextPattern};
+use tidings_protocol::{DataFormat, DeltaType, RecoveryMode, SlowReaders, TextPattern};
 use tidings_types::{AppId, DeviceId, Environment, EventChannels, Interruption, Locale, OriginPattern, Timestamp};
 
 /// How a value is spelt in TOML.
@@ -533,6 +533,8 @@ words!(Role: "\"viewer\" or \"operator\"", "viewer" => Role::Viewer, "operator" 
 words!(DeltaType: "\"fossil\"", "fossil" => DeltaType::Fossil);
 
 words!(RecoveryMode: "\"stream\" or \"cache\"", "stream" => RecoveryMode::Stream, "cache" => RecoveryMode::Cache);
+
+words!(SlowReaders: "\"disconnect\", \"skip\" or \"latest\"", "disconnect" => SlowReaders::Disconnect, "skip" => SlowReaders::Skip, "latest" => SlowReaders::Latest);
 
 words!(EventChannels: "\"first_subject\", \"all_subjects\" or \"none\"", "first_subject" => EventChannels::FirstSubject, "all_subjects" => EventChannels::AllSubjects, "none" => EventChannels::None);
 

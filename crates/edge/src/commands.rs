@@ -34,7 +34,7 @@ use crate::connection::Connection;
 use crate::edge_loop::{EdgeLoop, LoopState};
 use crate::orders::{self, Work};
 use crate::shared::{HookFuture, PresenceFuture, ProveFuture, PublishFuture, Shared, StatsFuture};
-use crate::subscribers::{Key, Subscriber};
+use crate::subscribers::{Key, Subscriber, Thin};
 
 /// How long a client whose `connect` was refused may stay connected.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
@@ -493,7 +493,17 @@ impl Client {
         bytes_max: usize,
     ) -> (SubscribeTicket, Result<Joined, ErrorCode>) {
         let SubscribeEffect {
-            ticket, channel, options, recover, presence, announced, hears_joins, form, filter, ..
+            ticket,
+            channel,
+            options,
+            recover,
+            presence,
+            announced,
+            hears_joins,
+            form,
+            filter,
+            thinning,
+            ..
         } = effect;
         let EdgeLoop { shared, loop_id, .. } = &*self.edge_loop;
         let resume = recover.map(|position| ResumeFrom {
@@ -507,7 +517,7 @@ impl Client {
         let Connection { session, identity, language, .. } = &state.connections[self.key];
         let language = *language;
         let form = PushForm { language: options.event_texts.then_some(language), ..form };
-        let (wishes, is_announced) = (Wishes { filter, joins: hears_joins }, announced.is_some());
+        let (wishes, is_announced) = (Wishes { filter, joins: hears_joins, thinning }, announced.is_some());
         let member = Member {
             presence,
             device: identity.device,
@@ -532,7 +542,11 @@ impl Client {
             Some(Recovery::Gap(_)) | None => None,
         };
         let has_base = last.is_some() && last == made.delta_base;
-        let subscriber = Subscriber { connection: self.key, next: made.next, wishes, form, has_base };
+        let thin = Thin::of(thinning, made.top.offset);
+        if thin.is_some() {
+            state.connections[self.key].socket.keep_little_unsent();
+        }
+        let subscriber = Subscriber { connection: self.key, next: made.next, wishes, form, has_base, thin };
         state.fanout.subscribe(&mut state.connections, made.channel.clone(), subscriber);
         let ticket = ticket.with_number(made.channel.number());
         let slot = state.connections[self.key].places.last().expect("it has just subscribed").channel;

@@ -130,17 +130,22 @@ impl EdgeLoop {
         let state = &mut *self.state();
         let mut slow = Vec::new();
         let caught_up = state.fanout.catch_up(&mut state.connections, key, &mut slow);
-        match caught_up {
-            CaughtUp::Yes => state.connections[key].shut_if_flushed(),
-            CaughtUp::More | CaughtUp::Full => {}
-            CaughtUp::Slow => slow.push(key),
-            CaughtUp::Restarted => self.close_in(state, key, &Disconnect::INSUFFICIENT_STATE),
-            CaughtUp::Failed => state.connections[key].abort(),
-        }
+        let has_more = caught_up == CaughtUp::More;
+        self.on_caught_up(state, key, caught_up);
         for key in slow {
             self.close_in(state, key, &Disconnect::SLOW);
         }
-        caught_up == CaughtUp::More
+        has_more
+    }
+
+    fn on_caught_up(&self, state: &mut LoopState, key: Key, caught_up: CaughtUp) {
+        match caught_up {
+            CaughtUp::Yes => state.connections[key].shut_if_flushed(),
+            CaughtUp::More | CaughtUp::Full => {}
+            CaughtUp::Slow => self.close_in(state, key, &Disconnect::SLOW),
+            CaughtUp::Restarted => self.close_in(state, key, &Disconnect::INSUFFICIENT_STATE),
+            CaughtUp::Failed => state.connections[key].abort(),
+        }
     }
 
     /// Begins to close a connection: no more publications, and a close frame behind what is already queued.
@@ -164,11 +169,18 @@ impl EdgeLoop {
         self.flush_in(state, key);
     }
 
-    /// Asks the connections whose first second is over for receipts.
-    pub(crate) fn ask_due(&self) {
-        let state = &mut *self.state();
-        for key in state.fanout.ask_due(&mut state.connections, Instant::now()) {
+    /// Asks the connections whose first second is over for receipts, and writes to the subscriptions whose time has come.
+    pub(crate) fn on_due(&self) {
+        let (state, now, mut slow) = (&mut *self.state(), Instant::now(), Vec::new());
+        for key in state.fanout.ask_due(&mut state.connections, now) {
             self.flush_in(state, key);
+        }
+        for (key, caught_up) in state.fanout.write_due(&mut state.connections, now, &mut slow) {
+            self.on_caught_up(state, key, caught_up);
+            self.flush_in(state, key);
+        }
+        for key in slow {
+            self.close_in(state, key, &Disconnect::SLOW);
         }
     }
 

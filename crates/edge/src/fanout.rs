@@ -16,6 +16,11 @@
 //! tail has overtaken a subscription, the connection is closed as slow (3008). A subscription steps over the frames
 //! that it does not want ([`Wishes`]): they are not written, and no receipt is asked for.
 //!
+//! A subscription may get less than everything ([`Thinning`](tidings_protocol::Thinning)). If the tail overtakes it, its position
+//! moves on instead. When it is written again, the channel chooses what it gets ([`Channel::thin`]). A limit per second makes it
+//! wait: it is not written in turns, but when its time comes ([`Fanout::write_due`]); there is one list of waiting
+//! subscriptions, and no timer of each.
+//!
 //! A connection that comes to a restart frame in one of its channels gets what stands before it, and is then closed (3010), so
 //! that it comes back with the position that it really has. Nothing behind the frame is written to it.
 //!
@@ -29,14 +34,14 @@
 //!
 //! Bounds: one turn takes at most `turn_bytes_max` of each channel. The session bounds the subscriptions of a
 //! connection; the hub bounds the channels. A connection is at most once in the list of connections that wait for the
-//! end of their first second.
+//! end of their first second, and a subscription in the list of those that wait for their time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use slab::Slab;
-use tidings_hub::{Channel, EventReceipts, Hub, LoopId, process_micros};
+use tidings_hub::{Behind, Channel, EventReceipts, Hub, LoopId, Thinned, process_micros};
 use tidings_stream::{Frame, FrameKind, Lagged};
 use tidings_telemetry::panics;
 use tidings_telemetry::{LocalHistogram, unix_now};
@@ -48,7 +53,7 @@ use crate::metrics::EdgeMetrics;
 use crate::output::Batch;
 use crate::receipts::{Identity, Timing};
 use crate::shared::Shared;
-use crate::subscribers::{Key, Place, Subscriber, Subscribers};
+use crate::subscribers::{Key, Place, Subscriber, Subscribers, Thin};
 
 /// A channel that connections of this loop read.
 #[derive(Debug)]
@@ -59,6 +64,33 @@ struct LoopChannel {
     subscribers: Subscribers,
     /// A turn's number, and the channel's index in the windows of that turn.
     window: (u64, usize),
+}
+
+impl LoopChannel {
+    /// What a subscriber lacks, or what it gets of that, at most `bytes_max` but at least one frame. `None`: the tail has
+    /// overtaken it.
+    fn lacking(&self, subscriber: &Subscriber, bytes_max: usize) -> Option<Thinned> {
+        if !subscriber.is_chosen_for()
+            && let Some(all) = self.all_from(subscriber.next, bytes_max)
+        {
+            return Some(all);
+        }
+        let Subscriber { next, wishes, form, thin, .. } = subscriber;
+        let Thin { offset, missed_count, .. } = thin.as_deref()?;
+        let behind = Behind { next: *next, offset: *offset, missed_count: *missed_count, form: *form, wishes };
+        self.channel.thin(&behind, self.next, bytes_max).ok()
+    }
+
+    /// All frames from `next` on, up to a restart frame. Later frames belong to the next turn.
+    fn all_from(&self, next: u64, bytes_max: usize) -> Option<Thinned> {
+        let mut frames = Vec::new();
+        self.channel.fetch(next, bytes_max, &mut frames).ok()?;
+        frames.truncate((self.next - next) as usize);
+        let handed = frames.len();
+        frames.truncate(before_restart(&frames, true).len());
+        let (end, is_at_restart) = (next + frames.len() as u64, frames.len() < handed);
+        Some(Thinned { indices: (next..end).collect(), frames, end, is_at_restart, ..Thinned::default() })
+    }
 }
 
 /// Connections that are written before the loop looks at its other tasks: about half a millisecond.
@@ -159,6 +191,8 @@ pub(crate) struct Fanout {
     turn: Turn,
     /// Connections to ask for receipts when their first second is over.
     quiet: BinaryHeap<Reverse<(Instant, Key)>>,
+    /// Subscriptions, by connection and channel, that are written when their time comes.
+    waiting: BinaryHeap<Reverse<(Instant, Key, usize)>>,
     latency: LocalHistogram,
     metrics: EdgeMetrics,
 }
@@ -182,6 +216,7 @@ impl Fanout {
             again: Vec::new(),
             turn: Turn::default(),
             quiet: BinaryHeap::new(),
+            waiting: BinaryHeap::new(),
             latency: metrics.delivery_seconds.local(),
             metrics,
         }
@@ -269,22 +304,67 @@ impl Fanout {
         }
     }
 
-    /// When [`Fanout::ask_due`] is due.
-    pub(crate) fn next_ask_at(&self) -> Option<Instant> {
-        self.quiet.peek().map(|Reverse((at, _))| *at)
+    /// When [`Fanout::ask_due`] or [`Fanout::write_due`] is due.
+    pub(crate) fn next_due_at(&self) -> Option<Instant> {
+        let asked = self.quiet.peek().map(|Reverse((at, _))| *at);
+        let written = self.waiting.peek().map(|Reverse((at, ..))| *at);
+        asked.into_iter().chain(written).min()
     }
 
     /// Asks the connections whose first second is over, at most [`STEP_CONNECTION_COUNT`]. Returns the connections to
     /// flush. A key may by now belong to another connection; to ask that one does no harm.
     pub(crate) fn ask_due(&mut self, connections: &mut Slab<Connection>, now: Instant) -> Vec<Key> {
         let mut asked = Vec::new();
-        while asked.len() < STEP_CONNECTION_COUNT && self.next_ask_at().is_some_and(|at| at <= now) {
+        while asked.len() < STEP_CONNECTION_COUNT && self.quiet.peek().is_some_and(|Reverse((at, _))| *at <= now) {
             let Some(Reverse((_, key))) = self.quiet.pop() else { break };
             let Some(connection) = connections.get_mut(key) else { continue };
             self.ask(connection, key, now);
             asked.push(key);
         }
         asked
+    }
+
+    /// Writes to the subscriptions whose time has come, at most [`STEP_CONNECTION_COUNT`]. Returns what became of their
+    /// connections; `slow`: as in [`Leftover`]. A key may by now belong to another connection; to write to that one does no
+    /// harm.
+    pub(crate) fn write_due(
+        &mut self,
+        connections: &mut Slab<Connection>,
+        now: Instant,
+        slow: &mut Vec<Key>,
+    ) -> Vec<(Key, CaughtUp)> {
+        let _owner = panics::owner();
+        let mut written = Vec::new();
+        while written.len() < STEP_CONNECTION_COUNT && self.waiting.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
+            let Some(Reverse((_, key, slot))) = self.waiting.pop() else { break };
+            let Some(connection) = connections.get_mut(key) else { continue };
+            let Some(&place) = connection.places.iter().find(|place| place.channel == slot) else { continue };
+            let Some(thin) = self.channels[slot].subscribers.thin_mut(place.index) else { continue };
+            thin.is_waiting = false;
+            if connection.blocked {
+                continue; // It is written when the socket takes bytes again.
+            }
+            if self.is_early(place, now) {
+                self.wait(key, place, now); // The entry was of an earlier subscription.
+                continue;
+            }
+            let caught_up = self.catch_up_in(connection, place, now);
+            if caught_up == CaughtUp::More {
+                self.wait(key, place, now);
+            }
+            self.settle(slot, slow);
+            self.ask(&mut connections[key], key, now);
+            written.push((key, caught_up));
+        }
+        written
+    }
+
+    /// The subscription is written when its time comes.
+    fn wait(&mut self, key: Key, place: Place, now: Instant) {
+        let Some(thin) = self.channels[place.channel].subscribers.thin_mut(place.index) else { return };
+        if !std::mem::replace(&mut thin.is_waiting, true) {
+            self.waiting.push(Reverse((thin.due.map_or(now, |due| due.max(now)), key, place.channel)));
+        }
     }
 
     /// Whether a step is due even if the mailbox is empty.
@@ -354,8 +434,7 @@ impl Fanout {
             }
             Err(Lagged { missed }) => {
                 // The tail overtook the whole loop: subscribers that were in sync have missed frames.
-                let overtaken = entry.subscribers.iter().filter(|subscriber| subscriber.next < base + missed);
-                left.slow.extend(overtaken.map(|subscriber| subscriber.connection));
+                left.slow.extend(entry.subscribers.overtake(base + missed, |next| channel.has_restarted_since(next)));
                 entry.next = base + missed;
                 self.again.push(channel);
                 return;
@@ -369,13 +448,23 @@ impl Fanout {
         }
         self.turn.has_restarts |= frames.iter().any(Frame::is_restart);
         entry.window = (self.turn.number, self.turn.windows.len());
-        for subscriber in entry.subscribers.iter().filter(|subscriber| subscriber.next >= base) {
-            let connection = &mut connections[subscriber.connection];
-            if !connection.blocked && !std::mem::replace(&mut connection.is_ready, true) {
-                self.turn.ready.push_back(subscriber.connection);
+        let mut apart = Vec::new();
+        for (index, subscriber) in entry.subscribers.iter().enumerate() {
+            let key = subscriber.connection;
+            if subscriber.has_own_time() {
+                apart.push((key, Place { channel: slot, index }));
+            } else if subscriber.next >= base
+                && !connections[key].blocked
+                && !std::mem::replace(&mut connections[key].is_ready, true)
+            {
+                self.turn.ready.push_back(key);
             }
         }
         self.turn.windows.push(Window { slot, channel, base, frames });
+        if !apart.is_empty() {
+            let now = Instant::now();
+            apart.into_iter().for_each(|(key, place)| self.wait(key, place, now));
+        }
     }
 
     /// Writes to a connection everything that this turn has for it. The key may by now belong to another connection, so
@@ -419,9 +508,13 @@ impl Fanout {
         let now = process_micros();
         let (owed, ping) = batches.split_at(count);
         for batch in owed {
-            self.channels[batch.place.channel].subscribers.advance(batch.place.index, batch.passed, batch.has_base);
+            let subscribers = &mut self.channels[batch.place.channel].subscribers;
+            subscribers.advance(batch.place.index, batch.passed, batch.has_base);
+            if let Some(thin) = subscribers.thin_mut(batch.place.index) {
+                thin.on_written(batch.publications().map(|frame| frame.offset), Instant::now());
+            }
             let mut count = 0;
-            for frame in batch.written().filter(|frame| is_publication(frame)) {
+            for frame in batch.publications() {
                 self.latency.record_micros(now.saturating_sub(frame.published_micros));
                 count += 1;
             }
@@ -451,7 +544,8 @@ impl Fanout {
     fn owed<'a>(&self, place: Place, turn: &'a Turn) -> Option<&'a [Frame]> {
         let entry = &self.channels[place.channel];
         let window = (entry.window.0 == turn.number).then(|| &turn.windows[entry.window.1])?;
-        let from = entry.subscribers.next(place.index).checked_sub(window.base)?;
+        let subscriber = entry.subscribers.at(place.index);
+        let from = subscriber.next.checked_sub(window.base).filter(|_| !subscriber.has_own_time())?;
         window.frames.get(usize::try_from(from).ok()?..).filter(|frames| !frames.is_empty())
     }
 
@@ -470,9 +564,14 @@ impl Fanout {
         if caught_up != CaughtUp::Yes {
             return caught_up;
         }
+        let now = Instant::now();
         for position in 0..connection.places.len() {
             let place = connection.places[position];
-            match self.catch_up_in(connection, place) {
+            if self.is_early(place, now) {
+                self.wait(key, place, now);
+                continue;
+            }
+            match self.catch_up_in(connection, place, now) {
                 CaughtUp::Yes => {}
                 CaughtUp::More => caught_up = CaughtUp::More,
                 CaughtUp::Full => {
@@ -483,33 +582,45 @@ impl Fanout {
             }
             self.settle(place.channel, slow);
         }
-        self.ask(connection, key, Instant::now()); // On a full socket the ping goes out first.
+        self.ask(connection, key, now); // On a full socket the ping goes out first.
         let flushed = if connection.blocked { CaughtUp::Yes } else { write_own(connection) };
         if flushed == CaughtUp::Yes { caught_up } else { flushed }
     }
 
-    fn catch_up_in(&mut self, connection: &mut Connection, place: Place) -> CaughtUp {
+    /// Whether the subscription lacks something, and its time has not come.
+    fn is_early(&self, place: Place, now: Instant) -> bool {
+        let entry = &self.channels[place.channel];
+        let Subscriber { next, thin, .. } = entry.subscribers.at(place.index);
+        *next < entry.next && thin.as_ref().is_some_and(|thin| thin.due.is_some_and(|due| due > now))
+    }
+
+    fn catch_up_in(&mut self, connection: &mut Connection, place: Place, now: Instant) -> CaughtUp {
         let entry = &mut self.channels[place.channel];
-        let next = entry.subscribers.next(place.index);
+        let subscriber = entry.subscribers.at(place.index);
+        let next = subscriber.next;
         if next >= entry.next {
             return CaughtUp::Yes;
         }
-        let mut frames = Vec::new();
-        if entry.channel.fetch(next, self.turn_bytes_max, &mut frames).is_err() {
-            return CaughtUp::Slow;
-        }
-        frames.truncate((entry.next - next) as usize); // Later frames belong to the next turn.
-        let handed = frames.len();
-        frames.truncate(before_restart(&frames, true).len());
-        let is_restarted = frames.len() < handed;
-        let mut batches = [Batch::of(place, entry.subscribers.at(place.index), &frames)];
+        let Some(lacking) = entry.lacking(subscriber, self.turn_bytes_max) else { return CaughtUp::Slow };
+        let mut batches = [Batch::of(place, subscriber, &lacking.frames)];
         let result = connection.output.write(&connection.socket, &mut batches);
         let [batch] = batches;
-        entry.subscribers.advance(place.index, batch.passed, batch.has_base);
-        self.metrics.deliveries_total.add(batch.written().filter(|frame| is_publication(frame)).count() as u64);
+        let last = batch.passed.checked_sub(1).map_or(next, |last| lacking.indices[last] + 1);
+        let has_all = batch.passed == lacking.frames.len();
+        let reached = if has_all { lacking.end } else { last };
+        entry.subscribers.advance(place.index, (reached - next) as usize, batch.has_base && reached == last);
+        self.metrics.deliveries_total.add(batch.publications().count() as u64);
+        let skipped_count: u64 = lacking.skipped_counts.iter().take(batch.passed).sum();
+        self.metrics.publications_skipped_total.add(skipped_count);
+        if let Some(thin) = entry.subscribers.thin_mut(place.index) {
+            thin.on_written(batch.publications().map(|frame| frame.offset), now);
+            if let Some(untold_count) = batch.passed.checked_sub(1).and_then(|last| lacking.untold_counts.get(last)) {
+                thin.missed_count = *untold_count;
+            }
+        }
         let in_sync = entry.subscribers.next(place.index) == entry.next;
-        let is_at_restart = is_restarted && batch.passed == frames.len();
-        if connection.pings.are_answered() && frames.iter().any(|frame| frame.receipt.is_some()) {
+        let is_at_restart = lacking.is_at_restart && has_all;
+        if connection.pings.are_answered() && lacking.frames.iter().any(|frame| frame.receipt.is_some()) {
             let mut events = Events::default();
             events.add(batch.written(), &self.hub);
             remember(connection, &batch, &events, &self.metrics);
@@ -537,8 +648,8 @@ impl Fanout {
         let slowest = entry.subscribers.slowest().unwrap_or(entry.next);
         let base = entry.channel.settle(self.loop_id, slowest);
         if slowest < base {
-            let overtaken = entry.subscribers.iter().filter(|subscriber| subscriber.next < base);
-            slow.extend(overtaken.map(|subscriber| subscriber.connection));
+            let channel = &entry.channel;
+            slow.extend(entry.subscribers.overtake(base, |next| channel.has_restarted_since(next)));
         }
     }
 
@@ -572,8 +683,4 @@ fn remember(connection: &mut Connection, batch: &Batch<'_>, events: &Events, met
 fn before_restart(frames: &[Frame], may_restart: bool) -> &[Frame] {
     let restart = if may_restart { frames.iter().position(Frame::is_restart) } else { None };
     &frames[..restart.unwrap_or(frames.len())]
-}
-
-fn is_publication(frame: &Frame) -> bool {
-    matches!(frame.kind, FrameKind::Publication(_))
 }

@@ -75,6 +75,11 @@ impl<'a> Batch<'a> {
         self.frames[..self.passed].iter().filter(|frame| self.wishes.wants(frame))
     }
 
+    /// The publications that are written.
+    pub(crate) fn publications(&self) -> impl Iterator<Item = &'a Frame> {
+        self.written().filter(|frame| matches!(frame.kind, FrameKind::Publication(_)))
+    }
+
     /// Passes over the next frame that the connection wants, and the others before it. Returns its bytes.
     fn pass(&mut self) -> Option<&'a Bytes> {
         while let Some(frame) = self.frames.get(self.passed) {

@@ -25,6 +25,9 @@ use crate::takeover::Socket;
 /// The most plaintext of a record (RFC 8446, 5.1), and so of one write.
 const RECORD_BYTES: usize = 16 << 10;
 
+/// Bytes that may wait in the system's buffer unsent, for a client that gets what is newest when it takes something.
+const UNSENT_BYTES_MAX: u32 = 16 << 10;
+
 /// A client's socket.
 #[derive(Debug)]
 pub(crate) enum Stream {
@@ -43,6 +46,12 @@ pub(crate) struct Tls {
 }
 
 impl Stream {
+    /// The system takes bytes only while few others wait to be sent, so that they are not out of date when they are.
+    pub(crate) fn keep_little_unsent(&self) {
+        // Where the system cannot, more waits.
+        let _ = SockRef::from(self.tcp()).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+    }
+
     /// The socket, moved from the HTTP server's runtime to this loop's. `read` was read before; returned with what TLS
     /// has decrypted since.
     pub(crate) fn moved(socket: Socket, read: Bytes) -> io::Result<(Self, Bytes)> {

@@ -4,8 +4,12 @@
 //! when the last of the slowest ones has moved on or left. So one connection that stays behind does not make every turn
 //! cost a search.
 
+use std::time::Duration;
+
 use tidings_hub::Wishes;
-use tidings_types::PushForm;
+use tidings_protocol::{SlowReaders, Thinning};
+use tidings_types::{Offset, PushForm};
+use tokio::time::Instant;
 
 /// A connection's key on its loop.
 pub(crate) type Key = usize;
@@ -30,6 +34,65 @@ pub(crate) struct Subscriber {
     pub(crate) form: PushForm,
     /// It has got the channel's publication before the next frame, so it may get the next one as a delta.
     pub(crate) has_base: bool,
+    /// If it may get less than everything. Boxed: most get everything.
+    pub(crate) thin: Option<Box<Thin>>,
+}
+
+/// What is known of a subscription that may get less than everything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Thin {
+    /// The time from one write to the next; zero: none.
+    interval: Duration,
+    /// Before this time nothing is written.
+    pub(crate) due: Option<Instant>,
+    /// It is in the fan-out's list of subscriptions that wait for their time.
+    pub(crate) is_waiting: bool,
+    /// So many frames were left out, and the client does not know yet.
+    pub(crate) missed_count: u64,
+    /// The last publication that was written.
+    pub(crate) offset: Offset,
+}
+
+impl Thin {
+    /// For a subscriber that has all up to `offset`; `None`: it gets everything.
+    pub(crate) fn of(thinning: Thinning, offset: Offset) -> Option<Box<Self>> {
+        let interval = match thinning.per_second_max {
+            0 => Duration::ZERO,
+            limit => Duration::from_secs(1) / limit,
+        };
+        let thin = Self { interval, due: None, is_waiting: false, missed_count: 0, offset };
+        thinning.thins().then(|| Box::new(thin))
+    }
+
+    /// Something was written.
+    pub(crate) fn on_written(&mut self, frames: impl Iterator<Item = Offset>, now: Instant) {
+        let mut is_written = false;
+        for offset in frames {
+            self.offset = self.offset.max(offset);
+            is_written = true;
+        }
+        if is_written {
+            self.due = Some(now + self.interval).filter(|_| !self.interval.is_zero());
+        }
+    }
+
+    /// Whether it is not written in turns, but by itself when it is due.
+    pub(crate) fn has_own_time(&self) -> bool {
+        self.missed_count > 0 || !self.interval.is_zero()
+    }
+}
+
+impl Subscriber {
+    /// Whether it is not written in turns.
+    pub(crate) fn has_own_time(&self) -> bool {
+        self.thin.as_ref().is_some_and(|thin| thin.has_own_time())
+    }
+
+    /// Whether what it lacks is chosen, instead of written whole.
+    pub(crate) fn is_chosen_for(&self) -> bool {
+        let lacks_some = |thin: &Thin| thin.missed_count > 0;
+        self.wishes.thinning.slow_readers == SlowReaders::Latest || self.thin.as_deref().is_some_and(lacks_some)
+    }
 }
 
 /// The subscribers of one channel on one loop.
@@ -88,6 +151,27 @@ impl Subscribers {
         *next += count as u64;
     }
 
+    pub(crate) fn thin_mut(&mut self, place: usize) -> Option<&mut Thin> {
+        self.list[place].thin.as_deref_mut()
+    }
+
+    /// The tail has overtaken those whose next frame is before `base`. Those that may get less go on at `base`, unless
+    /// `must_stay` says of their position that something would be lost. Returns the others.
+    pub(crate) fn overtake(&mut self, base: u64, must_stay: impl Fn(u64) -> bool) -> Vec<Key> {
+        let mut lost = Vec::new();
+        for subscriber in self.list.iter_mut().filter(|subscriber| subscriber.next < base) {
+            match subscriber.thin.as_deref_mut().filter(|_| !must_stay(subscriber.next)) {
+                Some(thin) => {
+                    thin.missed_count += base - subscriber.next;
+                    (subscriber.next, subscriber.has_base) = (base, false);
+                }
+                None => lost.push(subscriber.connection),
+            }
+        }
+        self.search();
+        lost
+    }
+
     /// Whether all subscribers that were the slowest at the last search have moved on or left.
     pub(crate) fn has_moved(&self) -> bool {
         self.slowest_count == 0
@@ -96,10 +180,14 @@ impl Subscribers {
     /// The first frame that any subscriber still needs; `None`: there are no subscribers.
     pub(crate) fn slowest(&mut self) -> Option<u64> {
         if self.slowest_count == 0 {
-            self.slowest = self.list.iter().map(|subscriber| subscriber.next).min()?;
-            self.slowest_count = self.list.iter().filter(|subscriber| subscriber.next == self.slowest).count();
+            self.search();
         }
-        Some(self.slowest)
+        (!self.list.is_empty()).then_some(self.slowest)
+    }
+
+    fn search(&mut self) {
+        self.slowest = self.list.iter().map(|subscriber| subscriber.next).min().unwrap_or(self.slowest);
+        self.slowest_count = self.list.iter().filter(|subscriber| subscriber.next == self.slowest).count();
     }
 }
 
@@ -117,6 +205,8 @@ mod tests {
         Leave(usize),
         /// A subscriber is written this part of what it needs.
         Advance(usize, usize),
+        /// The tail overtakes this part of them.
+        Overtake(usize),
         Slowest,
     }
 
@@ -125,6 +215,7 @@ mod tests {
             3 => (0u64..3).prop_map(Action::Enter),
             2 => any::<usize>().prop_map(Action::Leave),
             6 => (any::<usize>(), 0usize..4).prop_map(|(who, part)| Action::Advance(who, part)),
+            1 => (0usize..4).prop_map(Action::Overtake),
             3 => Just(Action::Slowest),
         ];
         prop::collection::vec(action, 1..150)
@@ -142,7 +233,9 @@ mod tests {
                         end += more;
                         let form = Variant::websocket(Format::Json).into();
                         let wishes = Wishes::default();
-                        let subscriber = Subscriber { connection, next: end, wishes, form, has_base: false };
+                        let slow_readers = if connection % 2 == 0 { SlowReaders::Skip } else { SlowReaders::Disconnect };
+                        let thin = Thin::of(Thinning { slow_readers, per_second_max: 0 }, Offset(0));
+                        let subscriber = Subscriber { connection, next: end, wishes, form, has_base: false, thin };
                         prop_assert_eq!(subscribers.enter(subscriber.clone()), model.len());
                         model.push(subscriber);
                     }
@@ -157,6 +250,22 @@ mod tests {
                         model[place].next += count as u64;
                         subscribers.advance(place, count, false);
                         prop_assert_eq!(subscribers.next(place), model[place].next);
+                    }
+                    Action::Overtake(part) => {
+                        let base = start + (end - start) * part as u64 / 3;
+                        let must_stay = |next: u64| next.is_multiple_of(3);
+                        let mut lost = Vec::new();
+                        for one in model.iter_mut().filter(|one| one.next < base) {
+                            match &mut one.thin {
+                                Some(thin) if !must_stay(one.next) => {
+                                    thin.missed_count += base - one.next;
+                                    one.next = base;
+                                }
+                                _ => lost.push(one.connection),
+                            }
+                        }
+                        prop_assert_eq!(subscribers.overtake(base, must_stay), lost);
+                        told = None;
                     }
                     Action::Slowest => {
                         told = model.iter().map(|subscriber| subscriber.next).min();

@@ -9,7 +9,7 @@
 //! | the order to stop, or the end of [`Edge`](crate::Edge) | stops: no more handshakes, closes every connection | (ends the loop) |
 //! | revocations of devices | ends the proof of their connections | all revoked devices: one bit each |
 //! | an order about connections | carries it out for the next connections of its user | 128 connections |
-//! | the end of a connection's first second | asks the connection for receipts | 128 connections |
+//! | the end of a connection's first second, or the time of a subscription that is limited per second | asks the connection for receipts, or writes to it | 128 connections each |
 //! | the hub's mailbox | begins a turn of the fan-out | 128 connections; of each channel `turn_bytes_max` |
 //! | the end of a yield, while a turn is unfinished | makes the next step of the turn | 128 connections |
 //! | the sweep, twice a second | checks all deadlines, hands latencies to the registry | all connections of the loop |
@@ -90,15 +90,15 @@ impl Worker<'_> {
     ) {
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         loop {
-            let (more, ask_at) = {
+            let (more, due_at) = {
                 let state = self.edge_loop.state();
-                (state.fanout.has_more(), state.fanout.next_ask_at())
+                (state.fanout.has_more(), state.fanout.next_due_at())
             };
             tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
                 () = self.revocations.notified() => self.edge_loop.revoke(&self.revocations.take()),
                 () = self.control.ready() => self.control.step(&self.edge_loop),
-                () = sleep_until(ask_at.unwrap_or_else(Instant::now)), if ask_at.is_some() => self.edge_loop.ask_due(),
+                () = sleep_until(due_at.unwrap_or_else(Instant::now)), if due_at.is_some() => self.edge_loop.on_due(),
                 () = self.mailbox.notified(), if !more => self.turn(),
                 () = tokio::task::yield_now(), if more => self.turn(),
                 _ = sweep.tick() => self.edge_loop.sweep(),

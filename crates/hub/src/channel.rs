@@ -17,6 +17,7 @@
 //! the member joins ([`JoinLeave`]).
 
 mod copies;
+mod thin;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -25,8 +26,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 use tidings_protocol::{
-    ChannelRef, ClientId, ClientInfo, DataForm, NamespaceOptions, Publication, Push, RecoveryMode, TagsFilter,
-    encode_push, fossil, frame,
+    ChannelRef, ClientId, ClientInfo, DataForm, NamespaceOptions, Publication, PublicationKey, Push, RecoveryMode,
+    TagsFilter, encode_push, fossil, frame,
 };
 use tidings_stream::{
     Bounds, Encoded, Frame, FrameKind, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds,
@@ -37,6 +38,8 @@ use tidings_types::{
     StreamPosition, Timestamp,
 };
 
+use self::thin::Sources;
+pub use self::thin::{Behind, Thinned};
 use crate::changes::Changes;
 use crate::clock::process_micros;
 use crate::presence::Presence;
@@ -149,6 +152,8 @@ struct State {
     told_forms: FormCounts,
     /// While somebody gets deltas: the publication of the last frame, and its offset (0 if it is not in the history).
     previous: Option<(Offset, Json)>,
+    /// The publications of the tail, for readers that get less than everything.
+    sources: Sources,
     presence: Presence,
     join_leaves: HashMap<ClientId, JoinLeave>,
     /// The devices of the members without a filter.
@@ -264,6 +269,8 @@ pub struct Channel {
     changes: Option<Arc<Changes>>,
     /// Writes the texts of events, if the channel has them.
     localizer: Option<Arc<dyn Localizer>>,
+    /// Where publications tell what they are about.
+    key: Option<Arc<PublicationKey>>,
     state: Mutex<State>,
 }
 
@@ -284,6 +291,7 @@ impl Channel {
             forms: FormCounts::default(),
             told_forms: FormCounts::default(),
             previous: None,
+            sources: Sources::default(),
             presence: Presence::default(),
             join_leaves: HashMap::new(),
             devices: DeviceCounts::default(),
@@ -296,7 +304,12 @@ impl Channel {
             idle_since: None,
             swept: false,
         };
-        Self { name, number, options, changes, localizer, state: Mutex::new(state) }
+        Self { name, number, options, changes, localizer, key: None, state: Mutex::new(state) }
+    }
+
+    /// With publications that tell what they are about.
+    pub(crate) fn with_key(self, key: Option<Arc<PublicationKey>>) -> Self {
+        Self { key, ..self }
     }
 
     /// Its name.
@@ -444,7 +457,8 @@ impl Channel {
             _ => state.forms.0.iter().map(|&(form, _)| encode(form)).collect(),
         };
         let kind = FrameKind::Publication(publication.tags.clone());
-        let frame = Frame::new(kind, forms, process_micros(), receipt);
+        let frame = Frame::new(kind, forms, process_micros(), receipt).at(publication.offset);
+        state.sources.add(state.tail.end(), publication, self.key.as_deref());
         self.push(state, frame, wake);
     }
 
@@ -500,7 +514,9 @@ impl Channel {
     }
 
     fn push(self: &Arc<Self>, state: &mut State, frame: Frame, wake: impl Fn(LoopId, Arc<Self>)) {
+        state.sources.on_frame(state.tail.end(), &frame);
         state.tail.push(frame);
+        state.sources.trim(state.tail.base());
         for reader in &mut state.readers {
             if !std::mem::replace(&mut reader.dirty, true) {
                 wake(reader.loop_id, self.clone());
@@ -531,6 +547,9 @@ impl Channel {
             None => state.readers.push(Reader { loop_id: member.loop_id, subscriber_count: 1, next, dirty: false }),
         }
         state.forms.enter(member.form);
+        if member.wishes.thinning.thins() {
+            state.sources.enter(member.client);
+        }
         if let Some(info) = &member.presence {
             state.presence.enter(info.clone());
         }
@@ -604,6 +623,7 @@ impl Channel {
             return false;
         };
         state.forms.leave(form);
+        state.sources.leave(client);
         if !state.forms.have_deltas() {
             state.previous = None;
         }
@@ -760,5 +780,6 @@ impl State {
         let end = self.tail.end();
         let next = self.readers.iter().map(|reader| reader.next).min().unwrap_or(end);
         self.tail.trim(next);
+        self.sources.trim(self.tail.base());
     }
 }

@@ -59,7 +59,7 @@ use tidings_types::{ChannelName, DeviceNumber, Epoch, Language, Locale, Offset, 
 
 pub use changes::{Batch, Change, Changes, ChangesConfig, Key};
 use channel::Acted;
-pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
+pub use channel::{Behind, Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed, Thinned};
 pub use clock::process_micros;
 pub use mailbox::Mailbox;
 pub use receipts::{
@@ -596,8 +596,9 @@ impl Hub {
         let changes = self.changes.clone().filter(|_| options.occupancy_webhook);
         let localizer = self.localizer.clone().filter(|_| options.event_texts);
         let (start, tail) = (self.start(options), self.config.tail);
+        let key = self.config.namespaces.key_of(name).cloned();
         let channel = Channel::new(name.clone(), number, *options, start, tail, changes, localizer);
-        let channel = Arc::new(channel);
+        let channel = Arc::new(channel.with_key(key));
         shard.insert(name.clone(), channel.clone());
         Ok(channel)
     }

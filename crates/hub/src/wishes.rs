@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidings_protocol::TagsFilter;
+use tidings_protocol::{TagsFilter, Thinning};
 use tidings_stream::{Frame, FrameKind};
 use tidings_types::Tags;
 
@@ -13,6 +13,8 @@ pub struct Wishes {
     pub filter: Option<Arc<TagsFilter>>,
     /// Whether it wants to know who joins and leaves.
     pub joins: bool,
+    /// How much of the publications it gets.
+    pub thinning: Thinning,
 }
 
 impl Wishes {

@@ -60,7 +60,9 @@ pub use hook::{
 pub use introduction::{
     CREDENTIAL_BYTES_MAX, DeviceClaim, DeviceCredential, Introduction, RPC_VISIBLE, VISIBLE_TTL_MAX,
 };
-pub use namespace::{DataFormat, DeltaType, NamespaceOptions, Namespaces, RecoveryMode};
+pub use namespace::{
+    DataFormat, DeltaType, NamespaceOptions, Namespaces, PublicationKey, RecoveryMode, SlowReaders, Thinning,
+};
 pub use order::{CONNECTION_LIST_MAX, LiveConnection, Order, OrderError, Target};
 pub use pattern::{PatternError, TextPattern};
 pub use protobuf::ProtobufError;

@@ -1,11 +1,13 @@
 //! What clients may do in a channel. The namespace, with which the channel's name begins, decides.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
 use tidings_types::{ChannelName, Json};
 
-use crate::TextPattern;
+use crate::{Publication, TextPattern};
 
 /// What publications of clients and of backends may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,72 @@ pub enum RecoveryMode {
     Stream,
     /// The latest publication, if it does not have it.
     Cache,
+}
+
+/// What becomes of a reader that is too slow for its channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlowReaders {
+    /// It is disconnected when what it lacks is no longer in memory, and resumes from the history.
+    #[default]
+    Disconnect,
+    /// It goes on with the newest publication when what it lacks is no longer in memory.
+    Skip,
+    /// It gets the newest publication of each key, and not the ones before, whenever it lacks several.
+    Latest,
+}
+
+/// How much of a channel's publications a reader gets. The default is everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Thinning {
+    /// When it is too slow.
+    pub slow_readers: SlowReaders,
+    /// With [`SlowReaders::Latest`]: how often in a second it gets something; 0: without a limit.
+    pub per_second_max: u32,
+}
+
+impl Thinning {
+    /// The one of both that lets less pass.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let limits = [self.per_second_max, other.per_second_max];
+        Self {
+            slow_readers: self.slow_readers.max(other.slow_readers),
+            per_second_max: limits.into_iter().filter(|limit| *limit > 0).min().unwrap_or(0),
+        }
+    }
+
+    /// Whether a reader may get less than everything.
+    pub fn thins(self) -> bool {
+        self.slow_readers != SlowReaders::Disconnect
+    }
+}
+
+/// Where a publication says what it is about, so that a later one about the same replaces it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PublicationKey {
+    /// A tag of this name.
+    Tag(String),
+    /// A value in the data, by its JSON pointer (RFC 6901).
+    Pointer(String),
+}
+
+impl PublicationKey {
+    /// A pointer if the text begins with `/`, else the name of a tag.
+    pub fn new(text: &str) -> Self {
+        if text.starts_with('/') { Self::Pointer(text.to_owned()) } else { Self::Tag(text.to_owned()) }
+    }
+
+    /// What the publication is about: the value's JSON text. `None`: it does not say.
+    pub fn of(&self, publication: &Publication) -> Option<Box<str>> {
+        match self {
+            Self::Tag(name) => publication.tags.get(name).map(Into::into),
+            Self::Pointer(pointer) => {
+                let data: serde_json::Value = serde_json::from_str(publication.data.as_str()).ok()?;
+                Some(data.pointer(pointer)?.to_string().into())
+            }
+        }
+    }
 }
 
 /// A format of deltas.
@@ -72,6 +140,10 @@ pub struct NamespaceOptions {
     pub force_push_join_leave: bool,
     /// Whether clients may choose publications by their tags.
     pub allow_tags_filter: bool,
+    /// What every subscriber gets.
+    pub thinning: Thinning,
+    /// Whether clients may ask for less than that.
+    pub allow_thinning: bool,
     /// Whether clients may get publications as deltas.
     pub allow_deltas: bool,
     /// Whether clients may get numbers instead of channel names.
@@ -130,6 +202,8 @@ impl NamespaceOptions {
             join_leave: false,
             force_push_join_leave: false,
             allow_tags_filter: false,
+            thinning: Thinning { slow_readers: SlowReaders::Disconnect, per_second_max: 0 },
+            allow_thinning: false,
             allow_deltas: false,
             allow_channel_compaction: false,
             event_texts: false,
@@ -154,9 +228,10 @@ impl NamespaceOptions {
     }
 
     /// Whether a client that is at a position has got every publication before it. It may lack some if it has passed
-    /// them over, by its filter or because it wanted only the latest.
+    /// them over, by its filter, because it wanted only the latest, or because it was too slow.
     pub fn positions_prove_all(&self) -> bool {
-        !self.allow_tags_filter && self.recovery_mode == RecoveryMode::Stream
+        let may_thin = self.allow_thinning || self.thinning.thins();
+        !self.allow_tags_filter && !may_thin && self.recovery_mode == RecoveryMode::Stream
     }
 
     /// Whether channels keep a history, and with it positions to resume from.
@@ -172,13 +247,15 @@ pub struct Namespaces {
     named: BTreeMap<String, NamespaceOptions>,
     /// For the part of the name behind the namespace; by namespace, "" for channels without one.
     patterns: BTreeMap<String, TextPattern>,
+    /// What publications are about; by namespace, "" for channels without one.
+    keys: BTreeMap<String, Arc<PublicationKey>>,
     name_bytes_max: usize,
 }
 
 impl Namespaces {
     /// The rules of channels without `:` in their names, and those of each named namespace.
     pub const fn new(without_namespace: NamespaceOptions, named: BTreeMap<String, NamespaceOptions>) -> Self {
-        Self { without_namespace, named, patterns: BTreeMap::new(), name_bytes_max: usize::MAX }
+        Self { without_namespace, named, patterns: BTreeMap::new(), keys: BTreeMap::new(), name_bytes_max: usize::MAX }
     }
 
     /// Limits the names of channels that clients use: all of them to `name_bytes_max`, and those of the namespaces that
@@ -186,6 +263,18 @@ impl Namespaces {
     #[must_use]
     pub fn with_names(self, name_bytes_max: usize, patterns: BTreeMap<String, TextPattern>) -> Self {
         Self { patterns, name_bytes_max, ..self }
+    }
+
+    /// Says where publications tell what they are about, by namespace ("": channels without one). Elsewhere all publications
+    /// of a channel are about the same.
+    #[must_use]
+    pub fn with_keys(self, keys: BTreeMap<String, PublicationKey>) -> Self {
+        Self { keys: keys.into_iter().map(|(namespace, key)| (namespace, Arc::new(key))).collect(), ..self }
+    }
+
+    /// Where the publications of the channel tell what they are about.
+    pub fn key_of(&self, channel: &ChannelName) -> Option<&Arc<PublicationKey>> {
+        self.keys.get(Self::namespace_of(channel))
     }
 
     /// Whether clients may use the name; its namespace is configured.

@@ -12,11 +12,12 @@
 //! Not every frame is for every reader ([`FrameKind`]). A reader decides for itself, and passes over the others. No reader
 //! passes over a [`FrameKind::Restart`]: it gets the frames before, and then starts anew.
 
+use std::iter;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tidings_buffer::{Bounds, Lagged, Log};
-use tidings_types::{JournalPosition, PushForm, Tags};
+use tidings_types::{JournalPosition, Offset, PushForm, Tags};
 
 /// What a frame tells, which decides for which readers it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct Frame {
     pub published_micros: u64,
     /// The event that wants a receipt from each connection to which the frame is written.
     pub receipt: Option<JournalPosition>,
+    /// The publication's position in the channel; 0 if it has none.
+    pub offset: Offset,
 }
 
 impl Frame {
@@ -71,17 +74,29 @@ impl Frame {
     ) -> Self {
         let mut forms: Vec<Encoded> = forms.into_iter().map(Into::into).collect();
         forms.sort_unstable_by_key(|encoded| encoded.form);
-        Self { kind, forms: forms.into(), published_micros, receipt }
+        Self { kind, forms: forms.into(), published_micros, receipt, offset: Offset(0) }
+    }
+
+    /// The frame of the publication at this position.
+    #[must_use]
+    pub fn at(self, offset: Offset) -> Self {
+        Self { offset, ..self }
     }
 
     /// Readers that come to it start anew.
     pub fn restart(published_micros: u64) -> Self {
-        Self { kind: FrameKind::Restart, forms: Arc::default(), published_micros, receipt: None }
+        Self::new(FrameKind::Restart, iter::empty::<Encoded>(), published_micros, None)
     }
 
     /// Whether readers that come to it start anew.
     pub fn is_restart(&self) -> bool {
         self.kind == FrameKind::Restart
+    }
+
+    /// The same publication for a single reader, with other bytes.
+    #[must_use]
+    pub fn rewritten(&self, encoded: impl Into<Encoded>) -> Self {
+        Self { forms: [encoded.into()].into(), ..self.clone() }
     }
 
     /// The bytes for a reader of this form; `has_base`: it has the publication before. Empty if there was no reader of this
@@ -164,6 +179,16 @@ impl Tail {
     /// [`Lagged`] when the frame at `next` was overwritten.
     pub fn read(&self, next: u64, bytes_max: usize, frames: &mut Vec<Frame>) -> Result<u64, Lagged> {
         self.log.read(next, Bounds::count(usize::MAX).and_bytes(bytes_max), frames)
+    }
+
+    /// The frames from `next` on, with their indices.
+    ///
+    /// # Errors
+    /// [`Lagged`] when the frame at `next` was overwritten.
+    pub fn iter_from(&self, next: u64) -> Result<impl DoubleEndedIterator<Item = (u64, &Frame)>, Lagged> {
+        let frames = self.log.iter_from(next)?;
+        let first = self.end() - frames.len() as u64;
+        Ok(frames.enumerate().map(move |(place, frame)| (first + place as u64, frame)))
     }
 
     /// Drops frames that no reader needs any more: `next` is the first frame that the slowest reader needs.

@@ -35,6 +35,7 @@ mod server;
 mod server_side;
 mod storm;
 mod streams;
+mod thinning;
 mod tls;
 #[path = "../../../protocol/tests/it/undelta.rs"]
 mod undelta;

@@ -22,8 +22,8 @@ use tidings_edge::{
 use tidings_hub::{Changes, ChangesConfig, EventReceipts, Hub, HubConfig, NewPublication};
 use tidings_protocol::token::{TokenSecret, TokenVerifier};
 use tidings_protocol::{
-    DeviceClaim, ErrorCode, HookId, NamespaceOptions, Namespaces, PersonalChannels, Publication, RecoveryMode,
-    SessionConfig, SessionHooks, Tags,
+    DeviceClaim, ErrorCode, HookId, NamespaceOptions, Namespaces, PersonalChannels, Publication, PublicationKey,
+    RecoveryMode, SessionConfig, SessionHooks, SlowReaders, Tags, Thinning,
 };
 use tidings_stream::TailBounds;
 use tidings_telemetry::{Registry, unix_now};
@@ -254,7 +254,25 @@ fn namespaces() -> Namespaces {
         ("asked".to_owned(), asked),
         ("asked-durable".to_owned(), NamespaceOptions { durable: true, ..asked }),
     ]);
-    Namespaces::new(NamespaceOptions::closed(), named)
+    let thin = |slow_readers| NamespaceOptions {
+        thinning: Thinning { slow_readers, per_second_max: 0 },
+        allow_thinning: true,
+        allow_deltas: true,
+        allow_tags_filter: true,
+        allow_history_for_subscriber: true,
+        allow_history_for_anonymous: true,
+        ..kept(100_000)
+    };
+    let thinned = [
+        ("map".to_owned(), thin(SlowReaders::Latest)),
+        ("things".to_owned(), thin(SlowReaders::Latest)),
+        ("newest".to_owned(), thin(SlowReaders::Latest)),
+        ("skipping".to_owned(), thin(SlowReaders::Skip)),
+        ("asking".to_owned(), thin(SlowReaders::Disconnect)),
+        ("fleeting".to_owned(), NamespaceOptions { history_size: 0, force_recovery: false, ..thin(SlowReaders::Skip) }),
+    ];
+    let keys = [("map", "thing"), ("things", "/1")].map(|(name, key)| (name.to_owned(), PublicationKey::new(key)));
+    Namespaces::new(NamespaceOptions::closed(), named.into_iter().chain(thinned).collect()).with_keys(keys.into())
 }
 
 impl Server {

@@ -311,7 +311,7 @@ fn members_hear_who_joins_and_leaves_on_other_nodes() {
     let outbox = Arc::new(Outbox::default());
     let (one, other) = (hub(10).with_relay(outbox.clone()), hub(10));
     let enter = |hub: &Hub, name: &str, number, joins| {
-        let (wishes, announced) = (Wishes { filter: None, joins }, Some(info(number)));
+        let (wishes, announced) = (Wishes { joins, ..Wishes::default() }, Some(info(number)));
         let reader = Member::reader(loop_ids(hub)[0], ClientId::from_random(number), JSON);
         let reader = hub.subscribe(&channel(name), &Member { wishes, announced, ..reader }, None).unwrap();
         hub.announce_join(&reader.channel, ClientId::from_random(number));

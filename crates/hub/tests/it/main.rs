@@ -7,6 +7,7 @@ mod reports;
 mod simulation;
 mod takeover;
 mod texts;
+mod thin;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -236,7 +237,7 @@ fn who_joins_and_leaves_is_told_in_the_variants_of_those_who_asked() {
     };
     let enter = |number, variant, joins| {
         let client = ClientId::from_random(number);
-        let (announced, wishes) = (Some(info(number)), Wishes { filter: None, joins });
+        let (announced, wishes) = (Some(info(number)), Wishes { joins, ..Wishes::default() });
         let member = Member { announced, wishes, ..Member::reader(loop_id, client, variant) };
         let reader = hub.subscribe(&channel("news"), &member, None).unwrap();
         if number < 4 {
@@ -262,7 +263,7 @@ fn who_joins_and_leaves_is_told_in_the_variants_of_those_who_asked() {
     let has: Vec<_> =
         frames.iter().map(|frame| [JSON, SSE].map(|variant| !frame.bytes(variant, false).is_empty())).collect();
     assert_eq!(has, [[false, true]; 3], "two joins and a leave");
-    assert!(frames.iter().all(|frame| Wishes { filter: None, joins: true }.wants(frame)));
+    assert!(frames.iter().all(|frame| Wishes { joins: true, ..Wishes::default() }.wants(frame)));
     assert!(!frames.iter().any(|frame| Wishes::default().wants(frame)));
 }
 

@@ -15,6 +15,7 @@ use super::asked::Asked;
 use super::ticket::Ticket;
 use crate::{
     ClientInfo, ClientPosition, Disconnect, HookCall, Introduction, NamespaceOptions, Publication, Tags, TagsFilter,
+    Thinning,
 };
 
 /// What the driver has to do for one command.
@@ -180,6 +181,8 @@ pub struct SubscribeEffect {
     pub form: PushForm,
     /// Which publications the client wants; `None`: all. This is also true of those that it has missed.
     pub filter: Option<Arc<TagsFilter>>,
+    /// How much of the publications the client gets.
+    pub thinning: Thinning,
 }
 
 /// One subscription that is being made, with the part of the answer that the session knows.

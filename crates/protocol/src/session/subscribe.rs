@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde_json::Value;
 use tidings_types::{ChannelName, Format, Json, Offset, PushForm, StreamPosition, Timestamp};
 
 use super::effect::{Effect, Expired, SubscribeEffect, SubscribeTicket, Subscribed};
@@ -13,7 +15,9 @@ use crate::admission::SubscriptionTerms;
 use crate::command::{ClientPosition, SubscribeRequest};
 use crate::reply::{ExpiryResult, Push, Reply, SubscribeResult, encode_push};
 use crate::token::{SubscriptionClaims, Token, TokenError};
-use crate::{Disconnect, ErrorCode, NamespaceOptions, RecoveryMode, TagsFilter, UnreadFilter, Unsubscribe};
+use crate::{
+    Disconnect, ErrorCode, NamespaceOptions, RecoveryMode, SlowReaders, TagsFilter, Thinning, UnreadFilter, Unsubscribe,
+};
 
 /// Flag of a subscribe request: the client knows channels by their numbers.
 const FLAG_NUMBERED: i64 = 1;
@@ -153,7 +157,7 @@ impl Session {
     /// Notes a subscription, which the driver then makes; `id` is 0 if it is server-side.
     ///
     /// # Errors
-    /// If a tags filter is malformed, or the channel allows none.
+    /// If a tags filter or a thinning is malformed, or the channel allows none.
     pub(super) fn begin(
         &mut self,
         id: u32,
@@ -166,6 +170,8 @@ impl Session {
         // What a client asks for beside a server-side subscription never filters it.
         let of_client = request.tags_filter.as_ref().filter(|_| origin == Origin::Client);
         let filter = filter(&options, of_client, terms.tags_filter.as_ref())?;
+        let asked = request.data.as_ref().filter(|_| origin == Origin::Client);
+        let thinning = options.thinning.and(asked_thinning(&options, asked)?);
         let (grant, is_filtered) = (Grant::of(&terms), terms.tags_filter.is_some());
         self.subscriptions.push(Subscription { channel: channel.clone(), grant, origin, is_filtered, is_made: false });
         let (positioned, recoverable) = self.positions(&request, &terms, &options, &channel);
@@ -198,6 +204,7 @@ impl Session {
             hears_joins,
             form,
             filter: filter.map(Arc::new),
+            thinning,
             ticket: SubscribeTicket {
                 id,
                 channel: channel.clone(),
@@ -347,6 +354,29 @@ impl Session {
         let result = ExpiryResult::until(terms.expires_at, now);
         Ok(Effect::Reply(self.reply(ticket.id, &Reply::SubRefresh(result))))
     }
+}
+
+/// What a client wants less of, from the data of its request.
+fn asked_thinning(options: &NamespaceOptions, data: Option<&Json>) -> Result<Thinning, ErrorCode> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        slow_readers: Option<SlowReaders>,
+        #[serde(default)]
+        per_second_max: u32,
+    }
+    // Other data is for a hook.
+    let data = data.and_then(|data| serde_json::from_str::<Value>(data.as_str()).ok());
+    let Some(thinning) = data.and_then(|data| data.get("thinning").cloned()) else { return Ok(Thinning::default()) };
+    let asked = Some(thinning).filter(Value::is_object).and_then(|asked| serde_json::from_value::<Asked>(asked).ok());
+    let asked = asked.ok_or(ErrorCode::BadRequest)?;
+    let default = if asked.per_second_max > 0 { SlowReaders::Latest } else { SlowReaders::Disconnect };
+    let slow_readers = asked.slow_readers.unwrap_or(default);
+    let is_possible = asked.per_second_max == 0 || slow_readers == SlowReaders::Latest;
+    if !options.allow_thinning || !is_possible {
+        return Err(ErrorCode::BadRequest);
+    }
+    Ok(Thinning { slow_readers, per_second_max: asked.per_second_max })
 }
 
 /// The filter of a subscription: what the client wants, of what it may get by the terms.

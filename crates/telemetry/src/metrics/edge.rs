@@ -27,6 +27,9 @@ group! {
     /// Publications written to a client's socket.
     DELIVERIES_TOTAL = Metric::counter("tidings_edge_deliveries_total").panel("Deliveries");
 
+    /// Publications left out because their reader was too slow, or wants less.
+    PUBLICATIONS_SKIPPED_TOTAL = Metric::counter("tidings_edge_publications_skipped_total").panel("Skipped publications");
+
     /// Time from a publication to the write to a client's socket.
     DELIVERY_SECONDS = Metric::histogram("tidings_edge_delivery_seconds", Bounds::Latency).panel("Time of a delivery");
 

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use prost::Message as _;
@@ -17,13 +18,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::schema;
 use crate::wait::PATIENCE;
 
 /// Orders that may wait for a connection's task.
 const ORDER_CAPACITY: usize = 16;
+/// Between two messages of a slow line.
+const SLOW_PAUSE: Duration = Duration::from_millis(5);
 /// No command of the server's: it answers that there is none, behind everything it has written before.
 const NO_SUCH_METHOD: &str = "features.nothing";
 
@@ -101,6 +104,8 @@ enum Order {
     Say(String),
     /// Read, or do not.
     Read(bool),
+    /// Read one message in so long.
+    Slow(Duration),
     /// Cut the line.
     Cut,
 }
@@ -125,6 +130,21 @@ impl App {
     pub(crate) async fn follow_team(&mut self, channel: &str, team: &str) {
         let filter = json!({ "cmp": "eq", "key": "team", "val": team });
         self.subscribe(channel, json!({ "channel": channel, "tf": filter })).await;
+    }
+
+    /// Follows a channel from now on over a slow line, and wants only the newest publication of each key when it lags.
+    pub(crate) async fn follow_newest(&mut self, channel: &str) {
+        self.order(Order::Slow(SLOW_PAUSE)).await;
+        let thinning = json!({ "thinning": { "slow_readers": "latest" } });
+        self.subscribe(channel, json!({ "channel": channel, "data": thinning })).await;
+    }
+
+    /// The events that it has got when this one has come.
+    pub(crate) async fn events_until(&self, last: &str) -> Vec<String> {
+        self.wait(&format!("the app has got {last}"), |seen| {
+            seen.events.iter().any(|event| event == last).then(|| seen.events.clone())
+        })
+        .await
     }
 
     /// Cuts the line without a word.
@@ -489,7 +509,7 @@ impl StreamLine {
 
 /// Reads and answers until the connection ends.
 async fn drive(mut line: Line, mut orders: mpsc::Receiver<Order>, seen: watch::Sender<Seen>) {
-    let mut reads = true;
+    let (mut reads, mut pause, mut next_at) = (true, Duration::ZERO, Instant::now());
     let end = loop {
         tokio::select! {
             biased; // What the app decides comes before what it reads.
@@ -500,12 +520,17 @@ async fn drive(mut line: Line, mut orders: mpsc::Receiver<Order>, seen: watch::S
                     }
                 }
                 Some(Order::Read(does)) => reads = does,
+                Some(Order::Slow(so_long)) => pause = so_long,
                 Some(Order::Cut) | None => break End::Broken,
             },
-            message = line.next(), if reads => match message {
+            () = sleep_until(next_at), if reads && next_at > Instant::now() => {}
+            message = line.next(), if reads && next_at <= Instant::now() => match message {
                 // A connection that is gone is seen at the next read.
                 Ok(message) if is_ping(&message) => drop(line.send(PONG).await),
-                Ok(message) => seen.send_modify(|seen| seen.take_message(message)),
+                Ok(message) => {
+                    seen.send_modify(|seen| seen.take_message(message));
+                    next_at = Instant::now() + pause;
+                }
                 Err(end) => break end,
             },
         }

@@ -581,6 +581,14 @@ presence = true
 join_leave = true
 force_push_join_leave = true
 
+[channel.namespaces.map]
+history_size = {HISTORY_SIZE}
+history_ttl = "1h"
+force_recovery = true
+allow_subscribe_for_client = true
+allow_thinning = true
+latest_key = "thing"
+
 [topics.goal]
 title = "Goal for %{{team}}!"
 body = "Open the app to see it again."

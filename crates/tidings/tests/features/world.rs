@@ -73,6 +73,9 @@ pub(crate) struct World {
     pub(crate) languages: BTreeMap<String, String>,
     /// The channels that the tokens of people name.
     pub(crate) named_channels: BTreeMap<String, Vec<String>>,
+    /// The newest position of each thing, by its name, and how many were published.
+    pub(crate) positions: BTreeMap<String, String>,
+    pub(crate) position_count: usize,
     /// Events that were accepted, in order.
     pub(crate) told: Vec<Told>,
     /// The ids of those that were taken back.
@@ -141,6 +144,8 @@ impl World {
             streaming: BTreeSet::new(),
             languages: BTreeMap::new(),
             named_channels: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            position_count: 0,
             told: Vec::new(),
             taken_back: BTreeSet::new(),
             refused: Vec::new(),

@@ -35,6 +35,13 @@ impl Backend {
         self.command("publish", params).await;
     }
 
+    /// Publishes where a thing is now, with a picture of it, so that many fill a line.
+    pub(crate) async fn publish_position(&self, channel: &str, thing: &str, name: &str) {
+        const PICTURE_BYTES: usize = 20_000;
+        let (tags, picture) = (json!({ "event": name, "thing": thing }), "x".repeat(PICTURE_BYTES));
+        self.command("publish", json!({ "channel": channel, "data": picture, "tags": tags })).await;
+    }
+
     /// Who is in a channel, in order of their names.
     pub(crate) async fn present(&self, channel: &str) -> Vec<String> {
         let answer = self.command("presence", json!({ "channel": channel })).await;

@@ -44,6 +44,12 @@ async fn following_team(world: &mut World, person: Person, channel: String, team
     world.app(&person).follow_team(&channel, &team).await;
 }
 
+#[given(expr = "{person}'s app is connected over a slow line and follows {string} with the newest per key")]
+async fn following_newest(world: &mut World, person: Person, channel: String) {
+    world.connect(&person, Claim::Nothing, None).await;
+    world.app(&person).follow_newest(&channel).await;
+}
+
 #[given(expr = "{person}'s app in the language {string} is connected and follows {string}")]
 async fn following_in_language(world: &mut World, person: Person, locale: String, channel: String) {
     world.languages.insert((*person).to_owned(), locale);

@@ -1,5 +1,7 @@
 //! What backends do with channels and connections by Centrifugo's server API.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use cucumber::{then, when};
 
 use super::Person;
@@ -35,6 +37,33 @@ async fn publishes(world: &mut World, count: usize, channel: String) {
     for number in 1..=count {
         backend.publish(&channel, &format!("publication-{number}"), None, None).await;
     }
+}
+
+#[when(expr = "{int} positions of {int} things are published in {string}")]
+async fn positions_are_published(world: &mut World, count: usize, things: usize, channel: String) {
+    let backend = world.backend().await;
+    for number in 1..=count {
+        let thing = (number % things).to_string();
+        let name = format!("thing-{thing} at {number}");
+        backend.publish_position(&channel, &thing, &name).await;
+        world.positions.insert(thing, name);
+    }
+    world.position_count = count;
+}
+
+#[then(expr = "{person}'s app has the newest position of each thing")]
+async fn has_newest(world: &mut World, person: Person) {
+    let newest: BTreeSet<String> = world.positions.values().cloned().collect();
+    let count = world.position_count;
+    let last = newest.iter().find(|name| name.ends_with(&format!(" at {count}"))).expect("positions were published");
+    let events = world.app(&person).events_until(last).await;
+    assert!(events.len() < count, "a slow line carries less than everything: {} of {count}", events.len());
+    let mut of_things: BTreeMap<&str, &String> = BTreeMap::new();
+    for event in &events {
+        let (thing, _) = event.split_once(' ').expect("the thing comes first");
+        of_things.insert(thing, event);
+    }
+    assert_eq!(of_things.into_values().cloned().collect::<BTreeSet<_>>(), newest);
 }
 
 /// The second time with another name, to tell the two apart.

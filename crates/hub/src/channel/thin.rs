@@ -1,0 +1,266 @@
+//! What a reader gets that gets less than everything ([`Thinning`](tidings_protocol::Thinning)).
+//!
+//! A reader is a position in the tail, also if it gets less. Whenever it is behind, the frames from there on are chosen anew
+//! ([`Channel::thin`]): the newest publication of each key, or after an overrun the newest of all. So nothing is kept for a
+//! slow reader, and it never gets an older publication of a key after a newer one.
+//!
+//! The first publication behind what was left out says so, in its tags: `skipped_from` and `skipped_to`, the offsets of the first
+//! and the last publication that the reader has not got; in a channel without positions `skipped`, how many they are. A
+//! publication without a position in a channel with positions cannot tell, so the next one does. For the tags the channel
+//! keeps the publications of its tail while it has such readers.
+//!
+//! Memory: at most one publication for each frame of the tail, which in a channel with history shares its data with the history.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use bytes::Bytes;
+use tidings_protocol::{ClientId, Publication, PublicationKey, SlowReaders};
+use tidings_stream::{Encoded, Frame, FrameKind, Lagged};
+use tidings_telemetry::panics::lock;
+use tidings_types::{Offset, PushForm, Tags};
+
+use super::{Channel, State, with_text};
+use crate::wishes::Wishes;
+
+/// The tag with the offset of the first publication that was left out.
+const TAG_FROM: &str = "skipped_from";
+/// The tag with the offset of the last one.
+const TAG_TO: &str = "skipped_to";
+/// The tag with their number, in channels without positions.
+const TAG_COUNT: &str = "skipped";
+
+/// A reader that is behind.
+#[derive(Debug, Clone, Copy)]
+pub struct Behind<'a> {
+    /// Index of the next frame that it needs.
+    pub next: u64,
+    /// The last publication that it has got.
+    pub offset: Offset,
+    /// So many frames before `next` were left out, and it does not know yet.
+    pub missed_count: u64,
+    /// What its pushes look like.
+    pub form: PushForm,
+    /// What it wants.
+    pub wishes: &'a Wishes,
+}
+
+/// What a reader that is behind gets next.
+#[derive(Debug, Default)]
+pub struct Thinned {
+    /// The frames, in order, with their indices.
+    pub frames: Vec<Frame>,
+    /// The index of each.
+    pub indices: Vec<u64>,
+    /// Where the reader stands when it has all of them.
+    pub end: u64,
+    /// For each, how many publications are left out of which it tells.
+    pub skipped_counts: Vec<u64>,
+    /// For each, how many are left out of which the reader does not know when it has this one.
+    pub untold_counts: Vec<u64>,
+    /// At `end` stands a restart frame.
+    pub is_at_restart: bool,
+}
+
+/// The publications of the frames in the tail.
+///
+/// Invariant: in the order of their indices. Empty while no reader gets less than everything.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    readers: HashSet<ClientId>,
+    kept: VecDeque<Source>,
+    /// The index after the last restart frame.
+    restart_end: u64,
+}
+
+#[derive(Debug)]
+struct Source {
+    index: u64,
+    publication: Publication,
+    key: Option<Box<str>>,
+}
+
+/// A frame that a reader gets.
+struct Choice {
+    index: u64,
+    frame: Frame,
+    /// Publications before it that are left out.
+    skipped_count: u64,
+    /// There is a publication right before it that the reader does not get, for whatever reason.
+    lacks_base: bool,
+    publication: Option<Publication>,
+}
+
+impl Sources {
+    pub(super) fn enter(&mut self, client: ClientId) {
+        self.readers.insert(client);
+    }
+
+    pub(super) fn leave(&mut self, client: ClientId) {
+        if self.readers.remove(&client) && self.readers.is_empty() {
+            self.kept = VecDeque::new();
+        }
+    }
+
+    /// The frame at `index` is about to be added, with this publication.
+    pub(super) fn add(&mut self, index: u64, publication: &Publication, key: Option<&PublicationKey>) {
+        if !self.readers.is_empty() {
+            let key = key.map_or_else(|| Some(Box::default()), |key| key.of(publication));
+            self.kept.push_back(Source { index, publication: publication.clone(), key });
+        }
+    }
+
+    /// The frame at `index` is about to be added.
+    pub(super) fn on_frame(&mut self, index: u64, frame: &Frame) {
+        if frame.is_restart() {
+            self.restart_end = index + 1;
+        }
+    }
+
+    /// The tail begins at `base`.
+    pub(super) fn trim(&mut self, base: u64) {
+        while self.kept.front().is_some_and(|source| source.index < base) {
+            self.kept.pop_front();
+        }
+    }
+
+    fn at(&self, index: u64) -> Option<&Source> {
+        let place = self.kept.binary_search_by_key(&index, |source| source.index).ok()?;
+        Some(&self.kept[place])
+    }
+}
+
+impl Channel {
+    /// What a reader that gets less than everything gets next, of the frames before `end`: at most `bytes_max`, but at least one
+    /// frame.
+    ///
+    /// # Errors
+    /// [`Lagged`] when a restart frame was overwritten before the reader came to it.
+    pub fn thin(&self, behind: &Behind<'_>, end: u64, bytes_max: usize) -> Result<Thinned, Lagged> {
+        let (mut choices, mut thinned) = {
+            let state = lock(&self.state);
+            let missed = state.tail.base().saturating_sub(behind.next);
+            if missed > 0 && state.sources.restart_end > behind.next {
+                return Err(Lagged { missed });
+            }
+            state.choose(behind, end, missed)
+        };
+        let (mut bytes, mut count) = (0, 0);
+        for choice in &choices {
+            bytes += choice.frame.bytes(behind.form, false).len();
+            if count > 0 && bytes > bytes_max {
+                break;
+            }
+            count += 1;
+        }
+        if count < choices.len() {
+            choices.truncate(count);
+            thinned.end = choices[count - 1].index + 1;
+            thinned.is_at_restart = false;
+        }
+        let (mut last, mut skipped_count) = (behind.offset, 0);
+        for choice in choices {
+            skipped_count += choice.skipped_count;
+            // Where others have positions, one without cannot tell.
+            let can_tell =
+                is_publication(&choice.frame) && (choice.frame.offset > Offset(0) || !self.options.has_history());
+            let skipped = if can_tell { std::mem::take(&mut skipped_count) } else { 0 };
+            thinned.skipped_counts.push(skipped);
+            thinned.untold_counts.push(skipped_count);
+            let offset = choice.frame.offset;
+            thinned.indices.push(choice.index);
+            thinned.frames.push(self.write_choice(choice, behind, last, skipped));
+            last = last.max(offset);
+        }
+        Ok(thinned)
+    }
+
+    /// The frame as it is, or with other bytes if publications before it are left out.
+    fn write_choice(&self, choice: Choice, behind: &Behind<'_>, last: Offset, skipped_count: u64) -> Frame {
+        let Choice { frame, publication, lacks_base, .. } = choice;
+        let whole = |bytes: Bytes| Encoded { form: behind.form, whole: bytes, delta: None };
+        match publication.filter(|_| skipped_count > 0) {
+            Some(publication) => {
+                let publication = self.localized(&publication, behind.form);
+                let publication = with_gap(&publication, last, skipped_count);
+                frame.rewritten(Encoded { delta: None, ..self.encode_publication(behind.form, &publication, None) })
+            }
+            None if lacks_base && behind.form.has_deltas => {
+                let bytes = frame.bytes(behind.form, false).clone();
+                frame.rewritten(whole(bytes))
+            }
+            None => frame,
+        }
+    }
+
+    /// The publication as a reader of this form gets it.
+    fn localized(&self, publication: &Publication, form: PushForm) -> Publication {
+        let (Some(localizer), Some(event), Some(language)) = (&self.localizer, &publication.texts, form.language)
+        else {
+            return publication.clone();
+        };
+        let texts = localizer.texts(event, &[language]);
+        with_text(publication, texts.first().and_then(|text| text.as_deref()))
+    }
+
+    /// Whether a restart frame was added at `next` or behind it. A reader there must not pass over it.
+    pub fn has_restarted_since(&self, next: u64) -> bool {
+        lock(&self.state).sources.restart_end > next
+    }
+}
+
+impl State {
+    /// The frames before `end` that the reader gets. `missed`: so many frames from its position on were overwritten.
+    fn choose(&self, behind: &Behind<'_>, end: u64, missed: u64) -> (Vec<Choice>, Thinned) {
+        let from = behind.next + missed;
+        let frames = self.tail.iter_from(from).into_iter().flatten().take_while(|(index, _)| *index < end);
+        let mut frames: Vec<(u64, &Frame)> = frames.collect();
+        let restart = frames.iter().position(|(_, frame)| frame.is_restart());
+        frames.truncate(restart.unwrap_or(frames.len()));
+        let (end, is_at_restart) = (from + frames.len() as u64, restart.is_some());
+        let missed_count = missed + behind.missed_count;
+        let (mut seen, mut choices) = (HashSet::new(), Vec::<Choice>::new());
+        for &(index, frame) in frames.iter().rev() {
+            let source = self.sources.at(index);
+            let key = match behind.wishes.thinning.slow_readers {
+                SlowReaders::Latest => source.and_then(|source| source.key.as_deref()),
+                SlowReaders::Skip if missed_count > 0 => Some(""),
+                SlowReaders::Skip | SlowReaders::Disconnect => None,
+            };
+            let key = key.filter(|_| is_publication(frame));
+            let is_wanted = behind.wishes.wants(frame);
+            if is_wanted && key.is_none_or(|key| seen.insert(key)) {
+                let (frame, publication) = (frame.clone(), source.map(|source| source.publication.clone()));
+                choices.push(Choice { index, frame, skipped_count: 0, lacks_base: false, publication });
+            } else if let Some(next) = choices.last_mut().filter(|_| is_publication(frame)) {
+                next.skipped_count += u64::from(is_wanted);
+                next.lacks_base = true;
+            }
+        }
+        choices.reverse();
+        if let Some(first) = choices.first_mut().filter(|_| missed_count > 0) {
+            first.skipped_count += missed_count;
+            first.lacks_base = true;
+        }
+        (choices, Thinned { end, is_at_restart, ..Thinned::default() })
+    }
+}
+
+fn is_publication(frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Publication(_))
+}
+
+/// The publication with tags that tell what was left out behind the offset `last`.
+fn with_gap(publication: &Publication, last: Offset, skipped_count: u64) -> Publication {
+    let mut tags: BTreeMap<String, String> =
+        publication.tags.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let mut tell = |name: &str, value: u64| tags.insert(name.to_owned(), value.to_string());
+    match publication.offset.0 {
+        0 => drop(tell(TAG_COUNT, skipped_count)),
+        offset if offset > last.0 + 1 => {
+            tell(TAG_FROM, last.0 + 1);
+            tell(TAG_TO, offset - 1);
+        }
+        _ => {}
+    }
+    Publication { tags: Tags::from(tags), ..publication.clone() }
+}
