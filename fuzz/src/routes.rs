@@ -413,6 +413,7 @@ impl Server {
             namespaces: Arc::new(namespaces()),
             channel_count_max: 10_000,
             tail: TailBounds { frame_count_max: 64, bytes_max: 1 << 20 },
+            tails_bytes_max: usize::MAX,
             durable_start: store.channel_start(),
             receipt_event_count_max: 100,
         };

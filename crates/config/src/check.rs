@@ -29,7 +29,7 @@ use tracing_subscriber::EnvFilter;
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
-    Api, ApiKey, Apns, Apps, Channel, Client, Cluster, Config, Console, Fcm, Feed, Hook, Http, Influx, JetStream,
+    Api, ApiKey, Apns, Apps, Channel, Client, Cluster, Config, Console, Edge, Fcm, Feed, Hook, Http, Influx, JetStream,
     Names, Namespace, Outbox, Shadow, Tls, Token, Topic, TopicPresent, Traces, TranslationService, Translations,
     WebPush, Webhook,
 };
@@ -1119,6 +1119,18 @@ impl WebPush {
         let hosts = DEFAULT_HOSTS.iter().copied().chain(self.allowed_hosts.iter().map(String::as_str));
         let rules = EndpointRules::new(hosts, self.allowed_ports.iter().copied())?;
         Ok(if self.allow_private { rules.admitting_private() } else { rules })
+    }
+}
+
+impl Edge {
+    /// Memory for the publications that slow readers still need.
+    pub fn logs_bytes_max(&self) -> u64 {
+        self.memory_bytes_max.0 / 4 * 3
+    }
+
+    /// Memory for the replies of one of so many loops.
+    pub fn replies_bytes_max(&self, loops: usize) -> u64 {
+        self.memory_bytes_max.0 / 4 / loops.max(1) as u64
     }
 }
 

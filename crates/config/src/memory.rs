@@ -242,8 +242,8 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
         peak(
             "waiting replies",
             loops,
-            edge.reply_budget_bytes.0 + edge.control_bytes_max.0 + REPLY_COPIES * reply,
-            "edge.loops, edge.reply_budget_bytes, edge.control_bytes_max, client.reply_bytes_max, http.body_bytes_max",
+            edge.replies_bytes_max(loops) + edge.control_bytes_max.0 + REPLY_COPIES * reply,
+            "edge.loops, edge.memory_bytes_max, edge.control_bytes_max, client.reply_bytes_max, http.body_bytes_max",
         ),
         peak("turns", loops, edge.turn_bytes_max.0, "edge.loops, edge.turn_bytes_max"),
     ];
@@ -290,7 +290,7 @@ fn channel_terms(config: &Config) -> Vec<Term> {
     let receipts = receipts + arrivals;
     let mut terms = vec![
         standing("channels", channels, CHANNEL_BYTES, "channels.count_max"),
-        peak("channel logs", channels, config.edge.log_bytes_max.0, "channels.count_max, edge.log_bytes_max"),
+        peak("channel logs", 1, config.edge.logs_bytes_max(), "edge.memory_bytes_max"),
         Term {
             basis: Basis::Estimate,
             ..standing("channel histories", channels, history, "channels.count_max, the longest history_size")
@@ -304,8 +304,8 @@ fn channel_terms(config: &Config) -> Vec<Term> {
     ];
     if config.all_namespaces().any(|(_, it)| it.allow_thinning || it.slow_readers != SlowReaders::Disconnect) {
         // The publications of the logs, to tell slow readers what they have not got. They are no larger than what is written.
-        let settings = "channels.count_max, edge.log_bytes_max, slow_readers, allow_thinning";
-        terms.push(peak("slow readers", channels, config.edge.log_bytes_max.0, settings));
+        let settings = "edge.memory_bytes_max, slow_readers, allow_thinning";
+        terms.push(peak("slow readers", 1, config.edge.logs_bytes_max(), settings));
     }
     terms
 }

@@ -369,13 +369,14 @@ section! {
         /// Bytes of replies that may wait for one client; above that none of its commands is handled until it takes
         /// some.
         control_bytes_max: ByteSize = "1MiB", from "64KiB" to "64MiB";
-        /// Memory for replies that wait for all clients of one loop; above that, the clients that have taken nothing
-        /// for longest are cut off.
-        reply_budget_bytes: ByteSize = "64MiB", from "1MiB" to "64GiB";
-        /// Bytes of publications kept per channel for slow readers. A reader that needs an older one is closed as slow
-        /// (3008).
+        /// Memory for all that waits for clients. Three quarters are for publications that slow readers still need: above that,
+        /// the oldest are dropped, of whatever channel, and whoever needs them is too slow. A quarter is for replies and what
+        /// is recovered, the same part for each loop: above that, the clients that have taken nothing for longest are cut off.
+        memory_bytes_max: ByteSize = "1GiB", from "16MiB" to "1024GiB";
+        /// Bytes of publications kept per channel for slow readers. A reader that needs an older one is too slow: see
+        /// `slow_readers`.
         log_bytes_max: ByteSize = "1MiB", from "64KiB" to "1GiB";
-        /// Publications kept per channel for slow readers. A reader that needs an older one is closed as slow (3008).
+        /// Publications kept per channel for slow readers. A reader that needs an older one is too slow: see `slow_readers`.
         log_count_max: usize = "4096", from "16" to "1000000";
         /// Events whose receipts are collected at a time. A further event ends the oldest one's collection: its devices
         /// are pushed.

@@ -29,9 +29,7 @@ use tidings_protocol::{
     ChannelRef, ClientId, ClientInfo, DataForm, NamespaceOptions, Publication, PublicationKey, Push, RecoveryMode,
     TagsFilter, encode_push, fossil, frame,
 };
-use tidings_stream::{
-    Bounds, Encoded, Frame, FrameKind, Gap, History, HistoryFilter, Lagged, Retention, Tail, TailBounds,
-};
+use tidings_stream::{Bounds, Encoded, Frame, FrameKind, Gap, History, HistoryFilter, Lagged, Retention, Tail};
 use tidings_telemetry::panics::lock;
 use tidings_types::{
     ChannelName, DeviceNumber, Epoch, JournalPosition, Json, Language, Offset, PushForm, ReceiptRequest,
@@ -280,13 +278,13 @@ impl Channel {
         number: u64,
         options: NamespaceOptions,
         start: StreamPosition,
-        tail: TailBounds,
+        tail: Tail,
         changes: Option<Arc<Changes>>,
         localizer: Option<Arc<dyn Localizer>>,
     ) -> Self {
         let state = State {
             history: new_history(&options, start),
-            tail: Tail::new(tail),
+            tail,
             readers: Vec::new(),
             forms: FormCounts::default(),
             told_forms: FormCounts::default(),
@@ -683,6 +681,18 @@ impl Channel {
         }
         state.trim();
         state.tail.base()
+    }
+
+    /// When the first frame of the tail was published.
+    pub(crate) fn oldest_frame(&self) -> Option<u64> {
+        lock(&self.state).tail.oldest()
+    }
+
+    /// Drops the frames that were published before this time, even if readers need them.
+    pub(crate) fn drop_before(&self, published_micros: u64) {
+        let state = &mut *lock(&self.state);
+        state.tail.drop_before(published_micros);
+        state.sources.trim(state.tail.base());
     }
 
     /// Also works for a swept channel: the answer was true a moment ago.

@@ -53,7 +53,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication};
-use tidings_stream::{Gap, HistoryFilter, TailBounds};
+use tidings_stream::{Gap, HistoryFilter, Tail, TailBounds, TailUse};
 use tidings_telemetry::panics::lock;
 use tidings_types::{ChannelName, DeviceNumber, Epoch, Language, Locale, Offset, PushForm, StreamPosition, Timestamp};
 
@@ -81,6 +81,8 @@ pub struct HubConfig {
     pub channel_count_max: usize,
     /// The bounds of each channel's tail.
     pub tail: TailBounds,
+    /// Bytes of all tails together. Above that, the oldest frames are dropped, whatever channel they are of.
+    pub tails_bytes_max: usize,
     /// The position at which a durable channel begins. The epoch is one life of the store; the offset rises with
     /// [`Hub::on_channel_forgotten`].
     pub durable_start: StreamPosition,
@@ -185,6 +187,9 @@ pub struct Hub {
     /// The offset at which the next durable channel begins; see [`Hub::on_channel_forgotten`].
     durable_floor: AtomicU64,
     mailboxes: Box<[Arc<Mailbox>]>,
+    tails: Arc<TailUse>,
+    /// Held by whoever drops frames because the tails have too many.
+    dropping: Mutex<()>,
     receipts: Arc<Receipts>,
     changes: Option<Arc<Changes>>,
     localizer: Option<Arc<dyn Localizer>>,
@@ -204,6 +209,8 @@ impl Hub {
             memory_epoch: AtomicU64::new(rand::random()),
             durable_floor: AtomicU64::new(durable_floor),
             mailboxes: (0..loop_count).map(|_| Arc::new(Mailbox::default())).collect(),
+            tails: Arc::default(),
+            dropping: Mutex::default(),
             changes: None,
             localizer: None,
             cluster: Cluster::default(),
@@ -569,8 +576,46 @@ impl Hub {
         loop {
             let channel = self.channel(name, creation)?;
             if let Acted::Done(value) = act(&channel) {
+                self.bound_tails();
                 return Ok(value);
             }
+        }
+    }
+
+    /// Bytes that all tails hold.
+    pub fn tail_bytes(&self) -> usize {
+        self.tails.bytes()
+    }
+
+    /// Drops the oldest frames of all channels if the tails hold too many bytes: those are what the slowest readers still
+    /// need. Frees a quarter, so that not every further publication has to search. Whoever publishes meanwhile waits.
+    fn bound_tails(&self) {
+        let bytes_max = self.config.tails_bytes_max;
+        if self.tails.bytes() <= bytes_max {
+            return;
+        }
+        let _one = lock(&self.dropping);
+        if self.tails.bytes() <= bytes_max {
+            return;
+        }
+        let now = process_micros();
+        let (mut channels, mut oldest) = (Vec::new(), now);
+        for shard in &self.shards {
+            for channel in lock(shard).values() {
+                if let Some(published) = channel.oldest_frame() {
+                    channels.push(channel.clone());
+                    oldest = oldest.min(published);
+                }
+            }
+        }
+        // The older half of the time, then the older half of the rest, until enough is dropped.
+        let mut age = now - oldest;
+        while self.tails.bytes() > bytes_max / 4 * 3 {
+            channels.iter().for_each(|channel| channel.drop_before((now - age / 2).max(oldest + 1)));
+            if age == 0 {
+                break; // The others have come since.
+            }
+            age /= 2;
         }
     }
 
@@ -595,7 +640,7 @@ impl Hub {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let changes = self.changes.clone().filter(|_| options.occupancy_webhook);
         let localizer = self.localizer.clone().filter(|_| options.event_texts);
-        let (start, tail) = (self.start(options), self.config.tail);
+        let (start, tail) = (self.start(options), Tail::new(self.config.tail, self.tails.clone()));
         let key = self.config.namespaces.key_of(name).cloned();
         let channel = Channel::new(name.clone(), number, *options, start, tail, changes, localizer);
         let channel = Arc::new(channel.with_key(key));

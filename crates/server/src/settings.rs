@@ -82,6 +82,7 @@ pub(super) fn hub_config(config: &Config, namespaces: Arc<tidings_protocol::Name
             frame_count_max: config.edge.log_count_max,
             bytes_max: config.edge.log_bytes_max.as_usize(),
         },
+        tails_bytes_max: usize::try_from(config.edge.logs_bytes_max()).unwrap_or(usize::MAX),
         durable_start: store.channel_start(),
         receipt_event_count_max: config.edge.receipt_event_count_max,
     }
@@ -106,7 +107,7 @@ pub(super) fn edge_config(config: &Config, node: &str) -> EdgeConfig {
         message_bytes_max: client.frame_bytes_max.as_usize(),
         turn_bytes_max: config.edge.turn_bytes_max.as_usize(),
         control_bytes_max: config.edge.control_bytes_max.as_usize(),
-        reply_budget_bytes: config.edge.reply_budget_bytes.as_usize(),
+        reply_budget_bytes: usize::try_from(config.edge.replies_bytes_max(loop_count(config))).unwrap_or(usize::MAX),
         reply_bytes_max: client.reply_bytes_max.as_usize(),
         write_timeout: client.write_timeout,
         recovery_count_max: client.recovery_count_max,

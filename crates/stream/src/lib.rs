@@ -13,5 +13,5 @@ mod history;
 mod tail;
 
 pub use history::{Gap, History, HistoryFilter, Retention};
-pub use tail::{Encoded, Frame, FrameKind, Tail, TailBounds};
+pub use tail::{Encoded, Frame, FrameKind, Tail, TailBounds, TailUse};
 pub use tidings_buffer::{Bounds, Lagged};

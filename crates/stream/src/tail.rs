@@ -14,6 +14,7 @@
 
 use std::iter;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tidings_buffer::{Bounds, Lagged, Log};
@@ -129,17 +130,48 @@ pub struct TailBounds {
     pub bytes_max: usize,
 }
 
+/// What all tails of a process hold together.
+#[derive(Debug, Default)]
+pub struct TailUse(AtomicUsize);
+
+impl TailUse {
+    /// Bytes of all frames, as they count for [`TailBounds::bytes_max`].
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Frames under a running index, bounded; the oldest is overwritten.
 #[derive(Debug)]
 pub struct Tail {
     log: Log<Frame>,
+    /// Includes the bytes of `log`.
+    used: Arc<TailUse>,
+}
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        self.clear();
+    }
 }
 
 impl Tail {
-    /// An empty tail.
-    pub fn new(bounds: TailBounds) -> Self {
+    /// An empty tail, whose bytes are counted in `used`.
+    pub fn new(bounds: TailBounds, used: Arc<TailUse>) -> Self {
         let bounds = Bounds::count(bounds.frame_count_max.max(1)).and_bytes(bounds.bytes_max);
-        Self { log: Log::weighed(bounds, Frame::len) }
+        Self { log: Log::weighed(bounds, Frame::len), used }
+    }
+
+    /// Changes the log, and counts its bytes again.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Log<Frame>) -> T) {
+        let before = self.log.bytes();
+        change(&mut self.log);
+        let after = self.log.bytes();
+        if after > before {
+            self.used.0.fetch_add(after - before, Ordering::Relaxed);
+        } else if before > after {
+            self.used.0.fetch_sub(before - after, Ordering::Relaxed);
+        }
     }
 
     /// Index of the first frame held. Earlier frames were written to all readers or overwritten.
@@ -164,12 +196,12 @@ impl Tail {
 
     /// Drops all frames and frees their memory. Readers that are not at the end have lagged.
     pub fn clear(&mut self) {
-        self.log.clear();
+        self.change(Log::clear);
     }
 
     /// Adds a frame; if it does not fit, the oldest frames are dropped.
     pub fn push(&mut self, frame: Frame) {
-        self.log.append(frame);
+        self.change(|log| log.append(frame));
     }
 
     /// Copies the frames from `next` on into `frames`, at most `bytes_max` but at least one, and returns the index
@@ -193,7 +225,19 @@ impl Tail {
 
     /// Drops frames that no reader needs any more: `next` is the first frame that the slowest reader needs.
     pub fn trim(&mut self, next: u64) {
-        self.log.trim(next);
+        self.change(|log| log.trim(next));
+    }
+
+    /// When the first frame was published, by the process's clock.
+    pub fn oldest(&self) -> Option<u64> {
+        self.log.iter().next().map(|frame| frame.published_micros)
+    }
+
+    /// Drops the frames that were published before this time of the process's clock, even if readers still need them.
+    pub fn drop_before(&mut self, published_micros: u64) {
+        let is_older = |frame: &&Frame| frame.published_micros < published_micros;
+        let count = self.log.iter().take_while(is_older).count();
+        self.trim(self.base() + count as u64);
     }
 }
 
@@ -218,7 +262,8 @@ mod tests {
             frame_count_max in 1usize..8,
         ) {
             let bounds = TailBounds { frame_count_max, bytes_max: 100 };
-            let mut tail = Tail::new(bounds);
+            let used = Arc::<TailUse>::default();
+            let mut tail = Tail::new(bounds, used.clone());
             let mut next = [0u64; 3];
             let mut published = 0;
             for (who, length, bytes_max) in steps {
@@ -244,16 +289,24 @@ mod tests {
                 prop_assert!(tail.len() <= frame_count_max);
                 prop_assert!(tail.len() == 1 || tail.log.bytes() <= bounds.bytes_max);
                 prop_assert_eq!(tail.end(), published);
+                prop_assert_eq!(used.bytes(), tail.log.bytes());
             }
         }
     }
 
     #[test]
     fn a_tail_whose_readers_have_everything_holds_nothing() {
-        let mut tail = Tail::new(TailBounds { frame_count_max: 10, bytes_max: 1000 });
+        let used = Arc::<TailUse>::default();
+        let mut tail = Tail::new(TailBounds { frame_count_max: 10, bytes_max: 1000 }, used.clone());
         tail.push(frame(5, 0));
         tail.trim(tail.end());
         assert!(tail.is_empty());
-        assert_eq!(tail.end(), 1);
+        assert_eq!((tail.end(), used.bytes()), (1, 0));
+        tail.push(frame(5, 1));
+        tail.push(frame(6, 2));
+        tail.drop_before(2);
+        assert_eq!((tail.base(), used.bytes()), (2, 6));
+        drop(tail);
+        assert_eq!(used.bytes(), 0);
     }
 }

@@ -551,6 +551,7 @@ impl Server {
             namespaces: Arc::new(namespaces()),
             channel_count_max: 1100,
             tail,
+            tails_bytes_max: usize::MAX,
             durable_start,
             receipt_event_count_max: 100,
         };

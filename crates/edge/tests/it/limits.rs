@@ -14,6 +14,7 @@
 //! | `reply_bytes_max` | `one_answer_holds_a_bounded_number_of_bytes`, `a_crowd_too_large_for_an_answer_is_only_counted` |
 //! | `recovery_count_max` | `a_client_that_missed_too_many_is_told_of_a_gap` |
 //! | `channel_creations_per_minute` | `a_user_creates_only_so_many_channels_a_minute` |
+//! | all tails together | `thinning`: `slow_readers_of_many_channels_share_a_budget_and_cost_the_others_nothing` |
 //! | the tail of a channel | `main`: `a_slow_reader_is_closed_and_costs_the_others_nothing`; `streams`: `a_stream_that_the_tail_overtakes_ends_with_3008` |
 //! | `ping_interval`, `pong_timeout` | `main`: `a_client_that_does_not_answer_pings_is_closed_with_3012` |
 //! | `write_timeout` | `a_peer_that_takes_nothing_is_cut_off_at_any_stage`; `streams`: `a_stream_that_takes_nothing_is_cut_off` |

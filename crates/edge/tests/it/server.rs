@@ -50,6 +50,7 @@ pub(crate) struct Options {
     /// What clients speak unless a test says otherwise.
     pub(crate) format: Format,
     pub(crate) frame_count_max: usize,
+    pub(crate) tails_bytes_max: usize,
     pub(crate) ping_interval: Duration,
     pub(crate) pong_timeout: Duration,
     pub(crate) stale_timeout: Duration,
@@ -76,6 +77,7 @@ impl Default for Options {
         Self {
             format: Format::Json,
             frame_count_max: 10_000,
+            tails_bytes_max: usize::MAX,
             ping_interval: Duration::from_secs(25),
             pong_timeout: Duration::from_secs(8),
             stale_timeout: Duration::from_secs(10),
@@ -282,6 +284,7 @@ impl Server {
             namespaces: Arc::new(namespaces()),
             channel_count_max: 100,
             tail: TailBounds { frame_count_max: options.frame_count_max, bytes_max: 100 << 20 },
+            tails_bytes_max: options.tails_bytes_max,
             durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
             receipt_event_count_max: 2000,
         };

@@ -269,6 +269,32 @@ fn asking(channel: &str, slow_readers: &str) -> Value {
     json!({"channel": channel, "data": {"thinning": {"slow_readers": slow_readers}}})
 }
 
+/// Readers that read nothing, each of a channel of its own. Beside them others read all, and get all.
+#[tokio::test]
+async fn slow_readers_of_many_channels_share_a_budget_and_cost_the_others_nothing() {
+    const BYTES_MAX: usize = 8 << 20;
+    const CHANNEL_COUNT: u64 = 10;
+    let server = Server::start(Options { tails_bytes_max: BYTES_MAX, ..Options::default() }).await;
+    let (mut slow, mut quick) = (Vec::new(), Vec::new());
+    for number in 0..CHANNEL_COUNT {
+        let request = json!({"channel": format!("skipping:{number}")});
+        slow.push(Reader::start(&server, request.clone()).await);
+        quick.push(Reader::start(&server, request).await);
+    }
+    for number in 1..=300 {
+        for (index, reader) in (0..).zip(&mut quick) {
+            publish(&server, &format!("skipping:{index}"), number, BLOCK_BYTES);
+            assert!(server.hub.tail_bytes() <= BYTES_MAX);
+            reader.until(number).await;
+        }
+    }
+    for mut reader in slow {
+        is_each_gap_told(&reader.until(300).await);
+    }
+    assert!(server.metric("tidings_edge_publications_skipped_total") > 0.0);
+    assert_eq!(server.metric("tidings_edge_disconnects_total{reason=\"slow\"}"), 0.0);
+}
+
 /// What a filter leaves out is no gap.
 #[tokio::test]
 async fn a_filter_leaves_out_without_a_word() {

@@ -113,6 +113,7 @@ fn node() -> Node {
         namespaces: Arc::new(Namespaces::new(NamespaceOptions::closed(), named)),
         channel_count_max: 100,
         tail: TailBounds { frame_count_max: 1_000, bytes_max: usize::MAX },
+        tails_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 1,
     };

@@ -25,6 +25,10 @@ const JSON: Variant = Variant::websocket(Format::Json);
 const SSE: Variant = Variant { transport: Transport::Sse, format: Format::Json };
 
 fn hub(channel_count_max: usize) -> Hub {
+    hub_with(channel_count_max, usize::MAX)
+}
+
+fn hub_with(channel_count_max: usize, tails_bytes_max: usize) -> Hub {
     let kept =
         NamespaceOptions { history_size: 100_000, history_ttl: Duration::from_secs(60), ..NamespaceOptions::closed() };
     let named = BTreeMap::from([
@@ -39,6 +43,7 @@ fn hub(channel_count_max: usize) -> Hub {
         namespaces: Arc::new(Namespaces::new(NamespaceOptions::closed(), named)),
         channel_count_max,
         tail: TailBounds { frame_count_max: 1_000_000, bytes_max: usize::MAX },
+        tails_bytes_max,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 3,
     };
@@ -91,6 +96,48 @@ fn a_reader_is_written_what_comes_after_it_and_nothing_is_kept_when_all_have_it(
     assert_eq!(texts(&frames), [r#"{"push":{"channel":"news","pub":{"data":2}}}"#]);
     assert!(!more);
     assert_eq!(reader.channel.settle(loop_ids(&hub)[0], end), end, "the tail is empty");
+}
+
+/// Readers that read nothing, in channels of very different traffic, some of them many at a time on other threads.
+#[test]
+fn all_tails_together_hold_no_more_than_their_bound_and_the_oldest_frames_go_first() {
+    const BYTES_MAX: usize = 200_000;
+    const CHANNEL_COUNT: u64 = 40;
+    let hub = hub_with(100, BYTES_MAX);
+    let readers: Vec<_> = (0..CHANNEL_COUNT).map(|number| join(&hub, &format!("news-{number}"), None)).collect();
+    let quiet = join(&hub, "quiet", None);
+    publish(&hub, "quiet", 1);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let hub = &hub;
+            scope.spawn(move || {
+                for number in 0..5_000_u64 {
+                    publish(hub, &format!("news-{}", (number * number + thread) % CHANNEL_COUNT), number);
+                    assert!(hub.tail_bytes() <= BYTES_MAX + 4 * 100, "one frame for each thread");
+                }
+            });
+        }
+    });
+    assert!(hub.tail_bytes() > BYTES_MAX / 4, "no more is dropped than needed: {}", hub.tail_bytes());
+    let lagged = |reader: &Subscribed| reader.channel.fetch(reader.next, 1, &mut Vec::new()).is_err();
+    assert!(lagged(&quiet), "the oldest is gone, though its channel has only one");
+    assert!(readers.iter().any(lagged));
+    let newest = |reader: &Subscribed| {
+        let mut frames = Vec::new();
+        let held = (0..10_000).find(|next| reader.channel.fetch(*next, usize::MAX, &mut frames).is_ok());
+        held.map(|_| frames.len())
+    };
+    assert!(readers.iter().any(|reader| newest(reader) > Some(1)), "and the newest are there");
+    drop(readers);
+    for number in 0..CHANNEL_COUNT {
+        let name = format!("news-{number}");
+        let reader = join(&hub, &name, None);
+        for _ in 0..2 {
+            hub.unsubscribe(&reader.channel, loop_ids(&hub)[0], ClientId::from_random(1), None, JSON);
+        }
+    }
+    hub.unsubscribe(&quiet.channel, loop_ids(&hub)[0], ClientId::from_random(1), None, JSON);
+    assert_eq!(hub.tail_bytes(), 0, "without readers nothing is held");
 }
 
 #[test]

@@ -152,6 +152,7 @@ fn new_hub() -> Hub {
         namespaces: Arc::new(Namespaces::new(NamespaceOptions::closed(), named)),
         channel_count_max: 3,
         tail: TailBounds { frame_count_max: TAIL_FRAMES, bytes_max: usize::MAX },
+        tails_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 1,
     };

@@ -12,7 +12,7 @@ group! {
     CONNECTED_TOTAL = Metric::counter("tidings_edge_connected_total").panel("Opened and closed connections");
 
     /// Connections that the server closed: their reader was overtaken (`slow`), took nothing for client.write_timeout
-    /// (`stalled`), was the slowest when edge.reply_budget_bytes was used up (`reply_budget`), was one too many of its user
+    /// (`stalled`), was the slowest when the replies' part of edge.memory_bytes_max was used up (`reply_budget`), was one too many of its user
     /// (`user_limit`), or anything else (`other`).
     DISCONNECTS_TOTAL = Metric::counter("tidings_edge_disconnects_total")
         .labels(&["reason"])
