@@ -291,8 +291,15 @@ section! {
         /// The most bytes of one answer to a client. If more was missed, a recovery is "not recovered"; a history
         /// answer ends early; a presence answer is refused (106). A single publication may be larger.
         reply_bytes_max: ByteSize = "1MiB", from "16KiB" to "256MiB";
+        /// Bytes that one client is sent in a second, on average; its channels have equal shares. A client may ask for fewer
+        /// (`bytes_per_second_max` in its connect data). What must wait is treated as for a slow reader: see `slow_readers`. 0B is no
+        /// limit.
+        bytes_per_second_max: ByteSize = "0B", from "0B" to "1GiB";
         /// A client that takes no byte for this long, while bytes wait for it, is cut off.
         write_timeout: Duration = "30s", from "1s" to "5m";
+        /// When the server stops: over how long its clients are disconnected, so that they do not all come to another server at
+        /// once. They are served until then. Few clients take less time: a thousand of them are disconnected in a second.
+        shutdown_spread: Duration = "5s", from "0s" to "10m";
         /// When the server stops: how long its connections may take to be closed.
         shutdown_timeout: Duration = "10s", from "0s" to "10m";
         /// Who signs connection tokens, and what they must say.

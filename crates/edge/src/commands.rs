@@ -14,6 +14,7 @@
 //! - All replies that wait on a loop: `reply_budget_bytes` (see [`EdgeLoop::flush_in`]).
 //! - Channels that a user creates: `channel_creations_per_minute` on one loop.
 
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -391,9 +392,12 @@ impl Client {
         let ConnectEffect { ticket, introduction, subscriptions } = connect;
         let now = tidings_telemetry::unix_now();
         let visible = introduction.visible.map(|ttl| now.saturating_add(ttl));
+        let asked = introduction.bytes_per_second_max.map_or(0, NonZeroU64::get);
         let language = introduction.locale.and_then(|locale| self.edge_loop.shared.hub.language(&locale));
         let connection = &mut state.connections[self.key];
         connection.language = language.unwrap_or(connection.language);
+        let limits = [self.edge_loop.shared.config.bytes_per_second_max, asked];
+        connection.limit(limits.into_iter().filter(|limit| *limit > 0).min().unwrap_or(0), Instant::now());
         self.edge_loop.introduce(state, self.key, device, visible);
         if state.connections[self.key].is_closing() {
             return;

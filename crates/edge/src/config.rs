@@ -28,6 +28,8 @@ pub struct EdgeConfig {
     pub recovery_count_max: usize,
     /// Channels that one user may create by publishing, per loop and minute.
     pub channel_creations_per_minute: u32,
+    /// Bytes a second that one connection is written; 0: without a limit.
+    pub bytes_per_second_max: u64,
     /// The time between two pings of the server.
     pub ping_interval: Duration,
     /// How long a pong may take; shorter than `ping_interval`, since only one ping is in flight at a time.
@@ -38,6 +40,8 @@ pub struct EdgeConfig {
     pub stale_timeout: Duration,
     /// How long a closing connection may take until everything is written and its peer has closed.
     pub close_timeout: Duration,
+    /// When the server stops: over how long its connections are closed, at most a millisecond for each of a loop.
+    pub shutdown_spread: Duration,
     /// Web origins that may connect. Requests without an `Origin` header may always connect.
     pub allowed_origins: Vec<OriginPattern>,
 }

@@ -32,6 +32,7 @@ use tidings_types::{Language, Timestamp, Transport, Variant};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::allowance::Allowance;
 use crate::output::{Held, Output};
 use crate::receipts::{Identity, Pings, Pongs, Timing};
 use crate::shared::{ConnectionPermit, Shared};
@@ -44,6 +45,10 @@ pub(crate) struct Connection {
     pub(crate) output: Output,
     /// The socket is full; the connection's task waits until it takes bytes again.
     pub(crate) blocked: bool,
+    /// How many bytes a second it is written, if that is limited.
+    pub(crate) allowance: Option<Box<Allowance>>,
+    /// It was written all that it may be for now, and is in the fan-out's list of what waits; kept by the fan-out.
+    pub(crate) is_resting: bool,
     /// The connection's places in its channels; kept by the fan-out.
     pub(crate) places: Vec<Place>,
     /// The connection is already in the list of the turn that begins; kept by the fan-out.
@@ -119,6 +124,8 @@ impl Connection {
             socket,
             output: Output::new(held),
             blocked: false,
+            allowance: None,
+            is_resting: false,
             places: Vec::new(),
             is_ready: false,
             is_timed: false,
@@ -273,6 +280,11 @@ impl Connection {
         self.closing.is_some() || self.ended
     }
 
+    /// Whether publications may be written to it now.
+    pub(crate) fn takes_publications(&self) -> bool {
+        !self.blocked && !self.is_resting
+    }
+
     /// The socket is full: the connection's task waits until it takes bytes again.
     pub(crate) fn block(&mut self) {
         self.blocked = true;
@@ -316,6 +328,15 @@ impl Connection {
             _ => Some(Stall { moved_at: now, written }),
         };
         self.stall.is_some_and(|stall| now.duration_since(stall.moved_at) >= timeout)
+    }
+
+    /// From now on it is written at most so many bytes a second; 0: without a limit.
+    pub(crate) fn limit(&mut self, per_second: u64, now: Instant) {
+        let written = self.output.written();
+        self.allowance = (per_second > 0).then(|| Box::new(Allowance::new(per_second, written, now)));
+        if self.allowance.is_some() {
+            self.socket.keep_little_unsent();
+        }
     }
 
     /// Begins to close: no more commands, and the farewell behind what is already queued. That is a close frame; a push on

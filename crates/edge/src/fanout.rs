@@ -124,6 +124,15 @@ pub(crate) enum CaughtUp {
     Failed,
 }
 
+/// What of a connection waits for its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Wait {
+    /// The subscription to the channel of this slot.
+    Subscription(usize),
+    /// All of it.
+    Connection,
+}
+
 /// New frames of one channel in the current turn.
 #[derive(Debug)]
 struct Window {
@@ -191,8 +200,8 @@ pub(crate) struct Fanout {
     turn: Turn,
     /// Connections to ask for receipts when their first second is over.
     quiet: BinaryHeap<Reverse<(Instant, Key)>>,
-    /// Subscriptions, by connection and channel, that are written when their time comes.
-    waiting: BinaryHeap<Reverse<(Instant, Key, usize)>>,
+    /// What is written when its time comes, by connection.
+    waiting: BinaryHeap<Reverse<(Instant, Key, Wait)>>,
     latency: LocalHistogram,
     metrics: EdgeMetrics,
 }
@@ -336,19 +345,32 @@ impl Fanout {
         let _owner = panics::owner();
         let mut written = Vec::new();
         while written.len() < STEP_CONNECTION_COUNT && self.waiting.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
-            let Some(Reverse((_, key, slot))) = self.waiting.pop() else { break };
+            let Some(Reverse((_, key, wait))) = self.waiting.pop() else { break };
             let Some(connection) = connections.get_mut(key) else { continue };
+            let Wait::Subscription(slot) = wait else {
+                connection.is_resting = false;
+                if !connection.blocked {
+                    let caught_up = self.catch_up(connections, key, slow);
+                    let is_resting = &mut connections[key].is_resting;
+                    if caught_up == CaughtUp::More && !std::mem::replace(is_resting, true) {
+                        self.waiting.push(Reverse((now, key, Wait::Connection)));
+                    }
+                    written.push((key, caught_up));
+                }
+                continue;
+            };
             let Some(&place) = connection.places.iter().find(|place| place.channel == slot) else { continue };
             let Some(thin) = self.channels[slot].subscribers.thin_mut(place.index) else { continue };
             thin.is_waiting = false;
-            if connection.blocked {
-                continue; // It is written when the socket takes bytes again.
+            if connection.blocked || connection.is_resting {
+                continue; // It is written with all of its connection.
             }
             if self.is_early(place, now) {
                 self.wait(key, place, now); // The entry was of an earlier subscription.
                 continue;
             }
-            let caught_up = self.catch_up_in(connection, place, now);
+            let caught_up = self.catch_up_in(connection, place, self.turn_bytes_max, now);
+            self.rest(connection, key, now);
             if caught_up == CaughtUp::More {
                 self.wait(key, place, now);
             }
@@ -359,11 +381,23 @@ impl Fanout {
         written
     }
 
+    /// Counts what a connection was written. If that is all that it may be for now, it waits for its time.
+    fn rest(&mut self, connection: &mut Connection, key: Key, now: Instant) {
+        let written = connection.output.written();
+        if let Some(allowance) = &mut connection.allowance
+            && let Some(at) = allowance.count(written, now)
+            && !std::mem::replace(&mut connection.is_resting, true)
+        {
+            self.waiting.push(Reverse((at, key, Wait::Connection)));
+        }
+    }
+
     /// The subscription is written when its time comes.
     fn wait(&mut self, key: Key, place: Place, now: Instant) {
         let Some(thin) = self.channels[place.channel].subscribers.thin_mut(place.index) else { return };
         if !std::mem::replace(&mut thin.is_waiting, true) {
-            self.waiting.push(Reverse((thin.due.map_or(now, |due| due.max(now)), key, place.channel)));
+            let at = thin.due.map_or(now, |due| due.max(now));
+            self.waiting.push(Reverse((at, key, Wait::Subscription(place.channel))));
         }
     }
 
@@ -454,7 +488,7 @@ impl Fanout {
             if subscriber.has_own_time() {
                 apart.push((key, Place { channel: slot, index }));
             } else if subscriber.next >= base
-                && !connections[key].blocked
+                && connections[key].takes_publications()
                 && !std::mem::replace(&mut connections[key].is_ready, true)
             {
                 self.turn.ready.push_back(key);
@@ -470,7 +504,7 @@ impl Fanout {
     /// Writes to a connection everything that this turn has for it. The key may by now belong to another connection, so
     /// the positions of the connection decide what it gets.
     fn write(&mut self, connections: &mut Slab<Connection>, key: Key, turn: &Turn, left: &mut Leftover) {
-        let Some(connection) = connections.get_mut(key).filter(|connection| !connection.blocked) else { return };
+        let Some(connection) = connections.get_mut(key).filter(|it| it.takes_publications()) else { return };
         let variant = connection.session.variant();
         let owed = |&place: &Place| -> Option<Batch<'_>> {
             let frames = before_restart(self.owed(place, turn)?, turn.has_restarts);
@@ -535,6 +569,9 @@ impl Fanout {
             Ok(true) => connection.block(),
             Err(_) => left.failed.push(key),
         }
+        if connection.allowance.is_some() {
+            self.rest(connection, key, Instant::now());
+        }
         if self.is_at_restart(connection, turn) {
             left.restarted.push(key);
         }
@@ -564,14 +601,21 @@ impl Fanout {
         if caught_up != CaughtUp::Yes {
             return caught_up;
         }
+        if connection.is_resting {
+            return CaughtUp::Yes;
+        }
         let now = Instant::now();
-        for position in 0..connection.places.len() {
+        let count = connection.places.len();
+        let allowance = connection.allowance.as_ref();
+        let first = allowance.map_or(0, |allowance| allowance.first(count));
+        let bytes_max = allowance.map_or(usize::MAX, |allowance| allowance.share(count)).min(self.turn_bytes_max);
+        for position in (first..count).chain(0..first) {
             let place = connection.places[position];
             if self.is_early(place, now) {
                 self.wait(key, place, now);
                 continue;
             }
-            match self.catch_up_in(connection, place, now) {
+            match self.catch_up_in(connection, place, bytes_max, now) {
                 CaughtUp::Yes => {}
                 CaughtUp::More => caught_up = CaughtUp::More,
                 CaughtUp::Full => {
@@ -581,6 +625,12 @@ impl Fanout {
                 other => return other,
             }
             self.settle(place.channel, slow);
+            self.rest(connection, key, now);
+            if connection.is_resting {
+                connection.allowance.iter_mut().for_each(|allowance| allowance.go_on_after(position));
+                caught_up = CaughtUp::Yes; // The rest is for later.
+                break;
+            }
         }
         self.ask(connection, key, now); // On a full socket the ping goes out first.
         let flushed = if connection.blocked { CaughtUp::Yes } else { write_own(connection) };
@@ -594,14 +644,14 @@ impl Fanout {
         *next < entry.next && thin.as_ref().is_some_and(|thin| thin.due.is_some_and(|due| due > now))
     }
 
-    fn catch_up_in(&mut self, connection: &mut Connection, place: Place, now: Instant) -> CaughtUp {
+    fn catch_up_in(&mut self, connection: &mut Connection, place: Place, bytes_max: usize, now: Instant) -> CaughtUp {
         let entry = &mut self.channels[place.channel];
         let subscriber = entry.subscribers.at(place.index);
         let next = subscriber.next;
         if next >= entry.next {
             return CaughtUp::Yes;
         }
-        let Some(lacking) = entry.lacking(subscriber, self.turn_bytes_max) else { return CaughtUp::Slow };
+        let Some(lacking) = entry.lacking(subscriber, bytes_max) else { return CaughtUp::Slow };
         let mut batches = [Batch::of(place, subscriber, &lacking.frames)];
         let result = connection.output.write(&connection.socket, &mut batches);
         let [batch] = batches;

@@ -55,6 +55,7 @@
 //!
 //! Stopping: [`Edge::shutdown`] closes every connection with 3001, so that clients come back elsewhere and resume.
 
+mod allowance;
 mod commands;
 mod config;
 mod connection;

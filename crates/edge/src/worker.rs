@@ -26,6 +26,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidings_hub::{Channel, LoopId, Mailbox};
 use tidings_protocol::Disconnect;
@@ -42,6 +43,9 @@ use crate::revocations::Revocations;
 use crate::serve;
 use crate::shared::{Emulated, Handshake, Shared};
 use crate::subscribers::Key;
+
+/// The longest time from one close to the next when the server stops, so that few connections are closed at once.
+const CLOSE_PAUSE: Duration = Duration::from_millis(1);
 
 /// A loop with its tasks and its inputs.
 pub(crate) struct Worker<'a> {
@@ -113,7 +117,7 @@ impl Worker<'_> {
         self.stop().await;
     }
 
-    /// Closes every connection with 3001; aborts those that are not closed in time.
+    /// Closes every connection with 3001, a few at a time; aborts those that are not closed in time.
     async fn stop(mut self) {
         self.edge_loop.begin_stop();
         let close_timeout = self.edge_loop.shared.config.close_timeout;
@@ -123,7 +127,10 @@ impl Worker<'_> {
             self.turn();
         }
         let keys: Vec<Key> = self.edge_loop.state().connections.iter().map(|(key, _)| key).collect();
-        for key in keys {
+        let spread = self.edge_loop.shared.config.shutdown_spread.min(CLOSE_PAUSE * keys.len() as u32);
+        let (began, count) = (Instant::now(), keys.len().max(1) as f64);
+        for (index, key) in keys.into_iter().enumerate() {
+            self.serve_until(began + spread.mul_f64(index as f64 / count)).await;
             self.edge_loop.close(key, &Disconnect::SHUTDOWN);
         }
         let deadline = Instant::now() + close_timeout;
@@ -131,6 +138,19 @@ impl Worker<'_> {
             Self::report(ended);
         }
         self.tasks.shutdown().await;
+    }
+
+    /// Serves the connections that are not closed yet.
+    async fn serve_until(&mut self, end: Instant) {
+        while Instant::now() < end {
+            let more = self.edge_loop.state().fanout.has_more();
+            tokio::select! {
+                () = sleep_until(end) => {}
+                () = self.mailbox.notified(), if !more => self.turn(),
+                () = tokio::task::yield_now(), if more => self.turn(),
+                Some(ended) = self.tasks.join_next() => Self::report(ended),
+            }
+        }
     }
 
     /// Passes a panic of a task on. `serve` has caught panics that may end one connection, so this one ends the loop.

@@ -2,7 +2,7 @@
 //! language.
 //!
 //! It says so in the data of its connect command,
-//! `{"tidings": {"device": …, "credential": …, "visible": …, "ttl": …, "locale": …}}`, and while connected by the RPC
+//! `{"tidings": {"device": …, "credential": …, "visible": …, "ttl": …, "locale": …, "bytes_per_second_max": …}}`, and while connected by the RPC
 //! [`RPC_VISIBLE`] with the data `{"visible": true, "ttl": 30}`. In the connect data every key is optional; in the RPC
 //! `visible` is required. Unknown keys are skipped, and `null` means absent.
 //!
@@ -15,6 +15,7 @@
 //! [`VISIBLE_TTL_MAX`]; then it must say so again. So an app that was killed does not stay visible.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -37,6 +38,8 @@ pub struct Introduction {
     pub visible: Option<Duration>,
     /// The language in which it wants the texts of events.
     pub locale: Option<Locale>,
+    /// Bytes a second that it wants at most.
+    pub bytes_per_second_max: Option<NonZeroU64>,
 }
 
 /// A device, and what proves it.
@@ -93,6 +96,7 @@ impl Introduction {
         Self {
             visible: said.visible.and_then(|visible| read_visibility(visible, said.ttl)).flatten(),
             locale: said.locale.as_deref().and_then(|tag| Locale::new(tag).ok()),
+            bytes_per_second_max: said.bytes_per_second_max,
             device: signed.map(DeviceClaim::Signed).or_else(|| said.claim()),
         }
     }
@@ -125,6 +129,7 @@ struct WireIntroduction {
     visible: Option<bool>,
     ttl: Option<u64>,
     locale: Option<String>,
+    bytes_per_second_max: Option<NonZeroU64>,
 }
 
 #[derive(Deserialize)]

@@ -115,7 +115,9 @@ pub(super) fn edge_config(config: &Config, node: &str) -> EdgeConfig {
         ping_interval: client.ping_interval,
         pong_timeout: client.pong_timeout,
         stale_timeout: client.stale_close_delay,
+        bytes_per_second_max: client.bytes_per_second_max.0,
         close_timeout: client.close_timeout,
+        shutdown_spread: client.shutdown_spread,
         allowed_origins: client.allowed_origins.clone(),
     }
 }

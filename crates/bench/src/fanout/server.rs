@@ -172,7 +172,9 @@ fn edge_config() -> EdgeConfig {
         ping_interval: Duration::from_secs(25),
         pong_timeout: Duration::from_secs(8),
         stale_timeout: Duration::from_secs(10),
+        bytes_per_second_max: 0,
         close_timeout: Duration::from_secs(5),
+        shutdown_spread: Duration::ZERO,
         allowed_origins: Vec::new(),
     }
 }

@@ -285,6 +285,33 @@ async fn shutdown_writes_what_was_published_and_closes_with_3001(format: Format)
     assert_eq!(close, Some(3001));
 }
 
+/// Those that are not closed yet still get what is published.
+#[tokio::test]
+async fn a_server_that_stops_closes_its_connections_over_a_while() {
+    const CLIENT_COUNT: usize = 400;
+    let (shutdown_spread, connection_count_max) = (Duration::from_secs(60), CLIENT_COUNT);
+    let server = Server::start(Options { shutdown_spread, connection_count_max, ..Options::default() }).await;
+    let mut drains = tokio::task::JoinSet::new();
+    for _ in 0..CLIENT_COUNT {
+        let mut client = Client::subscribed(&server, "room").await;
+        drains.spawn(async move { client.drain().await });
+    }
+    let hub = server.hub.clone();
+    let mut stopped = std::pin::pin!(server.shutdown());
+    for number in 0.. {
+        server::publish(&hub, "room", &json!(number));
+        if tokio::time::timeout(Duration::from_millis(5), &mut stopped).await.is_ok() {
+            break;
+        }
+    }
+    let drained = drains.join_all().await;
+    assert!(drained.iter().all(|(_, code)| *code == Some(3001)));
+    let mut counts: Vec<_> = drained.iter().map(|(messages, _)| messages.len()).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    assert!(counts.len() > 5, "they are closed at different times: {counts:?}");
+}
+
 #[tokio::test]
 async fn bad_bytes_end_their_own_connection_with_the_right_code() {
     let server = Server::start(Options::default()).await;

@@ -269,6 +269,42 @@ fn asking(channel: &str, slow_readers: &str) -> Value {
     json!({"channel": channel, "data": {"thinning": {"slow_readers": slow_readers}}})
 }
 
+in_both!(a_connection_has_so_many_bytes_a_second_for_all_its_channels);
+async fn a_connection_has_so_many_bytes_a_second_for_all_its_channels(format: Format) {
+    const BYTES: usize = 1000;
+    const COUNT: u64 = 300;
+    // The server's limit and what the client asks for: the lower one counts.
+    for (limit, asked) in [(100_000, 0), (0, 100_000), (1_000_000, 100_000), (100_000, 1_000_000)] {
+        let server = Server::start(Options { bytes_per_second_max: limit, ..Options::of(format) }).await;
+        let connect = json!({"data": {"tidings": {"bytes_per_second_max": asked}}});
+        let mut client = Client::introduced(&server, connect, "newest:busy").await;
+        client.subscribe(json!({"channel": "asking:quiet"})).await;
+        let began = Instant::now();
+        for number in 1..=COUNT {
+            publish(&server, "newest:busy", number, BYTES);
+            if number % 30 == 0 {
+                publish(&server, "asking:quiet", number, BYTES);
+            }
+            sleep(Duration::from_millis(5)).await; // As things move.
+        }
+        let (mut bytes, mut quiet, mut busy) = (0, Vec::new(), 0);
+        while quiet.last() != Some(&COUNT) || busy != COUNT {
+            let push = client.next_push().await;
+            let number = push["pub"]["data"][0].as_u64().unwrap();
+            match push["channel"].as_str().unwrap() {
+                "newest:busy" => busy = number,
+                _ => quiet.push(number),
+            }
+            bytes += BYTES;
+        }
+        let allowed = 100_000.0 * (began.elapsed().as_secs_f64() + 1.0);
+        assert!((bytes as f64) < allowed + 10.0 * BYTES as f64, "{bytes} bytes of {allowed}");
+        assert!(bytes < COUNT as usize * BYTES, "{bytes}: not all that was published in the busy one");
+        let all: Vec<_> = (1..=COUNT / 30).map(|number| number * 30).collect();
+        assert_eq!(quiet, all, "the busy one keeps out no other");
+    }
+}
+
 /// Readers that read nothing, each of a channel of its own. Beside them others read all, and get all.
 #[tokio::test]
 async fn slow_readers_of_many_channels_share_a_budget_and_cost_the_others_nothing() {

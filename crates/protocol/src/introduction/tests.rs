@@ -56,7 +56,10 @@ fn a_signed_device_wins_over_any_other() {
     let signed = || Some(device("phone-1"));
     let expected = Some(DeviceClaim::Signed(device("phone-1")));
     let found = Introduction::read(signed(), Some(&data));
-    assert_eq!(found, Introduction { device: expected.clone(), visible: Some(Duration::from_secs(9)), locale: None });
+    assert_eq!(
+        found,
+        Introduction { device: expected.clone(), visible: Some(Duration::from_secs(9)), ..Introduction::default() }
+    );
     for data in [None, Some(json("[]")), Some(json(r#"{"tidings":7}"#))] {
         let found = Introduction::read(signed(), data.as_ref());
         assert_eq!(found, Introduction { device: expected.clone(), ..Introduction::default() });
