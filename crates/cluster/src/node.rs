@@ -179,6 +179,8 @@ pub struct Cluster {
     tenure: watch::Receiver<Duration>,
     /// The store while there is one.
     store: Arc<Mutex<Option<Store>>>,
+    /// The store was made for a new cluster, by this process.
+    is_first: AtomicBool,
     /// Ends the attempts of the store's log to reach the broker.
     stopped: Arc<AtomicBool>,
     moves: mpsc::Receiver<Option<String>>,
@@ -245,6 +247,7 @@ impl Cluster {
             standing,
             tenure,
             store,
+            is_first: AtomicBool::new(false),
             stopped,
             moves,
             reports,
@@ -300,6 +303,7 @@ impl Cluster {
     pub async fn join(&mut self, config: StoreConfig, sink: Arc<dyn CommitSink>) -> Result<Store, ClusterError> {
         self.give_up(); // Whatever is left of the store before.
         self.is_whole.store(false, Ordering::Relaxed);
+        self.is_first.store(false, Ordering::Relaxed);
         self.stopped = Arc::default();
         while self.moves.try_recv().is_ok() {} // They were about the time before.
         self.orders.send_modify(|order| order.giving_back = None);
@@ -354,8 +358,11 @@ impl Cluster {
         if !has_begun {
             // Whoever gets the lease makes the cluster's first store.
             self.lead_when(Arc::new(|| Readiness::Read(0)));
-            let is_held = self.standing.borrow().is_held;
-            return if is_held { open_store(config, log, sink).await } else { Ok(None) };
+            if !self.standing.borrow().is_held {
+                return Ok(None);
+            }
+            self.is_first.store(true, Ordering::Relaxed);
+            return open_store(config, log, sink).await;
         }
         self.lead_when(Arc::new(|| Readiness::No));
         // Without a copy, or with one that is too old, the leader is about to make one.
@@ -417,7 +424,7 @@ impl Cluster {
             let is_held = standing.borrow_and_update().is_held;
             match *role.borrow_and_update() {
                 Role::Leading => return true,
-                Role::Lost if store.log_position() == LogPosition::default() => return false,
+                Role::Lost if self.has_only_begun(store) => return false,
                 Role::Alone | Role::Following | Role::Lost => store.lead(is_held),
             }
             let now = store.log_position();
@@ -435,6 +442,11 @@ impl Cluster {
                 () = sleep(PAUSE) => {}
             }
         }
+    }
+
+    /// Whether the store was made for a new cluster, and has nothing yet.
+    fn has_only_begun(&self, store: &Store) -> bool {
+        self.is_first.load(Ordering::Relaxed) && store.log_position() == LogPosition::default()
     }
 
     /// Gives the lease back, and lets others try.

@@ -228,7 +228,7 @@ async fn hear(news: &mut NewsReceiver, next: &mut u64) -> (Vec<u8>, bool) {
 
 /// As a node that is stopped for a moment right after it has made the first store of a cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_another_has_forestalled_on_a_broker_begins_anew() {
+async fn a_node_whose_cluster_another_has_begun_on_a_broker_joins_it_anew() {
     let brokers = Brokers::start(1);
     let folder = tempfile::tempdir().unwrap();
     let mut late = Cluster::connect(cluster_config(&brokers, "late")).await.unwrap();

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use axum::http::HeaderName;
@@ -34,7 +35,7 @@ use super::sections::{
     WebPush, Webhook,
 };
 use super::tree::{Origin, Problem};
-use super::value::{Leaf as _, Missing, Moment, Secret, Sha256, StaticHeader};
+use super::value::{ByteSize, Leaf as _, Missing, Moment, Secret, Sha256, StaticHeader};
 use crate::WebhookKey;
 
 /// The least length of an API key: a key is a random string, not a password.
@@ -66,6 +67,7 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     check.keys(&mut config.api);
     check.console(&config.console, &config.http);
     check.client(&mut config.client, &config.http);
+    check.edge(&config.edge, &config.client);
     check.personal_channel(&config.client, &config.channel);
     check.namespace("channel.without_namespace", &config.channel.without_namespace);
     for (name, namespace) in &config.channel.namespaces {
@@ -384,6 +386,20 @@ impl Check<'_> {
 
     fn file(&mut self, path: &str, file: &Path) -> Option<String> {
         read_file(file).map_err(|error| self.problem(path, &format!("cannot read {}: {error}", file.display()))).ok()
+    }
+
+    /// The replies of each loop need room for a large one.
+    fn edge(&mut self, edge: &Edge, client: &Client) {
+        let loops = if edge.loops == 0 { available_parallelism().map_or(1, usize::from) } else { edge.loops };
+        let reply = edge.control_bytes_max.max(client.reply_bytes_max);
+        let (needed, got) = (ByteSize(4 * 2 * reply.0 * loops as u64), edge.memory_bytes_max);
+        if got < needed {
+            let text = format!(
+                "must be at least \"{needed}\" with {loops} loops, got \"{got}\": a quarter of it is for replies, and each loop needs \
+                 twice `edge.control_bytes_max` and twice `client.reply_bytes_max`"
+            );
+            self.problem("edge.memory_bytes_max", &text);
+        }
     }
 
     fn namespace(&mut self, path: &str, namespace: &Namespace) {

@@ -189,6 +189,13 @@ fn relations_between_settings_are_checked() {
         &["t.toml:2:25: `channel.namespaces.n.force_push_join_leave`: needs `join_leave = true`"],
     );
     check(
+        "[edge]\nloops = 4\nmemory_bytes_max = \"16MiB\"",
+        &[
+            "t.toml:3:20: `edge.memory_bytes_max`: must be at least \"32MiB\" with 4 loops, got \"16MiB\": a quarter of it is for replies, and \
+             each loop needs twice `edge.control_bytes_max` and twice `client.reply_bytes_max`",
+        ],
+    );
+    check(
         "[channel.namespaces.n]\nslow_readers = \"skip\"\nper_second_max = 2\nlatest_key = \"car\"",
         &[
             "t.toml:3:18: `channel.namespaces.n.per_second_max`: needs `slow_readers = \"latest\"`",

@@ -32,6 +32,8 @@ use crate::subscribers::Key;
 
 /// How often deadlines (ping, pong, connect, token expiry, close) are checked.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
+/// No subscription waits so long for its time.
+const LATER: Duration = Duration::from_hours(1);
 /// Bytes of one read.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
@@ -129,7 +131,7 @@ impl EdgeLoop {
     pub(crate) fn catch_up(&self, key: Key) -> bool {
         let state = &mut *self.state();
         let mut slow = Vec::new();
-        let caught_up = state.fanout.catch_up(&mut state.connections, key, &mut slow);
+        let caught_up = state.fanout.catch_up(&mut state.connections, key, Instant::now(), &mut slow);
         let has_more = caught_up == CaughtUp::More;
         self.on_caught_up(state, key, caught_up);
         for key in slow {
@@ -169,9 +171,17 @@ impl EdgeLoop {
         self.flush_in(state, key);
     }
 
+    /// Writes to whatever waits for its time, as if that had come.
+    pub(crate) fn write_all_waiting(&self) {
+        let later = Instant::now() + LATER;
+        while self.state().fanout.next_due_at().is_some_and(|at| at <= later) {
+            self.on_due(later);
+        }
+    }
+
     /// Asks the connections whose first second is over for receipts, and writes to the subscriptions whose time has come.
-    pub(crate) fn on_due(&self) {
-        let (state, now, mut slow) = (&mut *self.state(), Instant::now(), Vec::new());
+    pub(crate) fn on_due(&self, now: Instant) {
+        let (state, mut slow) = (&mut *self.state(), Vec::new());
         for key in state.fanout.ask_due(&mut state.connections, now) {
             self.flush_in(state, key);
         }

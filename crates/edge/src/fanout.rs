@@ -344,13 +344,16 @@ impl Fanout {
     ) -> Vec<(Key, CaughtUp)> {
         let _owner = panics::owner();
         let mut written = Vec::new();
-        while written.len() < STEP_CONNECTION_COUNT && self.waiting.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
+        for _ in 0..STEP_CONNECTION_COUNT {
+            if self.waiting.peek().is_none_or(|Reverse((at, ..))| *at > now) {
+                break;
+            }
             let Some(Reverse((_, key, wait))) = self.waiting.pop() else { break };
             let Some(connection) = connections.get_mut(key) else { continue };
             let Wait::Subscription(slot) = wait else {
                 connection.is_resting = false;
                 if !connection.blocked {
-                    let caught_up = self.catch_up(connections, key, slow);
+                    let caught_up = self.catch_up(connections, key, now, slow);
                     let is_resting = &mut connections[key].is_resting;
                     if caught_up == CaughtUp::More && !std::mem::replace(is_resting, true) {
                         self.waiting.push(Reverse((now, key, Wait::Connection)));
@@ -468,9 +471,9 @@ impl Fanout {
             }
             Err(Lagged { missed }) => {
                 // The tail overtook the whole loop: subscribers that were in sync have missed frames.
-                left.slow.extend(entry.subscribers.overtake(base + missed, |next| channel.has_restarted_since(next)));
                 entry.next = base + missed;
                 self.again.push(channel);
+                self.overtake(slot, base + missed, &mut left.slow);
                 return;
             }
         }
@@ -593,7 +596,13 @@ impl Fanout {
     }
 
     /// Writes to a connection whose socket takes bytes again what it lacks, at most one turn's share.
-    pub(crate) fn catch_up(&mut self, connections: &mut Slab<Connection>, key: Key, slow: &mut Vec<Key>) -> CaughtUp {
+    pub(crate) fn catch_up(
+        &mut self,
+        connections: &mut Slab<Connection>,
+        key: Key,
+        now: Instant,
+        slow: &mut Vec<Key>,
+    ) -> CaughtUp {
         let _owner = panics::owner();
         let connection = &mut connections[key];
         connection.blocked = false;
@@ -604,7 +613,6 @@ impl Fanout {
         if connection.is_resting {
             return CaughtUp::Yes;
         }
-        let now = Instant::now();
         let count = connection.places.len();
         let allowance = connection.allowance.as_ref();
         let first = allowance.map_or(0, |allowance| allowance.first(count));
@@ -658,13 +666,18 @@ impl Fanout {
         let last = batch.passed.checked_sub(1).map_or(next, |last| lacking.indices[last] + 1);
         let has_all = batch.passed == lacking.frames.len();
         let reached = if has_all { lacking.end } else { last };
-        entry.subscribers.advance(place.index, (reached - next) as usize, batch.has_base && reached == last);
+        let lacks_base = batch.passed.checked_sub(1).is_some_and(|last| lacking.lacks_base.get(last) == Some(&true));
+        let has_base = batch.has_base && reached == last && !lacks_base;
+        entry.subscribers.advance(place.index, (reached - next) as usize, has_base);
         self.metrics.deliveries_total.add(batch.publications().count() as u64);
         let skipped_count: u64 = lacking.skipped_counts.iter().take(batch.passed).sum();
         self.metrics.publications_skipped_total.add(skipped_count);
         if let Some(thin) = entry.subscribers.thin_mut(place.index) {
             thin.on_written(batch.publications().map(|frame| frame.offset), now);
-            if let Some(untold_count) = batch.passed.checked_sub(1).and_then(|last| lacking.untold_counts.get(last)) {
+            let untold_count = batch.passed.checked_sub(1).and_then(|last| lacking.untold_counts.get(last));
+            if has_all {
+                thin.missed_count = lacking.untold_count;
+            } else if let Some(untold_count) = untold_count {
                 thin.missed_count = *untold_count;
             }
         }
@@ -698,8 +711,19 @@ impl Fanout {
         let slowest = entry.subscribers.slowest().unwrap_or(entry.next);
         let base = entry.channel.settle(self.loop_id, slowest);
         if slowest < base {
-            let channel = &entry.channel;
-            slow.extend(entry.subscribers.overtake(base, |next| channel.has_restarted_since(next)));
+            self.overtake(slot, base, slow);
+        }
+    }
+
+    /// The tail begins at `base` now. Subscribers that may get less go on there; collects the others.
+    fn overtake(&mut self, slot: usize, base: u64, slow: &mut Vec<Key>) {
+        let LoopChannel { channel, subscribers, .. } = &mut self.channels[slot];
+        let (lost, moved) = subscribers.overtake(base, channel.restart_end());
+        slow.extend(lost);
+        let now = Instant::now();
+        for index in moved {
+            let key = self.channels[slot].subscribers.at(index).connection;
+            self.wait(key, Place { channel: slot, index }, now);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The connections of one loop that read one channel: each has a place in a list, and the slowest ones are counted.
 //!
 //! After each turn the channel is told the position of the slowest connection. All connections are searched for it only
-//! when the last of the slowest ones has moved on or left. So one connection that stays behind does not make every turn
-//! cost a search.
+//! when the last of the slowest ones has moved on or left, or when the tail has overtaken it. So one connection that stays
+//! behind does not make every turn cost a search, while the tail has room.
 
 use std::time::Duration;
 
@@ -155,21 +155,22 @@ impl Subscribers {
         self.list[place].thin.as_deref_mut()
     }
 
-    /// The tail has overtaken those whose next frame is before `base`. Those that may get less go on at `base`, unless
-    /// `must_stay` says of their position that something would be lost. Returns the others.
-    pub(crate) fn overtake(&mut self, base: u64, must_stay: impl Fn(u64) -> bool) -> Vec<Key> {
-        let mut lost = Vec::new();
-        for subscriber in self.list.iter_mut().filter(|subscriber| subscriber.next < base) {
-            match subscriber.thin.as_deref_mut().filter(|_| !must_stay(subscriber.next)) {
+    /// The tail has overtaken those whose next frame is before `base`. Those that may get less go on at `base`, except those
+    /// before `restart_end`. Returns the others, and the places of those that go on.
+    pub(crate) fn overtake(&mut self, base: u64, restart_end: u64) -> (Vec<Key>, Vec<usize>) {
+        let (mut lost, mut moved) = (Vec::new(), Vec::new());
+        for (place, subscriber) in self.list.iter_mut().enumerate().filter(|(_, subscriber)| subscriber.next < base) {
+            match subscriber.thin.as_deref_mut().filter(|_| subscriber.next >= restart_end) {
                 Some(thin) => {
                     thin.missed_count += base - subscriber.next;
                     (subscriber.next, subscriber.has_base) = (base, false);
+                    moved.push(place);
                 }
                 None => lost.push(subscriber.connection),
             }
         }
         self.search();
-        lost
+        (lost, moved)
     }
 
     /// Whether all subscribers that were the slowest at the last search have moved on or left.
@@ -253,18 +254,19 @@ mod tests {
                     }
                     Action::Overtake(part) => {
                         let base = start + (end - start) * part as u64 / 3;
-                        let must_stay = |next: u64| next.is_multiple_of(3);
-                        let mut lost = Vec::new();
-                        for one in model.iter_mut().filter(|one| one.next < base) {
+                        let restart_end = start + base.saturating_sub(start) / 2;
+                        let (mut lost, mut moved) = (Vec::new(), Vec::new());
+                        for (place, one) in model.iter_mut().enumerate().filter(|(_, one)| one.next < base) {
                             match &mut one.thin {
-                                Some(thin) if !must_stay(one.next) => {
+                                Some(thin) if one.next >= restart_end => {
+                                    moved.push(place);
                                     thin.missed_count += base - one.next;
                                     one.next = base;
                                 }
                                 _ => lost.push(one.connection),
                             }
                         }
-                        prop_assert_eq!(subscribers.overtake(base, must_stay), lost);
+                        prop_assert_eq!(subscribers.overtake(base, restart_end), (lost, moved));
                         told = None;
                     }
                     Action::Slowest => {

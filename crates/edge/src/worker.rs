@@ -9,7 +9,7 @@
 //! | the order to stop, or the end of [`Edge`](crate::Edge) | stops: no more handshakes, closes every connection | (ends the loop) |
 //! | revocations of devices | ends the proof of their connections | all revoked devices: one bit each |
 //! | an order about connections | carries it out for the next connections of its user | 128 connections |
-//! | the end of a connection's first second, or the time of a subscription that is limited per second | asks the connection for receipts, or writes to it | 128 connections each |
+//! | the end of a connection's first second, or the time of a subscription that is limited per second | asks the connection for receipts, or writes to it | 128 connections, and 128 subscriptions |
 //! | the hub's mailbox | begins a turn of the fan-out | 128 connections; of each channel `turn_bytes_max` |
 //! | the end of a yield, while a turn is unfinished | makes the next step of the turn | 128 connections |
 //! | the sweep, twice a second | checks all deadlines, hands latencies to the registry | all connections of the loop |
@@ -102,7 +102,7 @@ impl Worker<'_> {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
                 () = self.revocations.notified() => self.edge_loop.revoke(&self.revocations.take()),
                 () = self.control.ready() => self.control.step(&self.edge_loop),
-                () = sleep_until(due_at.unwrap_or_else(Instant::now)), if due_at.is_some() => self.edge_loop.on_due(),
+                () = sleep_until(due_at.unwrap_or_else(Instant::now)), if due_at.is_some() => self.edge_loop.on_due(Instant::now()),
                 () = self.mailbox.notified(), if !more => self.turn(),
                 () = tokio::task::yield_now(), if more => self.turn(),
                 _ = sweep.tick() => self.edge_loop.sweep(),
@@ -126,6 +126,7 @@ impl Worker<'_> {
         while self.edge_loop.state().fanout.has_more() && Instant::now() < deadline {
             self.turn();
         }
+        self.edge_loop.write_all_waiting();
         let keys: Vec<Key> = self.edge_loop.state().connections.iter().map(|(key, _)| key).collect();
         let spread = self.edge_loop.shared.config.shutdown_spread.min(CLOSE_PAUSE * keys.len() as u32);
         let (began, count) = (Instant::now(), keys.len().max(1) as f64);

@@ -688,10 +688,15 @@ impl Channel {
         lock(&self.state).tail.oldest()
     }
 
-    /// Drops the frames that were published before this time, even if readers need them.
-    pub(crate) fn drop_before(&self, published_micros: u64) {
+    /// The bytes of the frames that were published before this time, without the newest `kept`.
+    pub(crate) fn bytes_before(&self, published_micros: u64, kept: usize) -> usize {
+        lock(&self.state).tail.bytes_before(published_micros, kept)
+    }
+
+    /// Drops these frames, even if readers need them.
+    pub(crate) fn drop_before(&self, published_micros: u64, kept: usize) {
         let state = &mut *lock(&self.state);
-        state.tail.drop_before(published_micros);
+        state.tail.drop_before(published_micros, kept);
         state.sources.trim(state.tail.base());
     }
 

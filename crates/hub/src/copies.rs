@@ -111,6 +111,7 @@ impl Hub {
             News::Published { channel, epoch: None, publication, .. } => {
                 if let Some(channel) = self.existing(&channel) {
                     channel.deliver(&publication, |loop_id, channel| self.wake(loop_id, channel));
+                    self.bound_tails();
                 }
             }
             _ if !self.cluster.is_copy() => {}
@@ -169,6 +170,7 @@ impl Hub {
     fn announce(&self, name: &ChannelName, push: &Push<'_>) {
         if let Some(channel) = self.existing(name) {
             channel.announce_remote(push, |loop_id, channel| self.wake(loop_id, channel));
+            self.bound_tails();
         }
     }
 

@@ -20,7 +20,7 @@
 //!   that are published in. The hub must not refuse what the store has accepted, so these channels count in their
 //!   namespace but are never refused. A channel without any publication exists only while it has a reader. While there
 //!   is no room, idle memory channels are removed early. History is bounded by each namespace, the tail by
-//!   [`TailBounds`], presence, proven devices and what members want by the connections, receipts by
+//!   [`TailBounds`] and all tails together by `tails_bytes_max`, presence, proven devices and what members want by the connections, receipts by
 //!   `receipt_event_count_max` (see [`Receipts`]).
 //! - Receipts of an event are opened under the channel's lock before fan-out, so they know which devices read the
 //!   channel at that moment and want the publication ([`Wishes`]).
@@ -31,7 +31,7 @@
 //!   have copies of them, so subscribe, history and resume stay local; see [`News`] and [`Hub::apply`].
 //! - Channels of a namespace with `occupancy_webhook` tell [`Changes`] when the first reader comes and the last one leaves.
 //!
-//! Locks, in this order: a shard of the channel table, then a channel, then one of the counts, a mailbox, the changes, the
+//! Locks, in this order: that of who drops frames of all tails, a shard of the channel table, then a channel, then one of the counts, a mailbox, the changes, the
 //! receipts or what the [`Relay`] locks. Within the receipts: the events, then one event. The lock of visibility is held
 //! without these two.
 
@@ -121,6 +121,21 @@ pub struct HubCounts {
 }
 
 const SHARD_COUNT: usize = 64;
+
+/// The earliest time between these two at which something is so that stays so, or the later one; in some steps, so not much
+/// before it.
+fn earliest(mut from: u64, mut until: u64, is_so: impl Fn(u64) -> bool) -> u64 {
+    const STEP_COUNT: usize = 16;
+    for _ in 0..STEP_COUNT {
+        let middle = from + (until - from) / 2;
+        if is_so(middle) {
+            until = middle;
+        } else {
+            from = middle;
+        }
+    }
+    until
+}
 
 /// A part of the channel table, so that look-ups of different channels seldom wait for each other.
 type Shard = Mutex<HashMap<ChannelName, Arc<Channel>>>;
@@ -435,6 +450,7 @@ impl Hub {
     /// Tells those who want to know it that the subscriber has joined, and that it leaves when it does.
     pub fn announce_join(&self, channel: &Arc<Channel>, client: ClientId) {
         channel.announce_join(client, &self.cluster, |loop_id, channel| self.wake(loop_id, channel));
+        self.bound_tails();
     }
 
     /// Removes a subscriber; `device` is that of its subscription, unless it was disowned. A channel without readers
@@ -451,6 +467,7 @@ impl Hub {
         if channel.unsubscribe(loop_id, client, device, form.into(), &self.cluster, wake) {
             self.remove_if_unused(channel);
         }
+        self.bound_tails();
     }
 
     fn remove_if_unused(&self, channel: &Arc<Channel>) {
@@ -588,7 +605,8 @@ impl Hub {
     }
 
     /// Drops the oldest frames of all channels if the tails hold too many bytes: those are what the slowest readers still
-    /// need. Frees a quarter, so that not every further publication has to search. Whoever publishes meanwhile waits.
+    /// need. Frees a quarter, so that not every further publication has to search. Whoever publishes meanwhile waits. Must not be
+    /// called with a channel or a shard locked.
     fn bound_tails(&self) {
         let bytes_max = self.config.tails_bytes_max;
         if self.tails.bytes() <= bytes_max {
@@ -608,14 +626,15 @@ impl Hub {
                 }
             }
         }
-        // The older half of the time, then the older half of the rest, until enough is dropped.
-        let mut age = now - oldest;
-        while self.tails.bytes() > bytes_max / 4 * 3 {
-            channels.iter().for_each(|channel| channel.drop_before((now - age / 2).max(oldest + 1)));
-            if age == 0 {
-                break; // The others have come since.
+        // The newest frame of each channel is dropped only if the others are not enough.
+        for kept in [1, 0] {
+            let surplus = self.tails.bytes().saturating_sub(bytes_max / 4 * 3);
+            if surplus == 0 {
+                break;
             }
-            age /= 2;
+            let before = |time| channels.iter().map(|channel| channel.bytes_before(time, kept)).sum::<usize>();
+            let time = earliest(oldest, now + 1, |time| before(time) >= surplus);
+            channels.iter().for_each(|channel| channel.drop_before(time, kept));
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A reader holds a position (the index of the next frame that it needs), not a queue. So a thousand readers of one
 //! channel share the same frames. When the tail is full, the oldest frame is dropped, even if readers still need it.
-//! Such a reader gets [`Lagged`] at its next read, and the edge closes it with 3008. Memory: `frame_count_max` frames,
+//! Such a reader gets [`Lagged`] at its next read. Memory: `frame_count_max` frames,
 //! `bytes_max` bytes.
 //!
 //! A frame holds the publication once for each [`PushForm`] that has readers at that moment. A reader begins at the end of
@@ -57,7 +57,8 @@ pub struct Frame {
     /// The bytes of each form that has readers that want it, in the order of forms. In a channel with the texts of events
     /// there are some for each language, else a few.
     forms: Arc<[Encoded]>,
-    /// When it was published, in microseconds of the process's own clock; used only to measure latency.
+    /// When it was published, in microseconds of the process's own clock. Latency is measured by it, and which frames are the
+    /// oldest of all tails.
     pub published_micros: u64,
     /// The event that wants a receipt from each connection to which the frame is written.
     pub receipt: Option<JournalPosition>,
@@ -134,8 +135,11 @@ pub struct TailBounds {
 #[derive(Debug, Default)]
 pub struct TailUse(AtomicUsize);
 
+/// Memory of a frame beside its bytes: its place in the log, and its list of forms, of which there are seldom more than two.
+const FRAME_BYTES: usize = 320;
+
 impl TailUse {
-    /// Bytes of all frames, as they count for [`TailBounds::bytes_max`].
+    /// Bytes of all frames, and of what holds them.
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -145,7 +149,7 @@ impl TailUse {
 #[derive(Debug)]
 pub struct Tail {
     log: Log<Frame>,
-    /// Includes the bytes of `log`.
+    /// Includes what `log` holds.
     used: Arc<TailUse>,
 }
 
@@ -164,9 +168,10 @@ impl Tail {
 
     /// Changes the log, and counts its bytes again.
     fn change<T>(&mut self, change: impl FnOnce(&mut Log<Frame>) -> T) {
-        let before = self.log.bytes();
+        let held = |log: &Log<Frame>| log.bytes() + log.len() * FRAME_BYTES;
+        let before = held(&self.log);
         change(&mut self.log);
-        let after = self.log.bytes();
+        let after = held(&self.log);
         if after > before {
             self.used.0.fetch_add(after - before, Ordering::Relaxed);
         } else if before > after {
@@ -233,11 +238,20 @@ impl Tail {
         self.log.iter().next().map(|frame| frame.published_micros)
     }
 
-    /// Drops the frames that were published before this time of the process's clock, even if readers still need them.
-    pub fn drop_before(&mut self, published_micros: u64) {
-        let is_older = |frame: &&Frame| frame.published_micros < published_micros;
-        let count = self.log.iter().take_while(is_older).count();
+    /// The bytes of the frames that were published before this time of the process's clock, without the newest `kept`.
+    pub fn bytes_before(&self, published_micros: u64, kept: usize) -> usize {
+        self.older(published_micros, kept).map(|frame| frame.len() + FRAME_BYTES).sum()
+    }
+
+    /// Drops these frames, even if readers still need them.
+    pub fn drop_before(&mut self, published_micros: u64, kept: usize) {
+        let count = self.older(published_micros, kept).count();
         self.trim(self.base() + count as u64);
+    }
+
+    fn older(&self, published_micros: u64, kept: usize) -> impl Iterator<Item = &Frame> {
+        let frames = self.log.iter().take(self.len().saturating_sub(kept));
+        frames.take_while(move |frame| frame.published_micros < published_micros)
     }
 }
 
@@ -289,7 +303,7 @@ mod tests {
                 prop_assert!(tail.len() <= frame_count_max);
                 prop_assert!(tail.len() == 1 || tail.log.bytes() <= bounds.bytes_max);
                 prop_assert_eq!(tail.end(), published);
-                prop_assert_eq!(used.bytes(), tail.log.bytes());
+                prop_assert_eq!(used.bytes(), tail.log.bytes() + tail.len() * FRAME_BYTES);
             }
         }
     }
@@ -304,8 +318,12 @@ mod tests {
         assert_eq!((tail.end(), used.bytes()), (1, 0));
         tail.push(frame(5, 1));
         tail.push(frame(6, 2));
-        tail.drop_before(2);
-        assert_eq!((tail.base(), used.bytes()), (2, 6));
+        assert_eq!(tail.bytes_before(2, 0), 5 + FRAME_BYTES);
+        assert_eq!(tail.bytes_before(3, 1), 5 + FRAME_BYTES, "the newest is kept");
+        tail.drop_before(3, 1);
+        assert_eq!((tail.base(), used.bytes()), (2, 6 + FRAME_BYTES));
+        tail.drop_before(3, 0);
+        assert_eq!((tail.base(), used.bytes()), (3, 0));
         drop(tail);
         assert_eq!(used.bytes(), 0);
     }

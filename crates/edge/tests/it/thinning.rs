@@ -269,6 +269,29 @@ fn asking(channel: &str, slow_readers: &str) -> Value {
     json!({"channel": channel, "data": {"thinning": {"slow_readers": slow_readers}}})
 }
 
+/// What a reader had not got was dropped for other channels, and its own has nothing left: it is told by what comes next.
+#[tokio::test]
+async fn who_lacks_what_was_dropped_is_told_by_the_next_publication() {
+    let options = Options { frame_count_max: 16, tails_bytes_max: 1 << 20, ..Options::default() };
+    let server = Server::start(options).await;
+    let mut slow = Reader::start(&server, json!({"channel": "skipping:1"})).await;
+    slow.client.subscribe(json!({"channel": "newest:quiet"})).await;
+    let mut quick = Reader::start(&server, json!({"channel": "skipping:1"})).await;
+    publish_many(&server, "skipping:1", &mut quick, 200).await; // Fills the socket.
+    publish(&server, "newest:quiet", 1, 10);
+    // Larger than all tails may be: the only frame of the quiet channel has to go.
+    publish(&server, "skipping:1", 201, 1 << 20);
+    quick.until(201).await;
+    publish(&server, "newest:quiet", 2, 10);
+    let mut found = None;
+    while found.is_none() {
+        let push = slow.client.next_push().await;
+        found = (push["channel"] == "newest:quiet").then(|| push["pub"].clone());
+    }
+    let found = found.unwrap();
+    assert_eq!((&found["data"][0], &found["tags"]["skipped_from"]), (&json!(2), &json!("1")), "{found}");
+}
+
 in_both!(a_connection_has_so_many_bytes_a_second_for_all_its_channels);
 async fn a_connection_has_so_many_bytes_a_second_for_all_its_channels(format: Format) {
     const BYTES: usize = 1000;

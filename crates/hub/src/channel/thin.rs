@@ -1,19 +1,19 @@
 //! What a reader gets that gets less than everything ([`Thinning`](tidings_protocol::Thinning)).
 //!
 //! A reader is a position in the tail, also if it gets less. Whenever it is behind, the frames from there on are chosen anew
-//! ([`Channel::thin`]): the newest publication of each key, or after an overrun the newest of all. So nothing is kept for a
-//! slow reader, and it never gets an older publication of a key after a newer one.
+//! ([`Channel::thin`]): the newest publication of each key, or, for a reader that otherwise gets everything, after an overrun the
+//! newest of all. So nothing is kept for a slow reader, and it never gets an older publication of a key after a newer one.
 //!
 //! The first publication behind what was left out says so, in its tags: `skipped_from` and `skipped_to`, the offsets of the first
-//! and the last publication that the reader has not got; in a channel without positions `skipped`, how many they are. A
-//! publication without a position in a channel with positions cannot tell, so the next one does. For the tags the channel
-//! keeps the publications of its tail while it has such readers.
+//! and the last publication that the reader has not got. If it has no position, or offsets do not show the gap, the tag is
+//! `skipped`: at most so many are left out, because what was overwritten is not known any more. For the tags the channel keeps
+//! the publications of its tail while it has such readers.
 //!
-//! Memory: at most one publication for each frame of the tail, which in a channel with history shares its data with the history.
+//! Memory: at most one publication for each frame of the tail, which in a channel with history shares its data with the history,
+//! and a key of at most [`KEY_BYTES_MAX`] bytes.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use bytes::Bytes;
 use tidings_protocol::{ClientId, Publication, PublicationKey, SlowReaders};
 use tidings_stream::{Encoded, Frame, FrameKind, Lagged};
 use tidings_telemetry::panics::lock;
@@ -26,8 +26,10 @@ use crate::wishes::Wishes;
 const TAG_FROM: &str = "skipped_from";
 /// The tag with the offset of the last one.
 const TAG_TO: &str = "skipped_to";
-/// The tag with their number, in channels without positions.
+/// The tag with their number, where offsets do not show them.
 const TAG_COUNT: &str = "skipped";
+/// A publication whose key is longer is not left out for another.
+const KEY_BYTES_MAX: usize = 256;
 
 /// A reader that is behind.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +59,10 @@ pub struct Thinned {
     pub skipped_counts: Vec<u64>,
     /// For each, how many are left out of which the reader does not know when it has this one.
     pub untold_counts: Vec<u64>,
+    /// For each, whether the reader lacks a publication between this one and what comes next.
+    pub lacks_base: Vec<bool>,
+    /// How many are left out of which it does not know at `end`.
+    pub untold_count: u64,
     /// At `end` stands a restart frame.
     pub is_at_restart: bool,
 }
@@ -85,7 +91,7 @@ struct Choice {
     frame: Frame,
     /// Publications before it that are left out.
     skipped_count: u64,
-    /// There is a publication right before it that the reader does not get, for whatever reason.
+    /// There is a publication before it, and behind the choice before, that the reader does not get, for whatever reason.
     lacks_base: bool,
     publication: Option<Publication>,
 }
@@ -105,6 +111,7 @@ impl Sources {
     pub(super) fn add(&mut self, index: u64, publication: &Publication, key: Option<&PublicationKey>) {
         if !self.readers.is_empty() {
             let key = key.map_or_else(|| Some(Box::default()), |key| key.of(publication));
+            let key = key.filter(|key| key.len() <= KEY_BYTES_MAX);
             self.kept.push_back(Source { index, publication: publication.clone(), key });
         }
     }
@@ -134,7 +141,7 @@ impl Channel {
     /// frame.
     ///
     /// # Errors
-    /// [`Lagged`] when a restart frame was overwritten before the reader came to it.
+    /// [`Lagged`] when a restart frame may have been overwritten before the reader came to it.
     pub fn thin(&self, behind: &Behind<'_>, end: u64, bytes_max: usize) -> Result<Thinned, Lagged> {
         let (mut choices, mut thinned) = {
             let state = lock(&self.state);
@@ -157,27 +164,38 @@ impl Channel {
             thinned.end = choices[count - 1].index + 1;
             thinned.is_at_restart = false;
         }
-        let (mut last, mut skipped_count) = (behind.offset, 0);
+        let (mut last, mut skipped_count, mut lacks_base) = (behind.offset, 0, false);
         for choice in choices {
             skipped_count += choice.skipped_count;
-            // Where others have positions, one without cannot tell.
-            let can_tell =
-                is_publication(&choice.frame) && (choice.frame.offset > Offset(0) || !self.options.has_history());
-            let skipped = if can_tell { std::mem::take(&mut skipped_count) } else { 0 };
-            thinned.skipped_counts.push(skipped);
-            thinned.untold_counts.push(skipped_count);
-            let offset = choice.frame.offset;
+            lacks_base |= choice.lacks_base;
             thinned.indices.push(choice.index);
-            thinned.frames.push(self.write_choice(choice, behind, last, skipped));
-            last = last.max(offset);
+            if is_publication(&choice.frame) {
+                let skipped_count = std::mem::take(&mut skipped_count);
+                let frame = self.written(choice, behind, last, skipped_count, std::mem::take(&mut lacks_base));
+                last = last.max(frame.offset);
+                thinned.frames.push(frame);
+                thinned.skipped_counts.push(skipped_count);
+            } else {
+                thinned.frames.push(choice.frame);
+                thinned.skipped_counts.push(0);
+            }
+            thinned.lacks_base.push(lacks_base);
+            thinned.untold_counts.push(skipped_count);
         }
+        thinned.untold_count += skipped_count;
         Ok(thinned)
     }
 
-    /// The frame as it is, or with other bytes if publications before it are left out.
-    fn write_choice(&self, choice: Choice, behind: &Behind<'_>, last: Offset, skipped_count: u64) -> Frame {
-        let Choice { frame, publication, lacks_base, .. } = choice;
-        let whole = |bytes: Bytes| Encoded { form: behind.form, whole: bytes, delta: None };
+    /// The publication's frame as it is, or with other bytes if publications before it are left out.
+    fn written(
+        &self,
+        choice: Choice,
+        behind: &Behind<'_>,
+        last: Offset,
+        skipped_count: u64,
+        lacks_base: bool,
+    ) -> Frame {
+        let Choice { frame, publication, .. } = choice;
         match publication.filter(|_| skipped_count > 0) {
             Some(publication) => {
                 let publication = self.localized(&publication, behind.form);
@@ -185,8 +203,8 @@ impl Channel {
                 frame.rewritten(Encoded { delta: None, ..self.encode_publication(behind.form, &publication, None) })
             }
             None if lacks_base && behind.form.has_deltas => {
-                let bytes = frame.bytes(behind.form, false).clone();
-                frame.rewritten(whole(bytes))
+                let whole = frame.bytes(behind.form, false).clone();
+                frame.rewritten(Encoded { form: behind.form, whole, delta: None })
             }
             None => frame,
         }
@@ -202,9 +220,9 @@ impl Channel {
         with_text(publication, texts.first().and_then(|text| text.as_deref()))
     }
 
-    /// Whether a restart frame was added at `next` or behind it. A reader there must not pass over it.
-    pub fn has_restarted_since(&self, next: u64) -> bool {
-        lock(&self.state).sources.restart_end > next
+    /// The index after the last restart frame. A reader before it must not be moved on.
+    pub fn restart_end(&self) -> u64 {
+        lock(&self.state).sources.restart_end
     }
 }
 
@@ -237,11 +255,15 @@ impl State {
             }
         }
         choices.reverse();
-        if let Some(first) = choices.first_mut().filter(|_| missed_count > 0) {
-            first.skipped_count += missed_count;
-            first.lacks_base = true;
-        }
-        (choices, Thinned { end, is_at_restart, ..Thinned::default() })
+        let untold_count = match choices.first_mut() {
+            Some(first) => {
+                first.skipped_count += missed_count;
+                first.lacks_base |= missed_count > 0;
+                0
+            }
+            None => missed_count,
+        };
+        (choices, Thinned { end, is_at_restart, untold_count, ..Thinned::default() })
     }
 }
 
@@ -255,12 +277,11 @@ fn with_gap(publication: &Publication, last: Offset, skipped_count: u64) -> Publ
         publication.tags.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let mut tell = |name: &str, value: u64| tags.insert(name.to_owned(), value.to_string());
     match publication.offset.0 {
-        0 => drop(tell(TAG_COUNT, skipped_count)),
         offset if offset > last.0 + 1 => {
             tell(TAG_FROM, last.0 + 1);
             tell(TAG_TO, offset - 1);
         }
-        _ => {}
+        _ => drop(tell(TAG_COUNT, skipped_count)),
     }
     Publication { tags: Tags::from(tags), ..publication.clone() }
 }
