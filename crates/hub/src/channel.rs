@@ -17,7 +17,8 @@
 //! the member joins ([`JoinLeave`]).
 
 mod copies;
-mod thin;
+mod sources;
+pub(crate) mod thin;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -36,8 +37,7 @@ use tidings_types::{
     StreamPosition, Timestamp,
 };
 
-use self::thin::Sources;
-pub use self::thin::{Behind, Thinned};
+use self::sources::Sources;
 use crate::changes::Changes;
 use crate::clock::process_micros;
 use crate::presence::Presence;

@@ -10,7 +10,7 @@
 //!   resume reads the history and takes a position in the tail under the same lock. So nothing has to be merged, and
 //!   nothing is missed.
 //! - The hub never waits for a reader and holds no socket. A reader is a position in the channel's
-//!   [`Tail`](tidings_stream::Tail). Loops report the position of their slowest reader, and frames that all readers
+//!   [`Tail`]. Loops report the position of their slowest reader, and frames that all readers
 //!   have are dropped.
 //! - Memory channels get their offsets here. Durable channels get them from the journal ([`Hub::publish_durable`]),
 //!   since offsets must survive a restart. Otherwise both kinds are treated the same.
@@ -59,7 +59,8 @@ use tidings_types::{ChannelName, DeviceNumber, Epoch, Language, Locale, Offset, 
 
 pub use changes::{Batch, Change, Changes, ChangesConfig, Key};
 use channel::Acted;
-pub use channel::{Behind, Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed, Thinned};
+pub use channel::thin::{Behind, Thinned};
+pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
 pub use clock::process_micros;
 pub use mailbox::Mailbox;
 pub use receipts::{

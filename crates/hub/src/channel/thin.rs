@@ -7,14 +7,11 @@
 //! The first publication behind what was left out says so, in its tags: `skipped_from` and `skipped_to`, the offsets of the first
 //! and the last publication that the reader has not got. If it has no position, or offsets do not show the gap, the tag is
 //! `skipped`: at most so many are left out, because what was overwritten is not known any more. For the tags the channel keeps
-//! the publications of its tail while it has such readers.
-//!
-//! Memory: at most one publication for each frame of the tail, which in a channel with history shares its data with the history,
-//! and a key of at most [`KEY_BYTES_MAX`] bytes.
+//! the publications of its tail while it has such readers ([`Sources`](super::sources::Sources)).
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet};
 
-use tidings_protocol::{ClientId, Publication, PublicationKey, SlowReaders};
+use tidings_protocol::{Publication, SlowReaders};
 use tidings_stream::{Encoded, Frame, FrameKind, Lagged};
 use tidings_telemetry::panics::lock;
 use tidings_types::{Offset, PushForm, Tags};
@@ -28,8 +25,6 @@ const TAG_FROM: &str = "skipped_from";
 const TAG_TO: &str = "skipped_to";
 /// The tag with their number, where offsets do not show them.
 const TAG_COUNT: &str = "skipped";
-/// A publication whose key is longer is not left out for another.
-const KEY_BYTES_MAX: usize = 256;
 
 /// A reader that is behind.
 #[derive(Debug, Clone, Copy)]
@@ -67,24 +62,6 @@ pub struct Thinned {
     pub is_at_restart: bool,
 }
 
-/// The publications of the frames in the tail.
-///
-/// Invariant: in the order of their indices. Empty while no reader gets less than everything.
-#[derive(Debug, Default)]
-pub(super) struct Sources {
-    readers: HashSet<ClientId>,
-    kept: VecDeque<Source>,
-    /// The index after the last restart frame.
-    restart_end: u64,
-}
-
-#[derive(Debug)]
-struct Source {
-    index: u64,
-    publication: Publication,
-    key: Option<Box<str>>,
-}
-
 /// A frame that a reader gets.
 struct Choice {
     index: u64,
@@ -94,46 +71,6 @@ struct Choice {
     /// There is a publication before it, and behind the choice before, that the reader does not get, for whatever reason.
     lacks_base: bool,
     publication: Option<Publication>,
-}
-
-impl Sources {
-    pub(super) fn enter(&mut self, client: ClientId) {
-        self.readers.insert(client);
-    }
-
-    pub(super) fn leave(&mut self, client: ClientId) {
-        if self.readers.remove(&client) && self.readers.is_empty() {
-            self.kept = VecDeque::new();
-        }
-    }
-
-    /// The frame at `index` is about to be added, with this publication.
-    pub(super) fn add(&mut self, index: u64, publication: &Publication, key: Option<&PublicationKey>) {
-        if !self.readers.is_empty() {
-            let key = key.map_or_else(|| Some(Box::default()), |key| key.of(publication));
-            let key = key.filter(|key| key.len() <= KEY_BYTES_MAX);
-            self.kept.push_back(Source { index, publication: publication.clone(), key });
-        }
-    }
-
-    /// The frame at `index` is about to be added.
-    pub(super) fn on_frame(&mut self, index: u64, frame: &Frame) {
-        if frame.is_restart() {
-            self.restart_end = index + 1;
-        }
-    }
-
-    /// The tail begins at `base`.
-    pub(super) fn trim(&mut self, base: u64) {
-        while self.kept.front().is_some_and(|source| source.index < base) {
-            self.kept.pop_front();
-        }
-    }
-
-    fn at(&self, index: u64) -> Option<&Source> {
-        let place = self.kept.binary_search_by_key(&index, |source| source.index).ok()?;
-        Some(&self.kept[place])
-    }
 }
 
 impl Channel {
