@@ -4,18 +4,19 @@
 //! clients are this process, on another core. Publications reach the hub over a pipe, not over the API, because only
 //! the way out is measured. CPU time is that of the server's whole process, kernel included, divided by deliveries.
 //!
-//! Four variants take turns, so that other load on the machine meets all of them:
+//! Five variants take turns, so that other load on the machine meets all of them:
 //!
 //! - the control, a bare loop: one `write` of the same bytes per subscriber, and nothing else;
 //! - our server with clients that speak JSON;
 //! - our server with clients that speak Protobuf;
-//! - our server with receipts: each publication asks every client, and the client answers a ping behind it.
+//! - our server with receipts: each publication asks every client, and the client answers a ping behind it;
+//! - our server with a tenth as many clients more that read slowly and want only the newest; the others are measured.
 //!
 //! `--transport` adds our server with clients that speak JSON over another transport.
 //!
 //! Every client checks that it gets every publication once and in order. Idle memory and reconnects are measured in JSON.
 //!
-//! Not measured: TLS, slow readers, other servers.
+//! Not measured: TLS, other servers.
 
 pub(super) mod bare;
 mod client;
@@ -29,7 +30,7 @@ use std::time::Duration;
 use tidings_server::command_error::{CommandError, failed};
 use tidings_types::{Format, Transport, Variant};
 
-use self::command::{Command, KEPT_CHANNEL, LIVE_CHANNEL, Listening, Mark, PROOF_CHANNEL};
+use self::command::{Command, KEPT_CHANNEL, LIVE_CHANNEL, Listening, Mark, PROOF_CHANNEL, THIN_CHANNEL};
 use self::load::{LOADS, Load, Sample};
 use self::swarm::{Greeting, Swarm};
 use super::peer::Peer;
@@ -44,6 +45,8 @@ const JSON: Variant = Variant::websocket(Format::Json);
 const GOAL_OF_BARE: f64 = 1.2;
 /// CPU time per delivery in Protobuf, as a multiple of that in JSON: no more, except for the noise of one run.
 const GOAL_OF_JSON: f64 = 1.05;
+/// 99 % of deliveries beside slow readers, as a multiple of those without them.
+const GOAL_BESIDE_SLOW: f64 = 1.1;
 /// Memory of our process per idle connection, in KiB.
 const GOAL_IDLE_KIB: f64 = 6.0;
 /// CPU milliseconds per client that reconnects: 0.4 of the 0.14 that Centrifugo 5.4.9 took.
@@ -94,6 +97,7 @@ impl From<BenchTransport> for Transport {
 /// Runs all variants under one load, in turns.
 async fn compare(load: Load, args: &BenchFanoutArgs, cores: &Cores, report: &mut Report) -> Result<(), CommandError> {
     let (mut bare, mut ours, mut binary, mut proven) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut beside = Vec::new();
     let mut others: Vec<_> = args.transport.iter().copied().map(|transport| (transport, Vec::new())).collect();
     for run in 1..=args.common.runs {
         progress(format!("{load}, run {run}"));
@@ -102,6 +106,8 @@ async fn compare(load: Load, args: &BenchFanoutArgs, cores: &Cores, report: &mut
         ours.push(measure(PeerRole::Fanout, LIVE_CHANNEL, JSON).await?);
         binary.push(measure(PeerRole::Fanout, LIVE_CHANNEL, Variant::websocket(Format::Protobuf)).await?);
         proven.push(measure(PeerRole::Fanout, PROOF_CHANNEL, JSON).await?);
+        let slow = load.with_slow();
+        beside.push(load::measure(PeerRole::Fanout, THIN_CHANNEL, JSON, slow, args.seconds, cores).await?);
         for (transport, samples) in &mut others {
             let variant = Variant { transport: (*transport).into(), format: Format::Json };
             samples.push(measure(PeerRole::Fanout, LIVE_CHANNEL, variant).await?);
@@ -123,6 +129,10 @@ async fn compare(load: Load, args: &BenchFanoutArgs, cores: &Cores, report: &mut
     report.measure(format!("{load}: p50, bare loop"), "ms", column(&bare, |sample| sample.p50_millis));
     report.measure(format!("{load}: p99"), "ms", column(&ours, |sample| sample.p99_millis));
     report.measure(format!("{load}: p99, with receipts"), "ms", column(&proven, |sample| sample.p99_millis));
+    report.measure(format!("{load}: p99, beside slow readers"), "ms", column(&beside, |sample| sample.p99_millis));
+    let p99 = |samples: &[Sample]| column(samples, |sample| sample.p99_millis);
+    let ratio = ratios(&p99(&beside), &p99(&ours));
+    report.judge(format!("{load}: p99 beside slow readers, of alone"), "×", ratio, Goal::AtMost(GOAL_BESIDE_SLOW));
     report.measure(format!("{load}: p99, bare loop"), "ms", column(&bare, |sample| sample.p99_millis));
     Ok(())
 }

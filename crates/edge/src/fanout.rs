@@ -37,7 +37,7 @@
 //! end of their first second, and a subscription in the list of those that wait for their time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use slab::Slab;
@@ -343,7 +343,7 @@ impl Fanout {
         slow: &mut Vec<Key>,
     ) -> Vec<(Key, CaughtUp)> {
         let _owner = panics::owner();
-        let mut written = Vec::new();
+        let (mut written, mut slots) = (Vec::new(), BTreeSet::new());
         for _ in 0..STEP_CONNECTION_COUNT {
             if self.waiting.peek().is_none_or(|Reverse((at, ..))| *at > now) {
                 break;
@@ -377,10 +377,11 @@ impl Fanout {
             if caught_up == CaughtUp::More {
                 self.wait(key, place, now);
             }
-            self.settle(slot, slow);
+            slots.insert(slot); // Settled once for all of its subscriptions.
             self.ask(&mut connections[key], key, now);
             written.push((key, caught_up));
         }
+        slots.into_iter().for_each(|slot| self.settle(slot, slow));
         written
     }
 

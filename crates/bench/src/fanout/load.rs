@@ -22,13 +22,22 @@ pub(super) struct Load {
     rate: u32,
     /// Publications that are published together. Divides `rate`.
     burst: u32,
+    /// Clients beside the subscribers that read less than is published.
+    slow: u32,
 }
 
 pub(super) const LOADS: [Load; 3] = [
-    Load { subscribers: 1000, rate: 100, burst: 1 },
-    Load { subscribers: 100, rate: 1000, burst: 1 },
-    Load { subscribers: 1000, rate: 100, burst: 10 },
+    Load { subscribers: 1000, rate: 100, burst: 1, slow: 0 },
+    Load { subscribers: 100, rate: 1000, burst: 1, slow: 0 },
+    Load { subscribers: 1000, rate: 100, burst: 10, slow: 0 },
 ];
+
+impl Load {
+    /// The same with a tenth as many slow readers more.
+    pub(super) fn with_slow(self) -> Self {
+        Self { slow: self.subscribers / 10, ..self }
+    }
+}
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,9 +71,10 @@ pub(super) async fn measure(
     };
     let swarm = Swarm::start(addr, load.subscribers, greeting)?;
     swarm.ready().await?;
-    let subscribers = load.subscribers as usize;
-    until("the server has all clients", async || Ok(peer.ask::<Mark>(Command::Mark)?.connections == subscribers))
-        .await?;
+    let slow = Swarm::start(addr, load.slow, Greeting::Lag { channel })?;
+    slow.ready().await?;
+    let clients = (load.subscribers + load.slow) as usize;
+    until("the server has all clients", async || Ok(peer.ask::<Mark>(Command::Mark)?.connections == clients)).await?;
 
     let warmed_up = u64::from(load.rate);
     publish(&mut peer, channel, load, 1..=warmed_up).await?;
@@ -77,6 +87,7 @@ pub(super) async fn measure(
     let after: Mark = peer.ask(Command::Mark)?;
 
     let deliveries = (last - warmed_up) * u64::from(load.subscribers);
+    slow.stop()?;
     let latency = swarm.stop()?;
     if latency.count() != deliveries {
         return Err(failed(format!("{} of {deliveries} deliveries were timed", latency.count())));

@@ -140,7 +140,8 @@ fn namespaces() -> Namespaces {
         ..NamespaceOptions::closed()
     };
     let proof = NamespaceOptions { durable: true, ..kept };
-    let named = [("kept".to_owned(), kept), ("proof".to_owned(), proof)];
+    let thin = NamespaceOptions { allow_thinning: true, ..NamespaceOptions::closed() };
+    let named = [("kept", kept), ("proof", proof), ("thin", thin)].map(|(name, it)| (name.to_owned(), it));
     Namespaces::new(NamespaceOptions::closed(), BTreeMap::from(named))
 }
 

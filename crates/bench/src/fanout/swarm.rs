@@ -29,6 +29,10 @@ use super::client::{Inbox, Line, Stamp, now_micros};
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Clients that are connected and not yet subscribed, at most.
 pub(super) const CONNECTING_COUNT_MAX: usize = 512;
+/// What a slow client reads, how often, and what its system keeps for it: 5 kB/s, less than a third of what is published.
+const SLOW_READ_BYTES: usize = 512;
+const SLOW_PAUSE: Duration = Duration::from_millis(100);
+const SLOW_BUFFER_BYTES: u32 = 4096;
 /// Bytes read at a time.
 const READ_BYTES_MAX: usize = 64 << 10;
 
@@ -39,6 +43,8 @@ pub(super) enum Greeting {
     None,
     /// The client subscribes and expects everything from number 1 on.
     Subscribe { channel: &'static str, variant: Variant },
+    /// The client subscribes, wants only the newest, and reads less than the channel publishes, whatever that is.
+    Lag { channel: &'static str },
     /// The client has everything up to `offset`, which is also the number of a publication, and expects the rest. In
     /// JSON.
     Resume { channel: &'static str, epoch: String, offset: u64 },
@@ -79,6 +85,9 @@ impl Greeting {
         let subscribe = match self {
             Self::None => return Vec::new(),
             Self::Subscribe { channel, .. } => json!({"channel": channel}),
+            Self::Lag { channel } => {
+                json!({"channel": channel, "data": {"thinning": {"slow_readers": "latest"}}})
+            }
             Self::Resume { channel, epoch, offset } => {
                 json!({"channel": channel, "recover": true, "epoch": epoch, "offset": offset})
             }
@@ -245,8 +254,11 @@ fn next_source() -> Ipv4Addr {
     Ipv4Addr::new(127, program as u8, SWARM_COUNT.fetch_add(1, Ordering::Relaxed), 1)
 }
 
-async fn connect(addr: SocketAddr, source: Ipv4Addr) -> std::io::Result<TcpStream> {
+async fn connect(addr: SocketAddr, source: Ipv4Addr, is_slow: bool) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
+    if is_slow {
+        socket.set_recv_buffer_size(SLOW_BUFFER_BYTES)?;
+    }
     socket.bind((source, 0).into())?;
     let stream = socket.connect(addr).await?;
     stream.set_nodelay(true)?;
@@ -281,7 +293,9 @@ struct Client {
 impl Client {
     async fn connect(shared: Rc<Shared>) -> Result<Self, String> {
         let permit = shared.connecting.acquire().await.map_err(|error| error.to_string())?;
-        let stream = connect(shared.addr, shared.source).await.map_err(|error| format!("cannot connect: {error}"))?;
+        let is_slow = matches!(shared.greeting, Greeting::Lag { .. });
+        let stream = connect(shared.addr, shared.source, is_slow).await;
+        let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
         let next = if let Greeting::Resume { offset, .. } = shared.greeting { offset + 1 } else { 1 };
         let variant = shared.greeting.variant();
         let (link, replies_owed) = greet(stream, &shared).await?;
@@ -295,6 +309,14 @@ impl Client {
     }
 
     async fn read(&mut self) -> Result<std::convert::Infallible, String> {
+        while matches!(self.shared.greeting, Greeting::Lag { .. }) {
+            sleep(SLOW_PAUSE).await;
+            match self.link.stream().try_read(&mut [0; SLOW_READ_BYTES]) {
+                Ok(0) => return Err("the server closed a slow connection".to_owned()),
+                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error.to_string()),
+                Ok(_) | Err(_) => {}
+            }
+        }
         loop {
             self.read_once().await?;
         }
@@ -405,7 +427,7 @@ async fn greet(mut stream: TcpStream, shared: &Shared) -> Result<(Link, usize), 
         Greeting::Subscribe { channel, .. } if variant.format == Format::Protobuf => {
             socket.send_binary(Greeting::binary_commands(channel)).await.map_err(cannot_write)?;
         }
-        Greeting::Subscribe { .. } | Greeting::Resume { .. } => {
+        Greeting::Subscribe { .. } | Greeting::Lag { .. } | Greeting::Resume { .. } => {
             socket.say(commands).await.map_err(cannot_write)?;
         }
     }

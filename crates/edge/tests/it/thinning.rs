@@ -146,8 +146,7 @@ async fn without_a_key_only_the_newest_publication_counts(format: Format) {
     publish_many(&server, "newest:1", &mut quick, 400).await;
     let got = slow.until(400).await;
     is_each_gap_told(&got);
-    let [.., before, last] = &got[..] else { panic!("{got:?}") };
-    assert!(last.number > before.number + 200, "from what the system had taken straight to the newest");
+    assert!(got.len() < 200 && got.iter().any(|one| one.skipped.is_some()), "{} of 400", got.len());
 }
 
 in_both!(a_reader_that_the_tail_overtakes_goes_on_with_the_newest);

@@ -25,8 +25,8 @@ use crate::wait::PATIENCE;
 
 /// Orders that may wait for a connection's task.
 const ORDER_CAPACITY: usize = 16;
-/// Between two messages of a slow line.
-const SLOW_PAUSE: Duration = Duration::from_millis(5);
+/// Between two messages of a slow line. Any machine publishes more than that.
+const SLOW_PAUSE: Duration = Duration::from_millis(200);
 /// No command of the server's: it answers that there is none, behind everything it has written before.
 const NO_SUCH_METHOD: &str = "features.nothing";
 
@@ -139,8 +139,9 @@ impl App {
         self.subscribe(channel, json!({ "channel": channel, "data": thinning })).await;
     }
 
-    /// The events that it has got when this one has come.
+    /// The events that it has got when this one has come. Its line is quick from now on.
     pub(crate) async fn events_until(&self, last: &str) -> Vec<String> {
+        self.order(Order::Slow(Duration::ZERO)).await;
         self.wait(&format!("the app has got {last}"), |seen| {
             seen.events.iter().any(|event| event == last).then(|| seen.events.clone())
         })
@@ -520,7 +521,7 @@ async fn drive(mut line: Line, mut orders: mpsc::Receiver<Order>, seen: watch::S
                     }
                 }
                 Some(Order::Read(does)) => reads = does,
-                Some(Order::Slow(so_long)) => pause = so_long,
+                Some(Order::Slow(so_long)) => (pause, next_at) = (so_long, Instant::now()),
                 Some(Order::Cut) | None => break End::Broken,
             },
             () = sleep_until(next_at), if reads && next_at > Instant::now() => {}
