@@ -10,7 +10,7 @@
 //! - our server with clients that speak JSON;
 //! - our server with clients that speak Protobuf;
 //! - our server with receipts: each publication asks every client, and the client answers a ping behind it;
-//! - our server with a tenth as many clients more that read slowly and want only the newest; the others are measured.
+//! - our server with a tenth of clients that read slowly and want only the newest; the others are measured.
 //!
 //! `--transport` adds our server with clients that speak JSON over another transport.
 //!

@@ -33,9 +33,10 @@ pub(super) const LOADS: [Load; 3] = [
 ];
 
 impl Load {
-    /// The same with a tenth as many slow readers more.
+    /// The same with a tenth of slow readers.
     pub(super) fn with_slow(self) -> Self {
-        Self { slow: self.subscribers / 10, ..self }
+        let slow = self.subscribers / 10;
+        Self { subscribers: self.subscribers - slow, slow, ..self }
     }
 }
 
