@@ -67,7 +67,7 @@ pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
     check.keys(&mut config.api);
     check.console(&config.console, &config.http);
     check.client(&mut config.client, &config.http);
-    check.edge(&config.edge, &config.client);
+    check.edge(&config.edge, &config.client, &config.http);
     check.personal_channel(&config.client, &config.channel);
     check.namespace("channel.without_namespace", &config.channel.without_namespace);
     for (name, namespace) in &config.channel.namespaces {
@@ -388,8 +388,8 @@ impl Check<'_> {
         read_file(file).map_err(|error| self.problem(path, &format!("cannot read {}: {error}", file.display()))).ok()
     }
 
-    /// The replies of each loop need room for a large one.
-    fn edge(&mut self, edge: &Edge, client: &Client) {
+    /// The replies of each loop need room for a large one, and so do the logs.
+    fn edge(&mut self, edge: &Edge, client: &Client, http: &Http) {
         let loops = if edge.loops == 0 { available_parallelism().map_or(1, usize::from) } else { edge.loops };
         let reply = edge.control_bytes_max.max(client.reply_bytes_max);
         let (needed, got) = (ByteSize(4 * 2 * reply.0 * loops as u64), edge.memory_bytes_max);
@@ -398,6 +398,11 @@ impl Check<'_> {
                 "must be at least \"{needed}\" with {loops} loops, got \"{got}\": a quarter of it is for replies, and each loop needs \
                  twice `edge.control_bytes_max` and twice `client.reply_bytes_max`"
             );
+            self.problem("edge.memory_bytes_max", &text);
+        }
+        let largest = ByteSize(4 * http.body_bytes_max.0);
+        if got < largest {
+            let text = format!("must be at least \"{largest}\", four times `http.body_bytes_max`, got \"{got}\"");
             self.problem("edge.memory_bytes_max", &text);
         }
     }

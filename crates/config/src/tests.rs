@@ -189,6 +189,12 @@ fn relations_between_settings_are_checked() {
         &["t.toml:2:25: `channel.namespaces.n.force_push_join_leave`: needs `join_leave = true`"],
     );
     check(
+        "[http]\nbody_bytes_max = \"16MiB\"\n[edge]\nloops = 1\nmemory_bytes_max = \"32MiB\"",
+        &[
+            "t.toml:5:20: `edge.memory_bytes_max`: must be at least \"64MiB\", four times `http.body_bytes_max`, got \"32MiB\"",
+        ],
+    );
+    check(
         "[edge]\nloops = 4\nmemory_bytes_max = \"16MiB\"",
         &[
             "t.toml:3:20: `edge.memory_bytes_max`: must be at least \"32MiB\" with 4 loops, got \"16MiB\": a quarter of it is for replies, and \

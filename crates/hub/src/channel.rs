@@ -683,9 +683,9 @@ impl Channel {
         state.tail.base()
     }
 
-    /// When the first frame of the tail was published.
-    pub(crate) fn oldest_frame(&self) -> Option<u64> {
-        lock(&self.state).tail.oldest()
+    /// When the first frame of the tail was published, and the last one.
+    pub(crate) fn frame_times(&self) -> Option<(u64, u64)> {
+        lock(&self.state).tail.times()
     }
 
     /// The bytes of the frames that were published before this time, without the newest `kept`.

@@ -617,24 +617,23 @@ impl Hub {
         if self.tails.bytes() <= bytes_max {
             return;
         }
-        let now = process_micros();
-        let (mut channels, mut oldest) = (Vec::new(), now);
+        let (mut channels, mut oldest, mut newest) = (Vec::new(), u64::MAX, 0);
         for shard in &self.shards {
             for channel in lock(shard).values() {
-                if let Some(published) = channel.oldest_frame() {
+                if let Some((first, last)) = channel.frame_times() {
                     channels.push(channel.clone());
-                    oldest = oldest.min(published);
+                    (oldest, newest) = (oldest.min(first), newest.max(last));
                 }
             }
         }
-        // The newest frame of each channel is dropped only if the others are not enough.
+        // The newest frame of each channel is dropped only if the others are not enough, and the newest of all never.
         for kept in [1, 0] {
             let surplus = self.tails.bytes().saturating_sub(bytes_max / 4 * 3);
-            if surplus == 0 {
+            if surplus == 0 || channels.is_empty() {
                 break;
             }
             let before = |time| channels.iter().map(|channel| channel.bytes_before(time, kept)).sum::<usize>();
-            let time = earliest(oldest, now + 1, |time| before(time) >= surplus);
+            let time = earliest(oldest, newest, |time| before(time) >= surplus);
             channels.iter().for_each(|channel| channel.drop_before(time, kept));
         }
     }

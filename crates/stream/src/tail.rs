@@ -233,9 +233,11 @@ impl Tail {
         self.change(|log| log.trim(next));
     }
 
-    /// When the first frame was published, by the process's clock.
-    pub fn oldest(&self) -> Option<u64> {
-        self.log.iter().next().map(|frame| frame.published_micros)
+    /// When the first frame was published, and the last one, by the process's clock.
+    pub fn times(&self) -> Option<(u64, u64)> {
+        let mut times = self.log.iter().map(|frame| frame.published_micros);
+        let first = times.next()?;
+        Some((first, times.next_back().unwrap_or(first)))
     }
 
     /// The bytes of the frames that were published before this time of the process's clock, without the newest `kept`.

@@ -79,6 +79,11 @@ impl Reader {
     }
 }
 
+/// A reader that does not read answers no ping either, and is not closed for that here.
+fn slow_options(format: Format) -> Options {
+    Options { ping_interval: Duration::from_hours(1), ..Options::of(format) }
+}
+
 fn thing(number: u64) -> String {
     format!("thing-{}", number * number % THING_COUNT)
 }
@@ -115,7 +120,7 @@ fn newest(numbers: impl Iterator<Item = (String, u64)>) -> BTreeMap<String, u64>
 in_both!(a_slow_reader_of_a_map_gets_the_newest_position_of_each_thing);
 async fn a_slow_reader_of_a_map_gets_the_newest_position_of_each_thing(format: Format) {
     for (channel, delta) in [("map:1", ""), ("map:1", "fossil"), ("things:1", "")] {
-        let server = Server::start(Options::of(format)).await;
+        let server = Server::start(slow_options(format)).await;
         let request = json!({"channel": channel, "delta": delta});
         let mut slow = Reader::start(&server, request.clone()).await;
         let mut quick = Reader::start(&server, request).await;
@@ -140,7 +145,7 @@ async fn a_slow_reader_of_a_map_gets_the_newest_position_of_each_thing(format: F
 
 in_both!(without_a_key_only_the_newest_publication_counts);
 async fn without_a_key_only_the_newest_publication_counts(format: Format) {
-    let server = Server::start(Options::of(format)).await;
+    let server = Server::start(slow_options(format)).await;
     let mut slow = Reader::start(&server, json!({"channel": "newest:1"})).await;
     let mut quick = Reader::start(&server, json!({"channel": "newest:1"})).await;
     publish_many(&server, "newest:1", &mut quick, 400).await;
@@ -152,7 +157,7 @@ async fn without_a_key_only_the_newest_publication_counts(format: Format) {
 in_both!(a_reader_that_the_tail_overtakes_goes_on_with_the_newest);
 async fn a_reader_that_the_tail_overtakes_goes_on_with_the_newest(format: Format) {
     for (delta, turn_bytes_max) in [("", 256 << 10), ("fossil", 1)] {
-        let options = Options { frame_count_max: 16, turn_bytes_max, ..Options::of(format) };
+        let options = Options { frame_count_max: 16, turn_bytes_max, ..slow_options(format) };
         let server = Server::start(options).await;
         let mut slow = Reader::start(&server, json!({"channel": "skipping:1", "delta": delta})).await;
         let mut quick = Reader::start(&server, json!({"channel": "skipping:1"})).await;
@@ -175,7 +180,7 @@ async fn a_reader_that_the_tail_overtakes_goes_on_with_the_newest(format: Format
 /// The gap is what the history gives.
 #[tokio::test]
 async fn what_was_skipped_is_in_the_history() {
-    let server = Server::start(Options { frame_count_max: 16, ..Options::default() }).await;
+    let server = Server::start(Options { frame_count_max: 16, ..slow_options(Format::Json) }).await;
     let mut slow = Reader::start(&server, json!({"channel": "skipping:1"})).await;
     let mut quick = Reader::start(&server, json!({"channel": "skipping:1"})).await;
     publish_many(&server, "skipping:1", &mut quick, 300).await;
@@ -191,7 +196,7 @@ async fn what_was_skipped_is_in_the_history() {
 
 #[tokio::test]
 async fn without_positions_it_is_told_how_many() {
-    let server = Server::start(Options { frame_count_max: 16, ..Options::default() }).await;
+    let server = Server::start(Options { frame_count_max: 16, ..slow_options(Format::Json) }).await;
     let mut slow = Reader::start(&server, json!({"channel": "fleeting:1"})).await;
     let mut quick = Reader::start(&server, json!({"channel": "fleeting:1"})).await;
     publish_many(&server, "fleeting:1", &mut quick, 300).await;
@@ -208,7 +213,7 @@ async fn without_positions_it_is_told_how_many() {
 
 in_both!(a_reader_may_ask_for_a_few_a_second);
 async fn a_reader_may_ask_for_a_few_a_second(format: Format) {
-    let server = Server::start(Options::of(format)).await;
+    let server = Server::start(slow_options(format)).await;
     let began = Instant::now();
     let request = json!({"channel": "map:1", "data": {"thinning": {"per_second_max": 5}}});
     let mut few = Reader::start(&server, request).await;
@@ -231,7 +236,7 @@ async fn a_reader_may_ask_for_a_few_a_second(format: Format) {
 
 in_both!(a_client_gets_less_than_the_channel_gives_never_more);
 async fn a_client_gets_less_than_the_channel_gives_never_more(format: Format) {
-    let server = Server::start(Options { frame_count_max: 16, ..Options::of(format) }).await;
+    let server = Server::start(Options { frame_count_max: 16, ..slow_options(format) }).await;
     let mut client = Client::connected(&server).await;
     let wrong = [
         ("asking:1", json!({"slow_readers": "often"})),
@@ -271,7 +276,7 @@ fn asking(channel: &str, slow_readers: &str) -> Value {
 /// What a reader had not got was dropped for other channels, and its own has nothing left: it is told by what comes next.
 #[tokio::test]
 async fn who_lacks_what_was_dropped_is_told_by_the_next_publication() {
-    let options = Options { frame_count_max: 16, tails_bytes_max: 1 << 20, ..Options::default() };
+    let options = Options { frame_count_max: 16, tails_bytes_max: 1 << 20, ..slow_options(Format::Json) };
     let server = Server::start(options).await;
     let mut slow = Reader::start(&server, json!({"channel": "skipping:1"})).await;
     slow.client.subscribe(json!({"channel": "newest:quiet"})).await;
@@ -297,7 +302,7 @@ async fn a_connection_has_so_many_bytes_a_second_for_all_its_channels(format: Fo
     const COUNT: u64 = 300;
     // The server's limit and what the client asks for: the lower one counts.
     for (limit, asked) in [(100_000, 0), (0, 100_000), (1_000_000, 100_000), (100_000, 1_000_000)] {
-        let server = Server::start(Options { bytes_per_second_max: limit, ..Options::of(format) }).await;
+        let server = Server::start(Options { bytes_per_second_max: limit, ..slow_options(format) }).await;
         let connect = json!({"data": {"tidings": {"bytes_per_second_max": asked}}});
         let mut client = Client::introduced(&server, connect, "newest:busy").await;
         client.subscribe(json!({"channel": "asking:quiet"})).await;
@@ -332,7 +337,7 @@ async fn a_connection_has_so_many_bytes_a_second_for_all_its_channels(format: Fo
 async fn slow_readers_of_many_channels_share_a_budget_and_cost_the_others_nothing() {
     const BYTES_MAX: usize = 8 << 20;
     const CHANNEL_COUNT: u64 = 10;
-    let server = Server::start(Options { tails_bytes_max: BYTES_MAX, ..Options::default() }).await;
+    let server = Server::start(Options { tails_bytes_max: BYTES_MAX, ..slow_options(Format::Json) }).await;
     let (mut slow, mut quick) = (Vec::new(), Vec::new());
     for number in 0..CHANNEL_COUNT {
         let request = json!({"channel": format!("skipping:{number}")});
@@ -356,7 +361,7 @@ async fn slow_readers_of_many_channels_share_a_budget_and_cost_the_others_nothin
 /// What a filter leaves out is no gap.
 #[tokio::test]
 async fn a_filter_leaves_out_without_a_word() {
-    let server = Server::start(Options::default()).await;
+    let server = Server::start(slow_options(Format::Json)).await;
     let wanted = json!({"key": "thing", "cmp": "eq", "val": thing(1)});
     let mut slow = Reader::start(&server, json!({"channel": "map:1", "tf": wanted})).await;
     let mut quick = Reader::start(&server, json!({"channel": "map:1"})).await;

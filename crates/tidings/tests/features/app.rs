@@ -140,7 +140,7 @@ impl App {
     }
 
     /// The events that it has got when this one has come. Its line is quick from now on.
-    pub(crate) async fn events_until(&self, last: &str) -> Vec<String> {
+    pub(crate) async fn events_until(&mut self, last: &str) -> Vec<String> {
         self.order(Order::Slow(Duration::ZERO)).await;
         self.wait(&format!("the app has got {last}"), |seen| {
             seen.events.iter().any(|event| event == last).then(|| seen.events.clone())
