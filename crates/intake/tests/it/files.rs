@@ -20,8 +20,9 @@ async fn a_file_is_read_once_and_again_when_it_has_changed() {
     put("match-1.xml", "a\nb\n");
     put("other.xml", "x\n");
     put("match-2.txt", "y\n");
-    feed.read().await; // It is seen, and may still be written.
-    assert_eq!(feed.read().await.0, ["a", "b"]);
+    // First it is seen, and may still be written. On a busy machine the feed's own first look may see it.
+    let looks = [feed.read().await.0, feed.read().await.0];
+    assert_eq!(looks.concat(), ["a", "b"]);
     assert_eq!(feed.read().await.0, [""; 0]);
     let feed = feed.again(config(how(&folder))).await;
     feed.read().await;
