@@ -90,7 +90,7 @@ impl PublicationKey {
         if text.starts_with('/') { Self::Pointer(text.to_owned()) } else { Self::Tag(text.to_owned()) }
     }
 
-    /// What the publication is about: the value's JSON text. `None`: it does not say.
+    /// What the publication is about: the tag's text, or the JSON text of the value. `None`: it does not say.
     pub fn of(&self, publication: &Publication) -> Option<Box<str>> {
         match self {
             Self::Tag(name) => publication.tags.get(name).map(Into::into),
