@@ -5,7 +5,8 @@
 //! ciphertexts of two attempts share only their length.
 //!
 //! A request that the service may have seen is never sent again here; the driver, which knows the answer's meaning,
-//! decides that. A request that an ending HTTP/2 connection did not process goes out once more, on another connection.
+//! decides that. A request that was not sent because its connection had ended, or that an ending HTTP/2 connection did not
+//! process, goes out once more, on another connection.
 //! The answer is bounded (`link`) and has `answer_timeout`.
 
 use std::sync::Arc;
@@ -102,8 +103,8 @@ impl Plan {
         }
     }
 
-    /// Sends the request; once more on another connection, if the first did nothing with it. A failure comes with the
-    /// deadline that it had.
+    /// Sends the request; once more on another connection, if the first had ended or did nothing with it. A failure comes
+    /// with the deadline that it had.
     async fn exchange(
         self,
         head: &http::Request<()>,
@@ -127,7 +128,8 @@ impl Plan {
             metrics.streams_ended.inc();
             match answer {
                 Ok(answer) => return Ok((answer, sent_at.elapsed(), link)),
-                Err(Failure::NotProcessed) if !is_repeat => is_repeat = true,
+                // The service did nothing with it, or the connection had ended while it was idle.
+                Err(Failure::NotProcessed | Failure::NotSent { timed_out: false }) if !is_repeat => is_repeat = true,
                 Err(failure) => return Err((failure, deadline)),
             }
         }

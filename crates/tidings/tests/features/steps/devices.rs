@@ -25,9 +25,14 @@ async fn muted_subject(world: &mut World, phone: PhoneName, subject: String) {
     mute(world, &phone, &subject, None).await;
 }
 
-#[given(expr = "{phone} has muted everything for {int} second(s)")]
-async fn muted_for(world: &mut World, phone: PhoneName, seconds: u64) {
-    mute(world, &phone, "everything", Some(seconds)).await;
+#[given(expr = "{phone} has muted everything for an hour")]
+async fn muted_for_an_hour(world: &mut World, phone: PhoneName) {
+    mute(world, &phone, "everything", Some(3600)).await;
+}
+
+#[when(expr = "{phone} has muted everything for 1 second instead")]
+async fn muted_for_a_second(world: &mut World, phone: PhoneName) {
+    mute(world, &phone, "everything", Some(1)).await;
 }
 
 #[when(expr = "{phone} has muted {string} no longer")]
