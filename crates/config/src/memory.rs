@@ -12,7 +12,8 @@ use tidings_console::{SAMPLE_BYTES, SESSION_BYTES};
 use tidings_hub::{ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, RECEIPT_USER_COUNT_MAX};
 use tidings_intake::POLL_COUNT_MAX;
 use tidings_protocol::{
-    EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, FRAME_COMMAND_COUNT_MAX, HOOK_HEADER_BYTES_MAX, SlowReaders,
+    CONNECT_SUBSCRIPTION_COUNT_MAX, EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, HOOK_HEADER_BYTES_MAX, SlowReaders,
+    SubscribeRequest, WAITING_FRAME_COUNT_MAX,
 };
 use tidings_sender::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 use tidings_telemetry::trace::SPAN_COUNT_MAX;
@@ -35,9 +36,11 @@ const TLS_RECORD_BYTES: u64 = 2 * (18 << 10);
 const REPLY_COPIES: u64 = 4;
 /// One subscription of a connection: its entries in the session (under 32 bytes plus the name), the loop and the channel.
 const SUBSCRIPTION_BYTES: u64 = 256;
-/// Commands that wait on a connection, without what they say: fewer than two frames can have, 104 bytes each, and 64 KiB of
-/// the last read behind them.
-const WAITING_COMMAND_BYTES: u64 = 2 * FRAME_COMMAND_COUNT_MAX as u64 * 104 + (64 << 10);
+/// Commands that wait on a connection: a read of 64 KiB, as frames with 80 bytes each and as bytes that are no frames yet;
+/// and the command in work, a connect with as many subscriptions as it may have.
+const WAITING_COMMAND_BYTES: u64 = (64 << 10)
+    + WAITING_FRAME_COUNT_MAX as u64 * 80
+    + (CONNECT_SUBSCRIPTION_COUNT_MAX * size_of::<SubscribeRequest>()) as u64;
 /// A subscription's tags filters, the client's and that of its terms (see [`tidings_protocol::TagsFilter`]).
 const TAGS_FILTER_BYTES: u64 = 2 * (6 << 10);
 /// A channel without publications: name, lock, positions, readers.

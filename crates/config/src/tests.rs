@@ -1005,7 +1005,7 @@ fn the_memory_sum_adds_up_its_terms() {
         ("requests", 2 * (2 << 20)),
         ("connections", 10 * 6144),
         ("unfinished frames", 10 * 2048),
-        ("waiting commands", 10 * (2 * 1024 * 104 + 65536)),
+        ("waiting commands", 10 * (65536 + 128 * 80 + 1024 * size_of::<tidings_protocol::SubscribeRequest>() as u64)),
         ("subscriptions", 10 * 3 * 256),
         ("waiting replies", 4 * ((1 << 20) + 65536 + 4 * (1 << 20))), // A quarter of 16 MiB for four loops.
         ("turns", 4 * 4096),

@@ -11,8 +11,8 @@
 //! [`commands`](crate::commands) handles the commands, [`serve`](crate::serve) is the connection's task. A peer that
 //! takes no byte for `write_timeout` while bytes wait for it is cut off, whatever it has sent or proven before.
 //!
-//! Bounds: nothing more is read before the commands of the last read are handled. A command takes a hundred bytes, but
-//! may come as one byte: so while a frame's worth of commands waits, the rest of a read stays undecoded. An unfinished
+//! Bounds: nothing more is read before the commands of the last read are handled. Until its turn a command stays a part of
+//! its frame, and while [`WAITING_FRAME_COUNT_MAX`] frames wait, the rest of a read stays undecoded. An unfinished
 //! message has at most `message_bytes_max`. Commands in requests of their own are bounded by `take_emulated`. `commands`
 //! bounds the bytes that wait for the peer.
 
@@ -25,8 +25,8 @@ use bytes::Bytes;
 use socket2::SockRef;
 use tidings_protocol::websocket::{self, Decoder, Event};
 use tidings_protocol::{
-    ClientId, Command, Disconnect, Expired, FRAME_COMMAND_COUNT_MAX, FrameError, Session, frame, parse_connect,
-    parse_frame, ping,
+    ClientId, Command, Commands, Disconnect, Expired, FrameError, Session, WAITING_FRAME_COUNT_MAX, frame,
+    parse_connect, parse_frame, ping,
 };
 use tidings_types::{Language, Timestamp, Transport, Variant};
 use tokio::sync::Notify;
@@ -61,9 +61,10 @@ pub(crate) struct Connection {
     /// The state of the client protocol.
     pub(crate) session: Session,
     decoder: Decoder,
-    /// Invariant: fewer than two frames can have.
-    commands: VecDeque<Result<Command, FrameError>>,
-    /// What is left of the last read, to be decoded when there are no commands.
+    /// Frames with commands that wait. They stay bytes until their turn: a command may take a hundred times as much as what
+    /// it is read from. Invariant: at most [`WAITING_FRAME_COUNT_MAX`], each with a command or an error.
+    frames: VecDeque<Frame>,
+    /// What is left of the last read, to be decoded when no frame waits.
     undecoded: Vec<u8>,
     wake: Rc<Notify>,
     /// Until then `connect` must arrive and succeed.
@@ -71,7 +72,7 @@ pub(crate) struct Connection {
     closing: Option<Closing>,
     ended: bool,
     stall: Option<Stall>,
-    /// Bytes of the commands that came in requests of their own since `commands` was empty.
+    /// Bytes of the commands that came in requests of their own since `frames` was empty.
     emulated_bytes: usize,
     _permit: ConnectionPermit,
     /// The language in which the client gets the texts of events.
@@ -80,6 +81,15 @@ pub(crate) struct Connection {
     pub(crate) number: u64,
     /// The user of this connection is in [`Users`](crate::users::Users).
     is_counted: bool,
+}
+
+const _: () = assert!(size_of::<Frame>() <= 64, "what WAITING_FRAME_COUNT_MAX says of it");
+
+/// A frame that has arrived.
+enum Frame {
+    Commands(Commands<Box<[u8]>>),
+    /// The request to connect on a unidirectional transport.
+    Connect(Box<[u8]>),
 }
 
 struct Closing {
@@ -133,7 +143,7 @@ impl Connection {
             identity: Identity::default(),
             session: Session::new(shared.session.clone(), ClientId::from_random(rand::random()), variant),
             decoder: Decoder::new(config.message_bytes_max),
-            commands: VecDeque::new(),
+            frames: VecDeque::new(),
             undecoded: Vec::new(),
             wake,
             connect_deadline: Some(Instant::now() + config.stale_timeout),
@@ -156,7 +166,7 @@ impl Connection {
         matches!(self.session.variant().transport, Transport::WebSocket | Transport::UniWebSocket)
     }
 
-    /// Decodes bytes into commands, until as many wait as a frame can have; the rest is kept. WebSocket pings are
+    /// Decodes bytes into frames, until [`WAITING_FRAME_COUNT_MAX`] wait; the rest is kept. WebSocket pings are
     /// answered at once. If the connection begins to close here, it has until `close_deadline`. Without WebSocket the
     /// bytes are dropped: they could only be a request that is never answered.
     pub(crate) fn take(&mut self, mut input: &mut [u8], close_deadline: Instant) -> Taken {
@@ -164,7 +174,7 @@ impl Connection {
             return Taken::All;
         }
         while !input.is_empty() {
-            if self.commands.len() >= FRAME_COMMAND_COUNT_MAX {
+            if self.frames.len() >= WAITING_FRAME_COUNT_MAX {
                 debug_assert!(self.undecoded.is_empty(), "nothing is read while commands wait");
                 self.undecoded = input.to_vec();
                 return Taken::All;
@@ -200,20 +210,20 @@ impl Connection {
 
     /// What is left of the last read, if there are no commands.
     pub(crate) fn take_undecoded(&mut self) -> Vec<u8> {
-        if self.commands.is_empty() { std::mem::take(&mut self.undecoded) } else { Vec::new() }
+        if self.frames.is_empty() { std::mem::take(&mut self.undecoded) } else { Vec::new() }
     }
 
-    /// Adds the commands of a frame. The connection's format decides how the frame is read, whether it is text or binary.
+    /// Adds a frame with commands. The connection's format decides how the frame is read, whether it is text or binary.
     ///
     /// On a unidirectional transport the first frame is the request to connect, and all further ones are dropped.
     pub(crate) fn take_frame(&mut self, frame: &[u8]) {
         let variant = self.session.variant();
         if !variant.transport.is_unidirectional() {
-            self.commands.extend(parse_frame(variant.format, frame));
-        } else if self.session.awaits_connect() && self.commands.is_empty() {
-            self.commands.push_back(parse_connect(frame));
+            self.frames.push_back(Frame::Commands(parse_frame(variant.format, frame.into())));
+        } else if self.session.awaits_connect() && self.frames.is_empty() {
+            self.frames.push_back(Frame::Connect(frame.into()));
         }
-        debug_assert!(self.commands.len() <= 2 * FRAME_COMMAND_COUNT_MAX);
+        debug_assert!(self.frames.len() <= WAITING_FRAME_COUNT_MAX);
     }
 
     /// Adds the commands of a request of their own. `false`: too many wait already.
@@ -222,7 +232,7 @@ impl Connection {
             return true;
         }
         self.emulated_bytes += frame.len();
-        if self.commands.len() >= FRAME_COMMAND_COUNT_MAX || self.emulated_bytes > bytes_max {
+        if self.frames.len() >= WAITING_FRAME_COUNT_MAX || self.emulated_bytes > bytes_max {
             return false;
         }
         self.take_frame(frame);
@@ -232,20 +242,27 @@ impl Connection {
 
     /// The next command that has arrived.
     pub(crate) fn next_command(&mut self) -> Option<Result<Command, FrameError>> {
-        self.commands.pop_front()
+        let (command, is_last) = match self.frames.front_mut()? {
+            Frame::Commands(commands) => (commands.next(), commands.is_done()),
+            Frame::Connect(request) => (Some(parse_connect(request)), true),
+        };
+        if is_last {
+            self.frames.pop_front();
+        }
+        command
     }
 
     /// Frees the memory of the largest burst of commands.
     pub(crate) fn free_commands(&mut self) {
-        if self.commands.is_empty() {
-            self.commands = VecDeque::new();
+        if self.frames.is_empty() {
+            self.frames = VecDeque::new();
             self.emulated_bytes = 0;
         }
     }
 
     /// Invariant whenever the connection waits: it keeps no memory for commands or places if it has none.
     pub(crate) fn check(&self) {
-        debug_assert!(!self.commands.is_empty() || self.commands.capacity() == 0);
+        debug_assert!(!self.frames.is_empty() || self.frames.capacity() == 0);
         debug_assert!(!self.places.is_empty() || self.places.capacity() == 0);
     }
 
@@ -257,7 +274,7 @@ impl Connection {
     /// `connect` was refused: the commands behind it are dropped, and the connection is closed at `deadline`.
     pub(crate) fn refuse(&mut self, deadline: Instant) {
         self.connect_deadline = Some(deadline);
-        self.commands.clear();
+        self.frames.clear();
     }
 
     /// The client is connected: its user is counted, and pings begin.
@@ -301,7 +318,7 @@ impl Connection {
     /// because it may not stand inside another frame.
     pub(crate) fn cut_off(&mut self) {
         self.session.close();
-        (self.commands, self.undecoded) = (VecDeque::new(), Vec::new());
+        (self.frames, self.undecoded) = (VecDeque::new(), Vec::new());
         self.output.forget();
         let socket = SockRef::from(self.socket.tcp());
         // With this option the system drops unsent bytes when the socket is closed. Otherwise it offers them for
@@ -355,7 +372,7 @@ impl Connection {
 
     fn begin_close_with(&mut self, code: u16, reason: &str, deadline: Instant) {
         self.session.close();
-        self.commands = VecDeque::new();
+        self.frames = VecDeque::new();
         if self.is_websocket() {
             self.output.push_control(&websocket::close_frame(code, reason));
         }

@@ -121,9 +121,8 @@ impl Served {
         while !self.of_connection(Connection::is_done) {
             loop {
                 match self.client.work_off() {
-                    Worked::Done if self.take_undecoded() => {}
-                    Worked::Done => break,
-                    Worked::TurnOver => self.while_writing(Box::pin(tokio::task::yield_now())).await,
+                    Worked::Done if !self.take_undecoded() => break,
+                    Worked::Done | Worked::TurnOver => self.while_writing(Box::pin(tokio::task::yield_now())).await,
                     Worked::Awaits(awaited) => self.wait_for(awaited).await,
                 }
             }
@@ -252,7 +251,7 @@ impl Served {
         !undecoded.is_empty()
     }
 
-    /// Decodes bytes into commands.
+    /// Decodes bytes into frames.
     fn take(&self, input: &mut [u8]) {
         let Client { edge_loop, key } = &self.client;
         let state = &mut *edge_loop.state();

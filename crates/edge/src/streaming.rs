@@ -26,7 +26,7 @@
 //! |---|---|---|
 //! | connections, together with WebSockets | `connection_count_max` | 503 |
 //! | requests with commands that wait for a loop | 1024, and 4 MiB of commands | 503 |
-//! | commands of one connection that wait while it handles others | 1024, and [`EMULATED_FRAME_COUNT_MAX`](tidings_protocol::EMULATED_FRAME_COUNT_MAX) × `message_bytes_max` | closed with 3013 |
+//! | commands of one connection that wait while it handles others | 128 requests, and [`EMULATED_FRAME_COUNT_MAX`](tidings_protocol::EMULATED_FRAME_COUNT_MAX) × `message_bytes_max` | closed with 3013 |
 
 use bytes::Bytes;
 use http::header::{

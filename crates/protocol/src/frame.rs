@@ -2,7 +2,7 @@
 //!
 //! A frame is read lazily, command by command, so that commands before a malformed one are still handled in order. A
 //! frame has at most [`FRAME_COMMAND_COUNT_MAX`] commands; the WebSocket decoder bounds its bytes. What one command keeps
-//! in memory is at most as large as its bytes in the frame, beside the command itself.
+//! in memory is at most as large as its bytes in the frame, beside the command itself, its subscriptions and its headers.
 
 use serde::de::DeserializeOwned;
 use tidings_types::{Format, JsonDepthError, check_json_depth};
@@ -15,6 +15,9 @@ mod message;
 
 /// The most commands in one frame: a reconnecting client sends its connect and one subscribe per channel at once.
 pub const FRAME_COMMAND_COUNT_MAX: usize = 1024;
+
+/// The most frames of a connection whose commands wait. They keep their bytes, and what keeps them 64 bytes each.
+pub const WAITING_FRAME_COUNT_MAX: usize = 128;
 
 /// A frame that breaks the protocol. The text never repeats what the client sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,14 +52,15 @@ impl FrameError {
     }
 }
 
-/// The commands of one frame in order. The iterator ends after the first error.
-pub fn parse_frame(format: Format, frame: &[u8]) -> Commands<'_> {
-    let rest = match format {
+/// The commands of one frame in order. The iterator ends after the first error; until then it keeps the frame.
+pub fn parse_frame<B: AsRef<[u8]>>(format: Format, frame: B) -> Commands<B> {
+    let bytes = frame.as_ref();
+    let end = match format {
         // One trailing line break is allowed.
-        Format::Json => frame.strip_suffix(b"\n").unwrap_or(frame),
-        Format::Protobuf => frame,
+        Format::Json => bytes.strip_suffix(b"\n").unwrap_or(bytes).len(),
+        Format::Protobuf => bytes.len(),
     };
-    Commands { format, rest: Some(rest), count: 0 }
+    Commands { format, frame, at: Some(0), end, count: 0 }
 }
 
 /// The first and only message of a client on a unidirectional transport: the request to connect itself, in JSON. Empty
@@ -70,18 +74,28 @@ pub fn parse_connect(message: &[u8]) -> Result<Command, FrameError> {
 }
 
 /// See [`parse_frame`]. Without `Debug`: it holds tokens.
-pub struct Commands<'a> {
+pub struct Commands<B> {
     format: Format,
-    /// What is still to be read; `None` after the last command.
-    rest: Option<&'a [u8]>,
+    frame: B,
+    /// Where the next command begins; `None` after the last one.
+    at: Option<usize>,
+    /// Where the last one ends.
+    end: usize,
     count: usize,
 }
 
-impl Iterator for Commands<'_> {
+impl<B> Commands<B> {
+    /// Whether all commands are read. A frame has at least one, or an error.
+    pub fn is_done(&self) -> bool {
+        self.at.is_none()
+    }
+}
+
+impl<B: AsRef<[u8]>> Iterator for Commands<B> {
     type Item = Result<Command, FrameError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let rest = self.rest.take()?;
+        let rest = &self.frame.as_ref()[self.at.take()?..self.end];
         self.count += 1;
         if self.count > FRAME_COMMAND_COUNT_MAX {
             return Some(Err(FrameError::TooMany));
@@ -91,13 +105,13 @@ impl Iterator for Commands<'_> {
             Format::Protobuf => next_message(rest),
         };
         Some(read.map(|(command, rest)| {
-            self.rest = rest;
+            self.at = rest.map(|rest| self.end - rest.len());
             command
         }))
     }
 }
 
-impl std::iter::FusedIterator for Commands<'_> {}
+impl<B: AsRef<[u8]>> std::iter::FusedIterator for Commands<B> {}
 
 /// A command, and what follows it.
 type Next<'a> = (Command, Option<&'a [u8]>);

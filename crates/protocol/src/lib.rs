@@ -52,7 +52,7 @@ pub use emulation::{
     EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, EmulationError, EmulationRequest, NoSessionIdError, SessionId,
 };
 pub use filter::{FILTER_BYTES_MAX, FILTER_COUNT_MAX, FILTER_DEPTH_MAX, FilterError, TagsFilter, UnreadFilter};
-pub use frame::{Commands, FRAME_COMMAND_COUNT_MAX, FrameError, parse_connect, parse_frame};
+pub use frame::{Commands, FRAME_COMMAND_COUNT_MAX, FrameError, WAITING_FRAME_COUNT_MAX, parse_connect, parse_frame};
 pub use framing::frame;
 pub use hook::{
     AppError, HOOK_HEADER_BYTES_MAX, HookAnswer, HookCall, HookHeaders, HookId, HookResult, Question, SessionHooks,

@@ -22,12 +22,15 @@ mod net;
 #[path = "abuse/server.rs"]
 mod server;
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidings_client::{ServerUrl, Socket};
 use tidings_simulator::{WebPushConfig, WebPushSimulator};
+use tidings_types::Format;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -234,6 +237,72 @@ fn clients_that_recover_and_read_nothing() {
         sleep(HOLD).await;
         drop(attackers);
         Ok(())
+    });
+}
+
+/// Messages of the protocol in Protobuf.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let mut length = content.len();
+    let mut bytes = vec![number << 3 | 2];
+    while length >= 0x80 {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    [bytes, content.to_vec()].concat()
+}
+
+/// A command behind its length.
+fn command(id: u8, request: &[u8]) -> Vec<u8> {
+    field(0, &[&[1 << 3, id], request].concat())[1..].to_vec()
+}
+
+#[test]
+fn commands_that_wait_behind_a_slow_hook() {
+    let hole = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(); // Takes what is asked and never answers.
+    let address = hole.local_addr().unwrap();
+    let settings = format!(
+        r#"
+[channel.namespaces.asked]
+subscribe_hook = "slow"
+[hooks.slow]
+url = "http://{address}/"
+allow_http = true
+timeout = "7s"
+"#
+    );
+    let name =
+        "300 clients with a frame of 30 connects, of 1024 subscriptions each, behind a hook that does not answer";
+    judge(name, (&settings, OPEN_FILES_MAX), nothing, async |server, ()| {
+        let asks = command(2, &field(5, &field(1, b"asked:x")));
+        let connects = command(3, &field(4, &[3 << 3 | 2, 0].repeat(1024))).repeat(30);
+        let attackers = many(300, |_| {
+            let frames = [command(1, &field(4, b"")), asks.clone(), connects.clone()];
+            async move {
+                let stream = line(server, ABROAD).await.map_err(|error| error.to_string())?;
+                let opened = Socket::over(stream, &ServerUrl::of_listener(server), Format::Protobuf).await;
+                let mut socket = opened.map_err(|error| error.to_string())?;
+                for frame in frames {
+                    socket.send_binary(frame).await.map_err(|error| error.to_string())?;
+                }
+                Ok(socket)
+            }
+        })
+        .await;
+        let mut attackers = attackers.into_iter().collect::<Result<Vec<_>, String>>()?;
+        sleep(HOLD).await;
+        let is_open = |read: io::Result<usize>| read.is_ok_and(|count| count > 0);
+        // The answer to connect, and nothing else: the commands wait.
+        let waiting = attackers.iter_mut().filter_map(|socket| {
+            let stream = socket.stream_mut();
+            let is_first = is_open(stream.try_read(&mut [0; 4096]));
+            let next = stream.try_read(&mut [0; 4096]);
+            (is_first && next.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)).then_some(())
+        });
+        match waiting.count() {
+            300 => Ok(()),
+            count => Err(format!("only {count} of 300 clients wait for the hook")),
+        }
     });
 }
 

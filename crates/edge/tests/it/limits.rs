@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `connection_count_max` | `main`: `one_connection_too_many_is_refused_with_503_and_room_comes_back` |
 //! | `message_bytes_max`; 64 empty fragments; frames that are not allowed | `a_frame_that_is_not_allowed_ends_its_own_connection` |
-//! | commands in one read: 1 ms, then others have their turn | `a_frame_full_of_commands_does_not_hold_its_loop` |
+//! | commands in one read: 1 ms, then others have their turn | `commands_of_one_client_do_not_hold_its_loop` |
 //! | commands in requests of their own: count and bytes | `streams`: `commands_that_pile_up_end_their_stream_and_no_other` |
 //! | `turn_bytes_max` | `main`: `a_burst_over_many_turns_reaches_a_reader_that_keeps_up` |
 //! | `control_bytes_max` | `main`: `large_answers_wait_for_the_reader_and_all_come`, `a_flood_of_pings_that_nobody_reads_the_answers_of_is_not_taken` |
@@ -142,9 +142,15 @@ async fn readers_that_take_nothing_share_a_budget_and_cost_nobody_else() {
     assert!((1.0..=6.0).contains(&cut_off), "{cut_off}");
 }
 
-/// A bystander on the same loop is answered while a frame full of commands is worked off.
+/// A bystander on the same loop is answered while a frame full of commands is worked off, or many frames of one read.
 #[tokio::test]
-async fn a_frame_full_of_commands_does_not_hold_its_loop() {
+async fn commands_of_one_client_do_not_hold_its_loop() {
+    for commands_in_a_frame in [1000, 1] {
+        one_client_does_not_hold_its_loop(commands_in_a_frame).await;
+    }
+}
+
+async fn one_client_does_not_hold_its_loop(commands_in_a_frame: usize) {
     let options = Options { control_bytes_max: 1 << 30, reply_budget_bytes: 1 << 30, ..Options::default() };
     let server = Server::start(options).await;
     crowd(&server, "kept:1", 100);
@@ -154,7 +160,9 @@ async fn a_frame_full_of_commands_does_not_hold_its_loop() {
     let done = || server.metric("tidings_edge_commands_total");
     let before = done();
     let asks: Vec<_> = (2..1002).map(|id| json!({"id": id, "presence": {"channel": "kept:1"}}).to_string()).collect();
-    busy.send_text(&asks.join("\n")).await;
+    for frame in asks.chunks(commands_in_a_frame) {
+        busy.send_text(&frame.join("\n")).await;
+    }
     server.until("the first commands are done", || done() > before).await;
     bystander.send(json!({"id": 2, "presence_stats": {"channel": "kept:1"}})).await;
     bystander.reply(2).await;

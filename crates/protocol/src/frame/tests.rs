@@ -131,6 +131,18 @@ fn a_frame_has_a_bounded_number_of_commands() {
 }
 
 #[test]
+fn a_frame_is_done_after_its_last_command_or_its_first_error() {
+    for (frame, count) in [("{}", 1), ("{}\n{}\n", 2), ("{}\nx\n{}", 2), ("", 1)] {
+        let mut commands = parse_frame(Format::Json, frame.as_bytes().to_vec());
+        for index in 1..=count {
+            assert!(!commands.is_done(), "{frame:?} before {index}");
+            assert!(commands.next().is_some(), "{frame:?} at {index}");
+        }
+        assert!(commands.is_done() && commands.next().is_none(), "{frame:?}");
+    }
+}
+
+#[test]
 fn a_connect_names_a_bounded_number_of_subscriptions() {
     for (count, is_read) in [(CONNECT_SUBSCRIPTION_COUNT_MAX, true), (CONNECT_SUBSCRIPTION_COUNT_MAX + 1, false)] {
         let subs: Vec<_> = (0..count).map(|index| format!(r#""{index}":{{}}"#)).collect();

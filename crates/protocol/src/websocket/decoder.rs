@@ -29,7 +29,7 @@ const HEADER_BYTES_MAX: usize = 14;
 /// ```
 pub struct Decoder {
     message_bytes_max: usize,
-    /// The unfinished message. Invariant: at most `message_bytes_max` bytes.
+    /// The unfinished message. Invariant: at most `message_bytes_max` bytes, of memory too.
     message: Vec<u8>,
     /// The opcode of the unfinished message; `None` between messages.
     message_opcode: Option<u8>,
@@ -183,17 +183,27 @@ impl Decoder {
             self.empty_fragment_count = if event_ends { 0 } else { self.empty_fragment_count };
         }
         if !event_ends {
-            buffer.extend_from_slice(piece);
+            append(buffer, piece, self.message_bytes_max);
             return Ok(None);
         }
         let payload = if buffer.is_empty() {
             Cow::Borrowed(piece)
         } else {
-            buffer.extend_from_slice(piece);
+            append(buffer, piece, self.message_bytes_max);
             Cow::Owned(std::mem::take(buffer))
         };
         event(opcode, payload).map(Some)
     }
+}
+
+/// Appends to a buffer, which grows to twice its size at a time, but never beyond `bytes_max`.
+fn append(buffer: &mut Vec<u8>, piece: &[u8], bytes_max: usize) {
+    let needed = buffer.len() + piece.len();
+    if needed > buffer.capacity() {
+        let wanted = (2 * buffer.capacity()).min(bytes_max).max(needed);
+        buffer.reserve_exact(wanted - buffer.len());
+    }
+    buffer.extend_from_slice(piece);
 }
 
 /// A header that is read but not checked.
@@ -299,4 +309,25 @@ fn unmask(payload: &mut [u8], mask: &mut [u8; 4]) {
         *byte ^= key;
     }
     mask.rotate_left(len % 4);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::append;
+
+    proptest! {
+        #[test]
+        fn a_buffer_never_has_room_for_more_than_it_may_hold(pieces in prop::collection::vec(0_usize..400, 0..20)) {
+            const BYTES_MAX: usize = 1000;
+            let mut buffer = Vec::new();
+            for count in pieces {
+                let count = count.min(BYTES_MAX - buffer.len());
+                append(&mut buffer, &vec![7; count], BYTES_MAX);
+                prop_assert!(buffer.capacity() <= BYTES_MAX, "{}", buffer.capacity());
+            }
+            prop_assert!(buffer.iter().all(|byte| *byte == 7));
+        }
+    }
 }
