@@ -5,8 +5,9 @@
 //! ciphertexts of two attempts share only their length.
 //!
 //! A request that the service may have seen is never sent again here; the driver, which knows the answer's meaning,
-//! decides that. A request that was not sent because its connection had ended, or that an ending HTTP/2 connection did not
-//! process, goes out once more, on another connection.
+//! decides that. A request that was not written (over HTTP/1.1: the connection broke the protocol after its last answer, and may
+//! be made again only after a pause), or that an ending HTTP/2 connection did not process, goes out once more, on another
+//! connection.
 //! The answer is bounded (`link`) and has `answer_timeout`.
 
 use std::sync::Arc;
@@ -103,8 +104,8 @@ impl Plan {
         }
     }
 
-    /// Sends the request; once more on another connection, if the first had ended or did nothing with it. A failure comes
-    /// with the deadline that it had.
+    /// Sends the request; once more on another connection, if it was not written or the service did nothing with it. A
+    /// failure comes with the deadline that it had.
     async fn exchange(
         self,
         head: &http::Request<()>,
@@ -128,7 +129,7 @@ impl Plan {
             metrics.streams_ended.inc();
             match answer {
                 Ok(answer) => return Ok((answer, sent_at.elapsed(), link)),
-                // The service did nothing with it, or the connection had ended while it was idle.
+                // The service did nothing with it, or it was not written.
                 Err(Failure::NotProcessed | Failure::NotSent { timed_out: false }) if !is_repeat => is_repeat = true,
                 Err(failure) => return Err((failure, deadline)),
             }

@@ -505,6 +505,24 @@ async fn connections_are_kept_for_a_while_and_not_for_ever() {
 }
 
 #[tokio::test]
+async fn a_connection_that_broke_off_while_it_was_idle_costs_the_next_request_nothing() {
+    let too_long = Reply::Drip("HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{} and more".to_owned());
+    let script = by_device(move |device, _| if device % 2 == 0 { too_long.clone() } else { Reply::status(201) });
+    let setup = setup(script, |_, _| ()).await;
+    for device in 0..6 {
+        setup.push([setup.notification(DOMAIN, device)]).await;
+        setup.sink.outcomes(device as usize + 1).await;
+        if device % 2 == 0 {
+            setup.service.until(|log| log.open.is_empty()).await;
+        }
+    }
+    let page = setup.registry.prometheus();
+    let mut repeats = page.lines().filter(|line| line.starts_with("tidings_gateway_repeats_total")).peekable();
+    assert!(repeats.peek().is_some() && repeats.all(|line| line.ends_with(" 0")), "{page}");
+    setup.drain().await;
+}
+
+#[tokio::test]
 async fn for_development_private_addresses_can_be_admitted() {
     let (listener, port) = private().await;
     let setup = setup_for(always(201), |_, service, net| {
