@@ -1,7 +1,8 @@
 #!/bin/sh
-# Builds what `tidings bench push` compares with, into target/peers, where it looks for it: Pushy's client and benchmark
-# server (Java), apns2 and gorush (Go); versions are pinned in java/pom.xml and go/peers. Half a minute for Java, some
-# minutes for gorush. Needs JDK 17, Maven and Go 1.25.12 or newer; whatever of these is missing is said and left out.
+# Builds what `tidings bench` compares with, into target/peers, where it looks for it. For `push`: Pushy's client and
+# benchmark server (Java), apns2 and gorush (Go); for `publish` and `storm`: Centrifugo (Go). Versions are pinned in
+# java/pom.xml, go/peers and centrifugo. Half a minute for Java, some minutes for gorush and Centrifugo each. Needs JDK 17,
+# Maven and Go 1.25.12 or newer; whatever of these is missing is said and left out.
 set -eu
 cd "$(dirname "$0")"
 built=$(cd .. && pwd)/target/peers
@@ -18,10 +19,14 @@ fi
 
 if command -v go >/dev/null; then
     # Without -modcacherw the downloaded modules are read-only, and target could not be removed.
-    (cd go/peers && GOMODCACHE="$built/go/modules" GOCACHE="$built/go/cache" GOTOOLCHAIN=local CGO_ENABLED=0 \
-        nice -n 19 go build -modcacherw -buildvcs=false -trimpath -ldflags "-s -w" -o "$built/go/bin/" ./apns2 ./gorush)
+    build() {
+        (cd "$1" && shift && GOMODCACHE="$built/go/modules" GOCACHE="$built/go/cache" GOTOOLCHAIN=local CGO_ENABLED=0 \
+            nice -n 19 go build -modcacherw -buildvcs=false -trimpath -ldflags "-s -w" -o "$built/go/bin/" "$@")
+    }
+    build go/peers ./apns2 ./gorush
+    build centrifugo github.com/centrifugal/centrifugo/v5
 else
-    echo "apns2 and gorush are left out: Go is needed" >&2
+    echo "apns2, gorush and Centrifugo are left out: Go is needed" >&2
     missing=1
 fi
 exit $missing

@@ -26,8 +26,10 @@ const END: &str = "<!-- end -->";
 const GOALS: &str = " goals";
 
 /// What is kept: the name, and the words after `tidings bench`.
-const RECORDED: [(&str, &[&str]); 10] = [
+const RECORDED: [(&str, &[&str]); 12] = [
     ("fanout", &["fanout"]),
+    ("publish", &["publish"]),
+    ("storm", &["storm"]),
     ("audience", &["audience", "--subscriptions", "25M"]),
     ("push", &["push"]),
     ("push-audience", &["push", "--audience", "1.3M", "--only", "audience"]),

@@ -7,12 +7,26 @@ use clap::{Args, Subcommand};
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Fan-out of publications to many connections: CPU time, latency, memory, reconnects.
+    /// Fan-out of publications to many connections: CPU time and latency.
     #[command(after_help = "Examples:
   tidings bench fanout
-  tidings bench fanout --runs 5 --clients 8000 --json
+  tidings bench fanout --runs 5 --json
   tidings bench fanout --transport sse,http_stream,uni_sse,uni_http_stream")]
     Fanout(BenchFanoutArgs),
+    /// Idle connections, and all clients coming back at once: memory, CPU time, how long it takes.
+    #[command(after_help = "Examples:
+  tidings bench storm
+  tidings bench storm --clients 10000 --cuts 20 --runs 1 --json
+
+If Centrifugo is there, as conformance/peers.sh builds it, it is measured in turns with our server.")]
+    Storm(BenchStormArgs),
+    /// Publications over HTTP: what one costs a whole server, one by one, in batches, and with readers.
+    #[command(after_help = "Examples:
+  tidings bench publish
+  tidings bench publish --runs 5 --json
+
+If Centrifugo is there, as conformance/peers.sh builds it, it is measured in turns with our server.")]
+    Publish(BenchPublishArgs),
     /// Selecting an event's audience, and keeping subscriptions durable.
     #[command(after_help = "Examples:
   tidings bench audience
@@ -115,12 +129,36 @@ pub struct BenchFanoutArgs {
     /// How long to measure each load, in seconds; one more second warms up.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub seconds: u32,
-    /// Number of idle connections for the memory figure, and of clients that reconnect at once.
-    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(100..=20_000))]
-    pub clients: u32,
     /// Also measures these transports, separated by commas, beside a WebSocket.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub transport: Vec<BenchTransport>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BenchStormArgs {
+    #[command(flatten)]
+    pub common: BenchArgs,
+    /// Number of clients.
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(100..=60_000))]
+    pub clients: u32,
+    /// How often all of them are cut off in each run.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub cuts: u32,
+    /// Folder of other servers, as conformance/peers.sh builds them.
+    #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
+    pub peers: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BenchPublishArgs {
+    #[command(flatten)]
+    pub common: BenchArgs,
+    /// How long to measure each case, in seconds.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub seconds: u32,
+    /// Folder of other servers, as conformance/peers.sh builds them.
+    #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
+    pub peers: PathBuf,
 }
 
 /// What carries messages, other than a WebSocket.
@@ -299,6 +337,8 @@ pub enum PeerRole {
     Fanout,
     /// Writes once per subscriber, nothing else.
     Bare,
+    /// Reads and writes once per request, nothing else.
+    BareHttp,
     /// A simulated APNs.
     Simulator,
     /// A simulated FCM.

@@ -1,4 +1,4 @@
-//! `bench fanout`: the cost of a publication per subscriber, of an idle connection, and of a reconnect.
+//! `bench fanout`: the cost of a publication per subscriber.
 //!
 //! The server is the real hub and edge behind a real listener. It is alone in its process, on one core. Publisher and
 //! clients are this process, on another core. Publications reach the hub over a pipe, not over the API, because only
@@ -14,26 +14,20 @@
 //!
 //! `--transport` adds our server with clients that speak JSON over another transport.
 //!
-//! Every client checks that it gets every publication once and in order. Idle memory and reconnects are measured in JSON.
+//! Every client checks that it gets every publication once and in order.
 //!
 //! Not measured: TLS, other servers.
 
 pub(super) mod bare;
-mod client;
 mod command;
 mod load;
 pub(super) mod server;
-mod swarm;
 
-use std::time::Duration;
-
-use tidings_server::command_error::{CommandError, failed};
+use tidings_server::command_error::CommandError;
 use tidings_types::{Format, Transport, Variant};
 
-use self::command::{Command, KEPT_CHANNEL, LIVE_CHANNEL, Listening, Mark, PROOF_CHANNEL, THIN_CHANNEL};
+use self::command::{LIVE_CHANNEL, PROOF_CHANNEL, THIN_CHANNEL};
 use self::load::{LOADS, Load, Sample};
-use self::swarm::{Greeting, Swarm};
-use super::peer::Peer;
 use super::process::{self, Cores};
 use super::report::{Goal, Report};
 use crate::args::{BenchFanoutArgs, BenchTransport, PeerRole};
@@ -47,36 +41,16 @@ const GOAL_OF_BARE: f64 = 1.2;
 const GOAL_OF_JSON: f64 = 1.05;
 /// 99 % of deliveries beside slow readers, as a multiple of those without them.
 const GOAL_BESIDE_SLOW: f64 = 1.1;
-/// Memory of our process per idle connection, in KiB.
-const GOAL_IDLE_KIB: f64 = 6.0;
-/// CPU milliseconds per client that reconnects: 0.4 of the 0.14 that Centrifugo 5.4.9 took.
-const GOAL_RECOVERY_MS: f64 = 0.4 * 0.14;
-/// Publications that each client has missed when it reconnects.
-const MISSED_COUNT: u64 = 20;
 
 pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, CommandError> {
-    process::need_files(u64::from(args.clients) + 2000)?;
+    process::need_files(4000)?;
     let cores = Cores::choose(1)?;
     process::pin(&cores.load)?;
     let mut report = Report::new("fanout");
     for load in LOADS {
         compare(load, args, &cores, &mut report).await?;
     }
-    let (mut idle, mut processor, mut back_after) = (Vec::new(), Vec::new(), Vec::new());
-    for run in 1..=args.common.runs {
-        progress(format!("idle memory and recovery of {} clients, run {run}", args.clients));
-        idle.push(idle_memory(args.clients, &cores).await?);
-        let (cpu, wall) = recovery(args.clients, &cores).await?;
-        processor.push(cpu.as_secs_f64() * 1e3 / f64::from(args.clients));
-        back_after.push(wall.as_secs_f64());
-    }
-    let clients = args.clients;
-    report.judge(format!("{clients} idle: memory per connection"), "KiB", idle, Goal::AtMost(GOAL_IDLE_KIB));
-    let name = format!("{clients} come back for {MISSED_COUNT} each: CPU per client");
-    report.judge(name, "ms", processor, Goal::AtMost(GOAL_RECOVERY_MS));
-    report.measure(format!("{clients} come back: until all have everything"), "s", back_after);
-    report.note("CPU is that of the server's process, kernel included. Coming back includes connecting.");
-    report.note("The goal for coming back is 0.4 of what Centrifugo 5.4.9 took on another machine.");
+    report.note("CPU is that of the server's process, kernel included.");
     if cores.are_shared() {
         report.note("The machine has one core: server and load generator shared it.");
     }
@@ -135,49 +109,4 @@ async fn compare(load: Load, args: &BenchFanoutArgs, cores: &Cores, report: &mut
     report.judge(format!("{load}: p99 beside slow readers, of alone"), "×", ratio, Goal::AtMost(GOAL_BESIDE_SLOW));
     report.measure(format!("{load}: p99, bare loop"), "ms", column(&bare, |sample| sample.p99_millis));
     Ok(())
-}
-
-/// KiB per connection that has subscribed to a channel without publications.
-async fn idle_memory(clients: u32, cores: &Cores) -> Result<f64, CommandError> {
-    /// Connected before the measurement. Memory that is allocated once, or only during many handshakes, is not per
-    /// connection.
-    const FIRST_COUNT: u32 = 2 * swarm::CONNECTING_COUNT_MAX as u32;
-    let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, &[cores.server])?;
-    let subscribe = || Greeting::Subscribe { channel: LIVE_CHANNEL, variant: JSON };
-    let first = Swarm::start(addr, FIRST_COUNT, subscribe())?;
-    first.ready().await?;
-    let before: Mark = peer.ask(Command::Mark)?;
-    let rest = Swarm::start(addr, clients, subscribe())?;
-    rest.ready().await?;
-    let after: Mark = peer.ask(Command::Mark)?;
-    if after.connections != (clients + FIRST_COUNT) as usize {
-        return Err(failed(format!("{} connections are open instead of {}", after.connections, clients + FIRST_COUNT)));
-    }
-    let grown = after.usage.resident_bytes.saturating_sub(before.usage.resident_bytes);
-    Ok(grown as f64 / 1024.0 / f64::from(clients))
-}
-
-/// All clients reconnect at once. Returns the server's CPU time, and the time until the last client has everything.
-async fn recovery(clients: u32, cores: &Cores) -> Result<(Duration, Duration), CommandError> {
-    const BEFORE_COUNT: u64 = 5;
-    let (mut peer, Listening(addr)) = Peer::start(PeerRole::Fanout, &[cores.server])?;
-    let swarm = Swarm::start(addr, clients, Greeting::Subscribe { channel: KEPT_CHANNEL, variant: JSON })?;
-    swarm.ready().await?;
-    load::publish_at_once(&mut peer, KEPT_CHANNEL, 1..=BEFORE_COUNT)?;
-    swarm.delivered(BEFORE_COUNT * u64::from(clients)).await?;
-    let epoch = swarm.epoch().ok_or_else(|| failed("no client was told the epoch of a channel with history"))?;
-    swarm.stop()?;
-    swarm::until("all clients are gone", async || Ok(peer.ask::<Mark>(Command::Mark)?.connections == 0)).await?;
-    load::publish_at_once(&mut peer, KEPT_CHANNEL, BEFORE_COUNT + 1..=BEFORE_COUNT + MISSED_COUNT)?;
-
-    let before: Mark = peer.ask(Command::Mark)?;
-    let began = tokio::time::Instant::now();
-    let resume = Greeting::Resume { channel: KEPT_CHANNEL, epoch, offset: BEFORE_COUNT };
-    let swarm = Swarm::start(addr, clients, resume)?;
-    swarm.ready().await?;
-    swarm.delivered(MISSED_COUNT * u64::from(clients)).await?;
-    let wall = began.elapsed();
-    let after: Mark = peer.ask(Command::Mark)?;
-    swarm.stop()?;
-    Ok((after.usage.cpu - before.usage.cpu, wall))
 }

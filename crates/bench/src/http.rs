@@ -8,7 +8,6 @@
 //!
 //! Every run checks its answers: each answer is 200 with the right body, or is counted as an error.
 
-mod load;
 mod nginx;
 #[cfg(feature = "peers")]
 mod peers;
@@ -21,12 +20,12 @@ use tidings_http1::{Client, ClientConfig, Origin, Request};
 use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::time::sleep;
 
-use self::load::{Ask, Load, TIMEOUT};
 use self::nginx::{BODY, Nginx};
 use self::wrk::Wrk;
 use super::process::{self, Cores};
 use super::report::{Goal, Report};
 use crate::args::BenchHttpArgs;
+use crate::load::{self, Ask, Load, TIMEOUT};
 use crate::report::{column, progress, ratios};
 
 /// Our rate as a share of wrk's, in cases with pipelining.

@@ -19,14 +19,19 @@ mod feed;
 mod folder;
 mod http;
 mod live;
+mod load;
 mod msgpack;
 mod peer;
 mod process;
+mod publish;
 mod push;
 mod report;
 mod statistic;
 mod store;
+mod storm;
+mod swarm;
 mod translate;
+mod whole;
 
 use tidings_server::command_error::CommandError;
 
@@ -44,6 +49,8 @@ pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
     }
     let (report, json) = match command {
         BenchCommand::Fanout(args) => (fanout::run(&args).await?, args.common.json),
+        BenchCommand::Publish(args) => (publish::run(&args).await?, args.common.json),
+        BenchCommand::Storm(args) => (storm::run(&args).await?, args.common.json),
         BenchCommand::Audience(args) => (audience::run(&args).await?, args.common.json),
         BenchCommand::Push(args) => (push::run(&args).await?, args.common.json),
         BenchCommand::Buffer(args) => (buffer::run(&args).await?, args.common.json),
@@ -59,6 +66,7 @@ pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
             return match args.role {
                 PeerRole::Fanout => fanout::server::serve().await,
                 PeerRole::Bare => fanout::bare::serve(),
+                PeerRole::BareHttp => publish::bare::serve(),
                 PeerRole::Simulator => push::simulator::serve(args.cpu.len()),
                 PeerRole::Fcm => push::fcm::serve(),
                 PeerRole::WebPush => push::web_push::serve(),

@@ -19,7 +19,7 @@ use crate::process::KillOnDrop;
 /// A running process.
 pub(super) struct Peer {
     name: String,
-    _child: KillOnDrop,
+    child: KillOnDrop,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
@@ -40,9 +40,14 @@ impl Peer {
         let mut child = child.map_err(|error| failed_by(&format!("cannot start {name}"), &error))?;
         let stdin = child.stdin.take().expect("standard input is a pipe");
         let stdout = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
-        let mut peer = Self { name: name.to_owned(), _child: KillOnDrop(child), stdin, stdout };
+        let mut peer = Self { name: name.to_owned(), child: KillOnDrop(child), stdin, stdout };
         let greeting = peer.read()?;
         Ok((peer, greeting))
+    }
+
+    /// The number of the process.
+    pub(super) fn id(&self) -> u32 {
+        self.child.0.id()
     }
 
     /// Writes commands that have no answer, in one write.

@@ -396,7 +396,7 @@ mod tests {
             "serve x",
             "bench",
             "token --user a --expires-in 1",
-            "bench fanout --clients 5",
+            "bench storm --clients 5",
             "bench push --devices 999",
             "bench push --devices 1G",
             "preview goal --raw",

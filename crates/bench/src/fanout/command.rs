@@ -7,9 +7,8 @@ use tidings_types::Json;
 
 use crate::process::Usage;
 
-/// A channel without history, and one with history.
+/// A channel without history.
 pub(super) const LIVE_CHANNEL: &str = "bench";
-pub(super) const KEPT_CHANNEL: &str = "kept:bench";
 /// A channel whose clients may ask for less than everything.
 pub(super) const THIN_CHANNEL: &str = "thin:bench";
 /// A durable channel: only durable channels ask for receipts.

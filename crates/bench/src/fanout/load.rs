@@ -8,12 +8,11 @@ use tidings_server::command_error::{CommandError, failed};
 use tidings_types::{Json, Variant};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::client;
 use super::command::{Command, Listening, Mark};
-use super::swarm::{Greeting, Swarm, until};
 use crate::args::PeerRole;
 use crate::peer::Peer;
 use crate::process::Cores;
+use crate::swarm::{Greeting, Swarm, data, until};
 
 /// Publications per second in one channel, and its number of subscribers.
 #[derive(Debug, Clone, Copy)]
@@ -113,12 +112,7 @@ async fn publish(peer: &mut Peer, channel: &str, load: Load, numbers: RangeInclu
 }
 
 /// Publishes these numbers in one write.
-pub(super) fn publish_at_once(
-    peer: &mut Peer,
-    channel: &str,
-    numbers: RangeInclusive<u64>,
-) -> Result<(), CommandError> {
-    let command =
-        |number| Command::Publish { channel: channel.to_owned(), number, data: Json::of(&client::data(number)) };
+fn publish_at_once(peer: &mut Peer, channel: &str, numbers: RangeInclusive<u64>) -> Result<(), CommandError> {
+    let command = |number| Command::Publish { channel: channel.to_owned(), number, data: Json::of(&data(number)) };
     peer.tell(&numbers.map(command).collect::<Vec<_>>())
 }

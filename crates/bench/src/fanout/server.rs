@@ -133,15 +133,15 @@ async fn stream(transport: Transport, State(edge): State<Arc<Edge>>, request: Re
 }
 
 fn namespaces() -> Namespaces {
-    let kept = NamespaceOptions {
+    let proof = NamespaceOptions {
+        durable: true,
         history_size: 100,
         history_ttl: Duration::from_secs(600),
         force_recovery: true,
         ..NamespaceOptions::closed()
     };
-    let proof = NamespaceOptions { durable: true, ..kept };
     let thin = NamespaceOptions { allow_thinning: true, ..NamespaceOptions::closed() };
-    let named = [("kept", kept), ("proof", proof), ("thin", thin)].map(|(name, it)| (name.to_owned(), it));
+    let named = [("proof", proof), ("thin", thin)].map(|(name, it)| (name.to_owned(), it));
     Namespaces::new(NamespaceOptions::closed(), BTreeMap::from(named))
 }
 

@@ -12,8 +12,8 @@ use hyper_util::rt::TokioExecutor;
 use tidings_server::command_error::{CommandError, failed_by};
 use tokio::time::Instant;
 
-use super::load::{Ask, Load, Notes, Phase, TIMEOUT, Window};
 use super::nginx::BODY;
+use crate::load::{Ask, Load, Notes, Phase, TIMEOUT, Window};
 
 /// Threads of a blocking client. More threads would only wait for each other on one core.
 const THREAD_COUNT_MAX: u32 = 256;

@@ -4,6 +4,8 @@
 //! handshake and sends. Reading bypasses it, so that the clients cost as little as possible. At most
 //! [`CONNECTING_COUNT_MAX`] clients connect at a time: the server refuses more than 1024 waiting handshakes.
 
+mod client;
+
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -23,7 +25,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep};
 
-use super::client::{Inbox, Line, Stamp, now_micros};
+pub(super) use self::client::data;
+use self::client::{Inbox, Line, Stamp, now_micros};
 
 /// How long to wait for anything.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -33,6 +36,8 @@ pub(super) const CONNECTING_COUNT_MAX: usize = 512;
 const SLOW_READ_BYTES: usize = 512;
 const SLOW_PAUSE: Duration = Duration::from_millis(100);
 const SLOW_BUFFER_BYTES: u32 = 4096;
+/// Clients with one address: fewer than the ports that the system gives (28 232).
+const CLIENTS_PER_SOURCE: u32 = 20_000;
 /// Bytes read at a time.
 const READ_BYTES_MAX: usize = 64 << 10;
 
@@ -43,6 +48,8 @@ pub(super) enum Greeting {
     None,
     /// The client subscribes and expects everything from number 1 on.
     Subscribe { channel: &'static str, variant: Variant },
+    /// Each client subscribes to one of so many channels, which have their number behind the name; as above, in JSON.
+    Spread { channel: &'static str, channel_count: u32 },
     /// The client subscribes, wants only the newest, and reads less than the channel publishes, whatever that is.
     Lag { channel: &'static str },
     /// The client has everything up to `offset`, which is also the number of a publication, and expects the rest. In
@@ -57,7 +64,7 @@ impl Greeting {
 
     /// The request that opens a stream, and how many replies it gets.
     fn request(&self, transport: Transport) -> (String, usize) {
-        let commands = self.commands();
+        let commands = self.commands(0);
         let (path, body, reply_count) = match (transport, self) {
             (Transport::UniSse | Transport::UniHttpStream, Self::Subscribe { channel, .. }) => {
                 let path = if transport == Transport::UniSse { "uni_sse" } else { "uni_http_stream" };
@@ -80,11 +87,14 @@ impl Greeting {
         )
     }
 
-    /// The commands as JSON. Each gets one reply.
-    fn commands(&self) -> Vec<Value> {
+    /// The commands of the client with this number, as JSON. Each gets one reply.
+    fn commands(&self, index: u32) -> Vec<Value> {
         let subscribe = match self {
             Self::None => return Vec::new(),
             Self::Subscribe { channel, .. } => json!({"channel": channel}),
+            Self::Spread { channel, channel_count } => {
+                json!({"channel": format!("{channel}{}", index % channel_count)})
+            }
             Self::Lag { channel } => {
                 json!({"channel": channel, "data": {"thinning": {"slow_readers": "latest"}}})
             }
@@ -153,6 +163,14 @@ impl Swarm {
         until("every publication has arrived", async || self.reached(&self.tally.delivered, count)).await
     }
 
+    /// How many publications all clients together have; an error if something went wrong.
+    pub(super) fn delivered_count(&self) -> Result<u64, CommandError> {
+        match &*lock(&self.tally.fault) {
+            Some(fault) => Err(failed(fault.as_str())),
+            None => Ok(self.tally.delivered.load(Ordering::Relaxed)),
+        }
+    }
+
     /// Records the latency of publications from this number on.
     pub(super) fn record_from(&self, number: u64) {
         self.tally.recorded_from.store(number, Ordering::Relaxed);
@@ -202,7 +220,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// What all clients on the thread share.
 struct Shared {
     addr: SocketAddr,
-    source: Ipv4Addr,
+    /// One for so many clients as have a port each.
+    sources: Vec<Ipv4Addr>,
     greeting: Greeting,
     tally: Arc<Tally>,
     connecting: Semaphore,
@@ -213,7 +232,7 @@ struct Shared {
 async fn run(addr: SocketAddr, count: u32, greeting: Greeting, tally: Arc<Tally>, mut stopped: watch::Receiver<bool>) {
     let shared = Rc::new(Shared {
         addr,
-        source: next_source(),
+        sources: (0..=count / CLIENTS_PER_SOURCE).map(|_| next_source()).collect(),
         greeting,
         connecting: Semaphore::new(CONNECTING_COUNT_MAX),
         latency: RefCell::new(tally.latency.local()),
@@ -221,8 +240,8 @@ async fn run(addr: SocketAddr, count: u32, greeting: Greeting, tally: Arc<Tally>
         scratch: RefCell::new(vec![0; READ_BYTES_MAX].into()),
     });
     let mut clients = JoinSet::new();
-    for _ in 0..count {
-        clients.spawn_local(live(shared.clone()));
+    for index in 0..count {
+        clients.spawn_local(live(shared.clone(), index));
     }
     loop {
         tokio::select! {
@@ -236,8 +255,8 @@ async fn run(addr: SocketAddr, count: u32, greeting: Greeting, tally: Arc<Tally>
 }
 
 /// Runs a client. Returns why it ended.
-async fn live(shared: Rc<Shared>) -> String {
-    match Client::connect(shared).await {
+async fn live(shared: Rc<Shared>, index: u32) -> String {
+    match Client::connect(shared, index).await {
         Err(error) => error,
         Ok(mut client) => match client.read().await {
             Ok(never) => match never {},
@@ -291,14 +310,15 @@ struct Client {
 }
 
 impl Client {
-    async fn connect(shared: Rc<Shared>) -> Result<Self, String> {
+    async fn connect(shared: Rc<Shared>, index: u32) -> Result<Self, String> {
         let permit = shared.connecting.acquire().await.map_err(|error| error.to_string())?;
         let is_slow = matches!(shared.greeting, Greeting::Lag { .. });
-        let stream = connect(shared.addr, shared.source, is_slow).await;
+        let source = shared.sources[(index / CLIENTS_PER_SOURCE) as usize];
+        let stream = connect(shared.addr, source, is_slow).await;
         let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
         let next = if let Greeting::Resume { offset, .. } = shared.greeting { offset + 1 } else { 1 };
         let variant = shared.greeting.variant();
-        let (link, replies_owed) = greet(stream, &shared).await?;
+        let (link, replies_owed) = greet(stream, &shared, index).await?;
         let mut client = Self { link, inbox: Inbox::new(variant), next, replies_owed, shared: shared.clone() };
         while client.replies_owed > 0 {
             client.read_once().await?;
@@ -411,7 +431,7 @@ impl Client {
 }
 
 /// Opens a connection and sends the first commands. Returns how many replies they get.
-async fn greet(mut stream: TcpStream, shared: &Shared) -> Result<(Link, usize), String> {
+async fn greet(mut stream: TcpStream, shared: &Shared, index: u32) -> Result<(Link, usize), String> {
     let (greeting, variant, url) = (&shared.greeting, shared.greeting.variant(), ServerUrl::of_listener(shared.addr));
     if variant.transport != Transport::WebSocket {
         let (request, reply_count) = greeting.request(variant.transport);
@@ -420,14 +440,14 @@ async fn greet(mut stream: TcpStream, shared: &Shared) -> Result<(Link, usize), 
     }
     let opened = Socket::over(stream, &url, variant.format).await;
     let mut socket = opened.map_err(|error| format!("a handshake failed: {error}"))?;
-    let commands = greeting.commands();
+    let commands = greeting.commands(index);
     let reply_count = commands.len();
     match greeting {
         Greeting::None => {}
         Greeting::Subscribe { channel, .. } if variant.format == Format::Protobuf => {
             socket.send_binary(Greeting::binary_commands(channel)).await.map_err(cannot_write)?;
         }
-        Greeting::Subscribe { .. } | Greeting::Lag { .. } | Greeting::Resume { .. } => {
+        Greeting::Subscribe { .. } | Greeting::Spread { .. } | Greeting::Lag { .. } | Greeting::Resume { .. } => {
             socket.say(commands).await.map_err(cannot_write)?;
         }
     }
@@ -476,7 +496,7 @@ mod tests {
     use tidings_types::{ChannelName, Json, Offset};
     use tokio_tungstenite::tungstenite::{Message, accept};
 
-    use super::super::client;
+    use super::data;
     use super::*;
 
     /// A server for one client. It answers connect and subscribe, sends these numbers, and waits until the client is gone.
@@ -492,7 +512,7 @@ mod tests {
             };
             socket.send(replies).unwrap();
             for &number in numbers {
-                let data = Json::of(&client::data(number));
+                let data = Json::of(&data(number));
                 let publication = Publication {
                     offset: Offset(number),
                     data,

@@ -32,7 +32,7 @@ pub(super) struct Load {
     pub(super) errors: u64,
     /// Requests, those of the warm-up included.
     pub(super) asked: u64,
-    /// CPU time per request: of the client, and of nginx.
+    /// CPU time per request: of the client, and of the server if it was measured.
     pub(super) client_micros: f64,
     pub(super) server_micros: f64,
     /// Sorted; seconds.

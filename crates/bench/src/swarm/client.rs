@@ -1,7 +1,7 @@
 //! What a client of the benchmark reads: WebSocket frames or a stream from a server, and three kinds of messages in them.
 //! In JSON a message is a line; in Protobuf each message stands behind its length.
 //!
-//! Fast rather than complete: it knows what our server sends, and treats anything else as a mistake of the server.
+//! Fast rather than complete: it knows what our server and Centrifugo send, and treats anything else as a mistake of the server.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ pub(super) fn now_micros() -> u64 {
 }
 
 /// A publication's data: its number and the time when it was made, padded to [`DATA_BYTES`].
-pub(super) fn data(number: u64) -> String {
+pub(crate) fn data(number: u64) -> String {
     let mut text = format!("{number:016x}{:016x}", now_micros());
     text.extend(std::iter::repeat_n('x', DATA_BYTES - 2 - text.len()));
     text

@@ -1,0 +1,225 @@
+//! A whole server as a process on one core: `tidings serve`, or Centrifugo with the same rules. Both keep their channels in
+//! memory, take the same requests and speak the same protocol. And the bare loop beside them, which only answers.
+
+use std::fmt;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tidings_client::ServerUrl;
+use tidings_http1::{Client, ClientConfig, Origin, Request};
+use tidings_server::command_error::{CommandError, failed, failed_by};
+use tidings_telemetry::process::{TICKS_PER_SECOND, memory_bytes, stat_field};
+use tokio::time::{Instant, sleep};
+
+use crate::args::PeerRole;
+use crate::peer::Peer;
+use crate::process::{KillOnDrop, pin_thread};
+use crate::report::Report;
+use crate::swarm::until;
+
+/// How long a server may take to accept connections.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server rests that has used so little CPU for so long; it has its own pulse.
+const REST: Duration = Duration::from_millis(300);
+const REST_CPU_MAX: Duration = Duration::from_millis(10);
+/// The API key of both.
+const API_KEY: &str = "0123456789abcdef0123456789abcdef";
+/// Where `conformance/peers.sh` puts Centrifugo.
+const CENTRIFUGO: &str = "go/bin/centrifugo";
+
+/// Which server.
+#[derive(Debug, Clone)]
+pub(super) enum Which {
+    Tidings,
+    /// The program.
+    Centrifugo(PathBuf),
+    /// What the system takes for a request and its answer.
+    Bare,
+}
+
+impl Which {
+    /// Ours, and Centrifugo if it is in this folder; otherwise the report says that it is missing.
+    pub(super) fn servers(peers_folder: &Path, report: &mut Report) -> Vec<Self> {
+        let program = peers_folder.join(CENTRIFUGO);
+        if program.is_file() {
+            return vec![Self::Tidings, Self::Centrifugo(program)];
+        }
+        report.note(format!(
+            "{} is not there, so Centrifugo is left out; conformance/peers.sh builds it.",
+            program.display()
+        ));
+        vec![Self::Tidings]
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tidings => "Tidings",
+            Self::Centrifugo(_) => "Centrifugo",
+            Self::Bare => "bare loop",
+        })
+    }
+}
+
+/// A running server. Its folder is removed when this is dropped.
+pub(super) struct Whole {
+    process: Process,
+    addr: SocketAddr,
+}
+
+enum Process {
+    Server { child: KillOnDrop, _folder: TempDir },
+    Bare(Peer),
+}
+
+impl Whole {
+    /// Starts it on a free port and on this core.
+    pub(super) async fn start(which: &Which, core: usize) -> Result<Self, CommandError> {
+        if matches!(which, Which::Bare) {
+            let (peer, addr) = Peer::start(PeerRole::BareHttp, &[core])?;
+            return Ok(Self { process: Process::Bare(peer), addr });
+        }
+        let folder = TempDir::with_prefix("tidings-bench-")?;
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let mut command = match which {
+            Which::Centrifugo(program) => centrifugo(program, folder.path(), port)?,
+            _ => ours(folder.path(), port)?,
+        };
+        let log = fs::File::create(folder.path().join("log"))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let started = tokio::task::spawn_blocking(move || {
+            // On a thread of its own, which ends: the process stays where the thread was when it started.
+            let thread = std::thread::spawn(move || pin_thread(&[core]).and_then(|()| command.spawn()));
+            thread.join().expect("starting a process does not panic")
+        });
+        let child = started.await.expect("starting a process does not panic");
+        let mut child = KillOnDrop(child.map_err(|error| failed_by(&format!("cannot start {which}"), &error))?);
+        let addr = (Ipv4Addr::LOCALHOST, port).into();
+        let began = Instant::now();
+        while TcpStream::connect(addr).is_err() {
+            let log = || fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+            if let Some(status) = child.0.try_wait()? {
+                return Err(failed(format!("{which} ended too early ({status}): {}", log().trim())));
+            }
+            if began.elapsed() > START_TIMEOUT {
+                return Err(failed(format!("{which} does not accept connections: {}", log().trim())));
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok(Self { process: Process::Server { child, _folder: folder }, addr })
+    }
+
+    fn id(&self) -> u32 {
+        match &self.process {
+            Process::Server { child, .. } => child.0.id(),
+            Process::Bare(peer) => peer.id(),
+        }
+    }
+
+    pub(super) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// CPU time of all its threads, kernel included, also of those that have ended; in steps of a hundredth of a second.
+    pub(super) fn cpu(&self) -> Result<Duration, CommandError> {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
+        let ticks = stat_field(&text, 14).zip(stat_field(&text, 15)).map(|(user, system)| user + system);
+        let ticks = ticks.ok_or_else(|| failed("no CPU time in /proc/PID/stat"))?;
+        Ok(Duration::from_secs_f64(ticks / TICKS_PER_SECOND))
+    }
+
+    /// Files and sockets that it has open.
+    pub(super) fn file_count(&self) -> Result<usize, CommandError> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.id()))?.count())
+    }
+
+    /// Waits until it has closed its clients, so that no more than these files are open, and has stopped working.
+    pub(super) async fn rest(&self, file_count: usize) -> Result<(), CommandError> {
+        let mut before = self.cpu()?;
+        let rests = async || {
+            sleep(REST).await;
+            let now = self.cpu()?;
+            let worked = now - std::mem::replace(&mut before, now);
+            Ok(worked <= REST_CPU_MAX && self.file_count()? <= file_count)
+        };
+        until("the server rests", rests).await
+    }
+
+    pub(super) fn resident_bytes(&self) -> Result<u64, CommandError> {
+        let bytes = memory_bytes(self.id(), "VmRSS");
+        bytes.ok_or_else(|| failed("no VmRSS in /proc/PID/status"))
+    }
+
+    /// A client of its API that keeps so many connections, each with one request at a time.
+    pub(super) fn api(&self, connection_count: usize) -> Result<Client, CommandError> {
+        let url = ServerUrl::of_listener(self.addr).to_string();
+        let (origin, _) = Origin::split(&url).map_err(|error| failed_by("the server's address", &error))?;
+        let mut config = ClientConfig::new("bench", connection_count);
+        config.pool.in_flight_max = 1;
+        Client::start(&origin, config).map_err(|error| failed_by("cannot start the client", &error))
+    }
+}
+
+/// A request to an API of Centrifugo's kind.
+pub(super) fn request(path: &str, body: &serde_json::Value) -> Request {
+    let made = Request::post(path).and_then(|request| request.header("x-api-key", API_KEY));
+    let made = made.and_then(|request| request.header("content-type", "application/json"));
+    made.expect("path and headers are plain").pipeline(false).body(body.to_string())
+}
+
+fn ours(folder: &Path, port: u16) -> Result<Command, CommandError> {
+    let path = folder.join("tidings.toml");
+    let data = folder.join("data");
+    let text = format!(
+        "data_dir = {data:?}
+[http]
+listen = \"127.0.0.1:{port}\"
+address_connection_count_max = 0
+[client]
+allow_anonymous = true
+channel_creations_per_minute = 1000000
+[[api.keys]]
+name = \"bench\"
+key = \"{API_KEY}\"
+scopes = [\"publish\", \"read\"]
+[channel.namespaces.live]
+allow_subscribe_for_client = true
+allow_subscribe_for_anonymous = true
+[channel.namespaces.kept]
+history_size = 100
+history_ttl = \"10m\"
+force_recovery = true
+allow_subscribe_for_client = true
+allow_subscribe_for_anonymous = true
+"
+    );
+    fs::write(&path, text)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["serve", "--config"]).arg(path);
+    Ok(command)
+}
+
+fn centrifugo(program: &Path, folder: &Path, port: u16) -> Result<Command, CommandError> {
+    let path = folder.join("config.json");
+    let open = serde_json::json!({
+        "name": "live", "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true,
+    });
+    let mut kept = open.clone();
+    kept["name"] = "kept".into();
+    kept["history_size"] = 100.into();
+    kept["history_ttl"] = "10m".into();
+    kept["force_recovery"] = true.into();
+    let all = serde_json::json!({
+        "address": "127.0.0.1", "port": port.to_string(), "api_key": API_KEY, "log_level": "error",
+        "allow_anonymous_connect_without_token": true, "namespaces": [open, kept],
+    });
+    fs::write(&path, all.to_string())?;
+    let mut command = Command::new(program);
+    command.arg("--config").arg(path).env("GOMAXPROCS", "1");
+    Ok(command)
+}
