@@ -1012,7 +1012,7 @@ fn the_memory_sum_adds_up_its_terms() {
         ("channels", 5 * 1024),
         ("channel logs", 12 << 20),
         ("channel histories", 5 * 7 * 1024),
-        ("receipts", 20 * (1024 + 2 * 20 + 1000 * 160 + 10 * 48)),
+        ("receipts", 20 * (1024 + 2 * 20 + 1000 * 160 + 10 * 72)),
         ("store queues", 10 << 20),
         ("store cache", 1 << 20),
         ("devices", 800 * 160),

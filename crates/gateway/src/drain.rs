@@ -7,7 +7,6 @@
 use std::io;
 use std::thread::JoinHandle;
 
-use tidings_telemetry::process::give_way;
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
@@ -46,7 +45,6 @@ impl Worker {
     ) -> io::Result<Self> {
         let (left_tx, left) = oneshot::channel();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            give_way();
             let count = drive(&runtime);
             // A name being resolved would hold up a plain shutdown.
             runtime.shutdown_background();

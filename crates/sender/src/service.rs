@@ -15,7 +15,6 @@ use tidings_hub::Receipts;
 use tidings_jobs::{Counts, DeviceOutcome, JobReport, JobRow, LaneLimits, Progress, Telling};
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_store::Store;
-use tidings_telemetry::process::give_way;
 use tidings_telemetry::{Registry, chain, unix_now};
 use tidings_types::{Environment, Event, EventId, EventPriority, JobState, JournalPosition, Provider, Timestamp};
 use tokio::runtime;
@@ -113,10 +112,7 @@ impl Sender {
         let runtime = runtime::Builder::new_current_thread().enable_time().build().map_err(StartError::Thread)?;
         let thread = thread::Builder::new()
             .name("sender".to_owned())
-            .spawn(move || {
-                give_way();
-                runtime.block_on(worker.run());
-            })
+            .spawn(move || runtime.block_on(worker.run()))
             .map_err(StartError::Thread)?;
         Ok(Self { registry, context, pools, journal_end, orders, done, thread: Some(thread) })
     }

@@ -82,15 +82,17 @@ fn has_role(store: &Store, role: Role) -> f64 {
 }
 
 /// The parts of the memory sum whose level is known.
-fn live(registry: &Registry, Sources { store, hub, .. }: &Sources<'_>) -> [(&'static str, Live); 6] {
+fn live(registry: &Registry, Sources { store, hub, .. }: &Sources<'_>) -> [(&'static str, Live); 7] {
     let connections = registry.gauge(&table::edge::CONNECTIONS, &[]);
     let (channels, subscriptions) = (Arc::clone(hub), Arc::clone(hub));
     let (queues, devices, logs) = (Store::clone(store), Store::clone(store), Arc::clone(hub));
+    let receipts = Arc::clone(hub.receipts());
     [
         ("connections", Live::Count(Arc::new(move || connections.value() as f64))),
         ("subscriptions", Live::Count(Arc::new(move || subscriptions.counts().subscriptions as f64))),
         ("channels", Live::Count(Arc::new(move || channels.counts().channels as f64))),
         ("channel logs", Live::Bytes(Arc::new(move || logs.tail_bytes() as f64))),
+        ("receipts", Live::Bytes(Arc::new(move || receipts.bytes_len() as f64))),
         ("store queues", Live::Bytes(Arc::new(move || queues.waiting_bytes() as f64))),
         ("devices", Live::Count(Arc::new(move || devices.counts().devices as f64))),
     ]

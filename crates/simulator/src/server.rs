@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use tidings_telemetry::chain;
-use tidings_telemetry::process::give_way;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
@@ -235,7 +234,6 @@ type Accepting = (Vec<TcpListener>, Vec<mpsc::Sender<TcpStream>>);
 impl<P: Provider> Shared<P> {
     /// Runs a thread until the simulator stops.
     fn work(self: Arc<Self>, runtime: Runtime, rx: mpsc::Receiver<TcpStream>, accepting: Option<Accepting>) {
-        give_way(); // A provider is elsewhere and takes no time of the server's.
         LocalSet::new().block_on(&runtime, async move {
             let mut orders = self.orders.subscribe();
             tokio::select! {

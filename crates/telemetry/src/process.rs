@@ -1,5 +1,4 @@
-//! Memory, processor time, threads and file descriptors of the process, read from `/proc` at each scrape; and which of its
-//! threads go first.
+//! Memory, processor time, threads and file descriptors of the process, read from `/proc` at each scrape.
 //!
 //! A value that cannot be read (another operating system, a hidden `/proc`) is `NaN`.
 //!
@@ -11,29 +10,12 @@ use std::fmt::Display;
 use std::fs;
 use std::sync::Arc;
 
-use rustix::process::{getpid, getpriority_process, setpriority_process};
-
 use crate::metric::Metric;
 use crate::metrics::process as metrics;
 use crate::registry::Registry;
 
 /// Ticks per second in `/proc/*/stat`: `USER_HZ`, 100 on every Linux that runs this code (time(7)).
 pub const TICKS_PER_SECOND: f64 = 100.0;
-
-/// How much nicer than the main thread a thread is that [gives way](give_way). At 10 it has a tenth of the weight (sched(7)).
-const NICENESS: i32 = 10;
-
-/// From now on this thread, and those that it starts, give way to the process's other threads: while more threads have
-/// work than there are cores, it gets a tenth of the time of another one. For what may take some hundred milliseconds more,
-/// so that live delivery does not wait for it. Only on Linux, where threads have priorities of their own; if the system
-/// refuses, nothing changes.
-pub fn give_way() {
-    if cfg!(target_os = "linux") {
-        // Not relative to the thread itself: those that it starts have its niceness already, and may call this, too.
-        let main = getpriority_process(Some(getpid())).unwrap_or(0);
-        let _ = setpriority_process(None, main + NICENESS);
-    }
-}
 
 /// Exports this process's figures through `registry`.
 pub fn register(registry: &Registry) {
@@ -102,8 +84,8 @@ pub fn stat_field(stat: &str, number: usize) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::{
-        NICENESS, Registry, cpu_seconds, give_way, max_descriptors, memory_bytes, open_descriptors, register,
-        resident_bytes, start_seconds, stat_field, threads,
+        Registry, cpu_seconds, max_descriptors, memory_bytes, open_descriptors, register, resident_bytes,
+        start_seconds, stat_field, threads,
     };
 
     #[test]
@@ -123,23 +105,6 @@ mod tests {
     fn an_opened_file_is_seen() {
         let opened: Vec<_> = (0..64).map(|_| std::fs::File::open("/proc/self/stat").unwrap()).collect();
         assert!(open_descriptors().unwrap() >= opened.len() as f64);
-    }
-
-    #[test]
-    fn only_threads_that_give_way_are_nicer_and_those_that_they_start() {
-        let niceness = || stat_field(&std::fs::read_to_string("/proc/thread-self/stat").unwrap(), 19).unwrap();
-        let before = niceness();
-        let others = std::thread::spawn(move || {
-            give_way();
-            let of_child = std::thread::spawn(move || {
-                let begun = niceness();
-                give_way();
-                (begun, niceness())
-            });
-            (niceness(), of_child.join().unwrap())
-        });
-        let expected = (before + f64::from(NICENESS)).min(19.0); // No thread is nicer than 19.
-        assert_eq!((others.join().unwrap(), niceness()), ((expected, (expected, expected)), before));
     }
 
     #[test]

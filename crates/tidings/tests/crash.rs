@@ -385,7 +385,7 @@ impl Campaign {
     async fn kill(&mut self) -> Kill {
         let target = self.rng.random_range(1..=u64::from(self.options.devices) * LIFE_LOAD_MAX);
         self.until("there is enough load for a kill", |campaign| {
-            let is_busy = campaign.load.running_job_count().is_some_and(|count| count > 0);
+            let is_busy = campaign.load.jobs().is_some_and(|jobs| jobs.running > 0);
             campaign.is_starting || is_busy && campaign.count(|counts| counts.accepted_in_life) >= target
         })
         .await;
@@ -461,7 +461,7 @@ impl Campaign {
             let deliveries = campaign.deliveries();
             let told = (0..campaign.options.devices).any(|device| deliveries.of((device, last)).is_some());
             drop(deliveries);
-            told && campaign.load.running_job_count() == Some(0)
+            told && campaign.load.jobs().is_some_and(|jobs| jobs.running + jobs.waiting == 0)
         })
         .await;
         let mut wrongs = Wrongs::default();

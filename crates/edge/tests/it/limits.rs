@@ -329,6 +329,18 @@ async fn a_peer_that_does_not_close_is_cut_off() {
     drop(socket);
 }
 
+/// Not all frames of a read are decoded at once. The close frame behind them is heard all the same, and ends the connection.
+#[tokio::test]
+async fn a_close_frame_behind_many_frames_is_heard() {
+    let server = Server::start(Options { close_timeout: Duration::from_secs(300), ..Options::default() }).await;
+    let mut socket = client::upgraded(&server).await;
+    let (refused, more, close) = (frame(0x81, b"nonsense"), frame(0x81, b"{}").repeat(200), frame(0x88, &[3, 232]));
+    socket.write_all(&[refused, more, close].concat()).await.unwrap();
+    assert_eq!(client::close_code(&mut socket).await, Some(3501));
+    server.until("it is gone", || server.edge().connection_count() == 0).await;
+    drop(socket);
+}
+
 /// The bound is 300.
 #[tokio::test]
 async fn a_client_that_missed_too_many_is_told_of_a_gap() {

@@ -7,7 +7,6 @@ use tidings_http1::{Roots, TlsError};
 use tidings_push::web_push::vapid::VapidTokens;
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_telemetry::Registry;
-use tidings_telemetry::process::give_way;
 use tidings_types::Provider;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -56,7 +55,6 @@ impl WebPushGateway {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(config.thread_count)
             .thread_name("web-push-work")
-            .on_thread_start(give_way)
             .enable_all()
             .build()
             .map_err(StartError::Thread)?;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidings_hub::{
-    Arrival, EventReceipts, Hub, Member, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, Receipts, Recovery, ResumeFrom,
+    ARRIVAL_BYTES, Arrival, EventReceipts, Hub, Member, RECEIPT_USER_COUNT_MAX, RECEIPTS_TTL, Receipts, Recovery,
+    ResumeFrom,
 };
 use tidings_protocol::{ClientId, Publication};
 use tidings_types::{
@@ -193,6 +194,20 @@ fn users_are_listed_up_to_a_limit_and_the_summary_says_whether_those_are_all() {
     let event = receipts.open(&request);
     event.on_received("ann", Some(DeviceNumber(1)), true, arrival());
     assert!(event.summary().users.is_empty(), "nobody asked who");
+}
+
+#[test]
+fn what_receipts_take_is_known_while_they_are_collected() {
+    let receipts = Receipts::new(10);
+    assert_eq!(receipts.bytes_len(), 0);
+    let events: Vec<_> = (1..=2).map(|event| receipts.open(&request(event, ReceiptPolicy::Any))).collect();
+    let empty = receipts.bytes_len();
+    for event in &events {
+        (0..1000).for_each(|device| event.on_received("", Some(DeviceNumber(device)), true, arrival()));
+    }
+    assert!(receipts.bytes_len() >= empty + 2 * 1000 * ARRIVAL_BYTES, "{}", receipts.bytes_len());
+    receipts.sweep(NOW.saturating_add(Duration::from_secs(2) + RECEIPTS_TTL));
+    assert_eq!(receipts.bytes_len(), 0);
 }
 
 /// What a client says when it comes back may be what its connection before has said.

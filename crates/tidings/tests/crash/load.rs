@@ -2,7 +2,7 @@
 //!
 //! Tasks on one thread, each with a connection of its own. A device belongs to one task, so its requests come one after
 //! the other; whatever is not acknowledged is repeated as it was ([`Caller::insist`]). The pace is that of the pulse: the
-//! server is asked for its number of running jobs, and each task does one thing at each answer, so that there is
+//! server is asked how many jobs it has, and each task does one thing at each answer, so that there is
 //! always something in work and never more than the server can do.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -56,8 +56,8 @@ struct Shared {
     addr: SocketAddr,
     world: Mutex<World>,
     addresses: Arc<Addresses>,
-    /// Running jobs; `None` while the server does not answer.
-    pulse: watch::Receiver<Option<u64>>,
+    /// `None` while the server does not answer.
+    pulse: watch::Receiver<Option<Jobs>>,
     stopped: watch::Receiver<bool>,
     /// Device tasks that have registered their early devices.
     prepared: AtomicUsize,
@@ -121,8 +121,8 @@ impl Load {
         self.shared.world()
     }
 
-    /// Running jobs; `None` while the server does not answer.
-    pub(crate) fn running_job_count(&self) -> Option<u64> {
+    /// What the server says of its jobs; `None` while it does not answer.
+    pub(crate) fn jobs(&self) -> Option<Jobs> {
         *self.shared.pulse.borrow()
     }
 
@@ -171,8 +171,16 @@ impl Load {
     }
 }
 
-/// Asks for the number of running jobs, again and again.
-async fn watch_jobs(addr: SocketAddr, beat: watch::Sender<Option<u64>>) {
+/// The server's jobs that are not finished.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Jobs {
+    pub(crate) running: u64,
+    /// They have not begun, or wait until they may go on.
+    pub(crate) waiting: u64,
+}
+
+/// Asks for the numbers of jobs, again and again.
+async fn watch_jobs(addr: SocketAddr, beat: watch::Sender<Option<Jobs>>) {
     let mut caller = Caller::new(addr);
     let mut pulse = interval(PULSE);
     pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -180,8 +188,9 @@ async fn watch_jobs(addr: SocketAddr, beat: watch::Sender<Option<u64>>) {
         pulse.tick().await;
         let metrics = caller.call(Method::GET, "/metrics", None).await.ok().filter(|answer| answer.status == 200);
         let text = metrics.map(|answer| String::from_utf8_lossy(&answer.body).into_owned()).unwrap_or_default();
-        let mut values = text.lines().filter_map(|line| line.strip_prefix("tidings_sender_jobs_running "));
-        beat.send_replace(values.next().and_then(|value| value.parse().ok()));
+        let value = |name| text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().parse::<u64>().ok());
+        let (running, waiting) = (value("tidings_sender_jobs_running "), value("tidings_sender_jobs_waiting "));
+        beat.send_replace(running.zip(waiting).map(|(running, waiting)| Jobs { running, waiting }));
     }
 }
 
@@ -219,7 +228,7 @@ impl Shared {
 /// One task's own things.
 struct Worker {
     shared: Arc<Shared>,
-    pulse: watch::Receiver<Option<u64>>,
+    pulse: watch::Receiver<Option<Jobs>>,
     stopped: watch::Receiver<bool>,
     caller: Caller,
     rng: Xoshiro256PlusPlus,
@@ -263,8 +272,8 @@ impl Worker {
     /// Posts events until the load is stopped.
     async fn post_events(mut self) {
         while self.beat().await {
-            let running = *self.pulse.borrow();
-            let push = running.is_some_and(|count| count < JOB_COUNT_TARGET);
+            let jobs = *self.pulse.borrow();
+            let push = jobs.is_some_and(|jobs| jobs.running < JOB_COUNT_TARGET);
             // Connected clients get more than what is pushed.
             let silent = if push || self.rng.random() { self.rng.random_range(0..EVENTS_PER_REQUEST_MAX) } else { 0 };
             let mut events: Vec<u32> = (0..silent).map(|_| self.new_event(false)).collect();
