@@ -30,7 +30,7 @@ use crate::load::{Ask, TIMEOUT, drive};
 use crate::process::{self, Cores};
 use crate::report::{Goal, Report, column, progress, ratios};
 use crate::swarm::{Greeting, Swarm, data, until};
-use crate::whole::{Which, Whole, request};
+use crate::whole::{Which, Whole, publish, request};
 
 /// Connections of the cases with several.
 const CONNECTION_COUNT: u32 = 16;
@@ -225,13 +225,7 @@ async fn crowd(server: &Whole, channel: &'static str, count: u64, seconds: u32) 
     let (api, mut published) = (server.api(1)?, 0);
     let (before, began) = (server.cpu()?, Instant::now());
     while began.elapsed() < Duration::from_secs(seconds.into()) {
-        let publish = |number| json!({"publish": {"channel": format!("{channel}0"), "data": data(number)}});
-        let commands: Vec<_> = (published + 1..=published + count).map(publish).collect();
-        let answer = api.send(request("/api/batch", &json!({"commands": commands})), TIMEOUT).await;
-        let answer = answer.map_err(|error| failed_by("cannot publish", &error))?;
-        if !is_done(&answer, count) {
-            return Err(failed(format!("publications were refused with {}", answer.status())));
-        }
+        publish(&api, &format!("{channel}0"), published + 1, count).await?;
         published += count;
         let enough = published.saturating_sub(ON_THEIR_WAY_MAX - count) * u64::from(CROWD_COUNT);
         until("the readers follow", async || Ok(swarm.delivered_count()? >= enough)).await?;

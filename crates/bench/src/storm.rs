@@ -6,18 +6,17 @@
 //! their position. Every client checks that it then has every publication once and in order. CPU time is that of the whole
 //! process, kernel included; coming back includes connecting.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tidings_http1::Client;
-use tidings_server::command_error::{CommandError, failed, failed_by};
+use tidings_server::command_error::{CommandError, failed};
 use tidings_types::{Format, Variant};
 use tokio::time::Instant;
 
 use crate::args::BenchStormArgs;
-use crate::load::TIMEOUT;
 use crate::process::{self, Cores};
 use crate::report::{Goal, Report, progress, ratios};
-use crate::swarm::{CONNECTING_COUNT_MAX, Greeting, Swarm, data};
-use crate::whole::{Which, Whole, request};
+use crate::swarm::{CONNECTING_COUNT_MAX, Greeting, Swarm};
+use crate::whole::{Which, Whole, ask, publish};
 
 /// A channel with history, in which whoever comes back gets what was missed.
 const CHANNEL: &str = "kept:bench";
@@ -80,7 +79,7 @@ async fn measure(which: &Which, args: &BenchStormArgs, core: usize, samples: &mu
         let offset = cut * MISSED_COUNT;
         swarm.stop()?;
         server.rest(files).await?;
-        publish(&api, offset + 1, MISSED_COUNT).await?;
+        publish(&api, CHANNEL, offset + 1, MISSED_COUNT).await?;
         let (before, began) = (server.cpu()?, Instant::now());
         let resume = Greeting::Resume { channel: CHANNEL, epoch: epoch.clone(), offset };
         swarm = Swarm::start(server.addr(), clients, resume)?;
@@ -94,26 +93,9 @@ async fn measure(which: &Which, args: &BenchStormArgs, core: usize, samples: &mu
     Ok(())
 }
 
-/// Publishes so many, from this number on, in one request.
-async fn publish(api: &Client, first: u64, count: u64) -> Result<(), CommandError> {
-    let publish = |number| json!({"publish": {"channel": CHANNEL, "data": data(number)}});
-    let commands: Vec<_> = (first..first + count).map(publish).collect();
-    let replies = ask(api, "/api/batch", &json!({"commands": commands})).await?;
-    let is_done = |reply: &Value| reply["publish"].is_object();
-    match replies["replies"].as_array() {
-        Some(replies) if replies.len() as u64 == count && replies.iter().all(is_done) => Ok(()),
-        _ => Err(failed(format!("publishing was answered with {replies}"))),
-    }
-}
-
 /// Opens the connection to the API, which the server then keeps.
 async fn connected(api: &Client) -> Result<(), CommandError> {
     ask(api, "/api/info", &json!({})).await.map(drop)
-}
-
-async fn ask(api: &Client, path: &str, body: &Value) -> Result<Value, CommandError> {
-    let answer = api.send(request(path, body), TIMEOUT).await.map_err(|error| failed_by("the API", &error))?;
-    serde_json::from_slice(answer.body()).map_err(|error| failed_by("the API's answer", &error))
 }
 
 fn tell(args: &BenchStormArgs, all: &[Which], samples: Vec<Samples>, report: &mut Report) {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidings_client::ServerUrl;
 use tidings_http1::{Client, ClientConfig, Origin, Request};
@@ -16,10 +17,11 @@ use tidings_telemetry::process::{TICKS_PER_SECOND, memory_bytes, stat_field};
 use tokio::time::{Instant, sleep};
 
 use crate::args::PeerRole;
+use crate::load::TIMEOUT;
 use crate::peer::Peer;
 use crate::process::{KillOnDrop, pin_thread};
 use crate::report::Report;
-use crate::swarm::until;
+use crate::swarm::{data, until};
 
 /// How long a server may take to accept connections.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -166,10 +168,28 @@ impl Whole {
 }
 
 /// A request to an API of Centrifugo's kind.
-pub(super) fn request(path: &str, body: &serde_json::Value) -> Request {
+pub(super) fn request(path: &str, body: &Value) -> Request {
     let made = Request::post(path).and_then(|request| request.header("x-api-key", API_KEY));
     let made = made.and_then(|request| request.header("content-type", "application/json"));
     made.expect("path and headers are plain").pipeline(false).body(body.to_string())
+}
+
+/// Publishes so many to a channel, from this number on, in one request.
+pub(super) async fn publish(api: &Client, channel: &str, first: u64, count: u64) -> Result<(), CommandError> {
+    let publish = |number| json!({"publish": {"channel": channel, "data": data(number)}});
+    let commands: Vec<_> = (first..first + count).map(publish).collect();
+    let replies = ask(api, "/api/batch", &json!({"commands": commands})).await?;
+    let is_done = |reply: &Value| reply["publish"].is_object();
+    match replies["replies"].as_array() {
+        Some(replies) if replies.len() as u64 == count && replies.iter().all(is_done) => Ok(()),
+        _ => Err(failed(format!("publishing was answered with {replies}"))),
+    }
+}
+
+/// Asks the API, and reads its answer.
+pub(super) async fn ask(api: &Client, path: &str, body: &Value) -> Result<Value, CommandError> {
+    let answer = api.send(request(path, body), TIMEOUT).await.map_err(|error| failed_by("the API", &error))?;
+    serde_json::from_slice(answer.body()).map_err(|error| failed_by("the API's answer", &error))
 }
 
 fn ours(folder: &Path, port: u16) -> Result<Command, CommandError> {
@@ -206,7 +226,7 @@ allow_subscribe_for_anonymous = true
 
 fn centrifugo(program: &Path, folder: &Path, port: u16) -> Result<Command, CommandError> {
     let path = folder.join("config.json");
-    let open = serde_json::json!({
+    let open = json!({
         "name": "live", "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true,
     });
     let mut kept = open.clone();
@@ -214,7 +234,7 @@ fn centrifugo(program: &Path, folder: &Path, port: u16) -> Result<Command, Comma
     kept["history_size"] = 100.into();
     kept["history_ttl"] = "10m".into();
     kept["force_recovery"] = true.into();
-    let all = serde_json::json!({
+    let all = json!({
         "address": "127.0.0.1", "port": port.to_string(), "api_key": API_KEY, "log_level": "error",
         "allow_anonymous_connect_without_token": true, "namespaces": [open, kept],
     });
