@@ -140,6 +140,7 @@ servers = ["nats://127.0.0.1:${this.natsPort}"]
 replicas = 1
 node = "${node}"
 address = "http://127.0.0.1:${port}"
+log_bytes_max = "64MiB"
 `;
   }
 

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::jetstream::Context;
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{self, DiscardPolicy, LastRawMessageErrorKind, StorageType, Stream};
 use futures_util::StreamExt as _;
@@ -85,6 +86,17 @@ pub enum StreamError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// NATS has less disk than its entries may take. More disk helps.
+    #[error(
+        "NATS has less disk than the {bytes_max} bytes that the stream {name} may take: lower cluster.log_bytes_max, \
+         or give each NATS server more (max_file_store; by default three quarters of what is free)"
+    )]
+    NoRoom {
+        /// The stream.
+        name: String,
+        /// Bytes that it may take.
+        bytes_max: i64,
+    },
     /// It was made with another setting, with which entries could be lost.
     #[error(
         "the stream {name} has another setting {setting} than this program needs: delete it if it has nothing of value"
@@ -119,7 +131,10 @@ impl JetStream {
             ..stream::Config::default()
         };
         let failed = |source| StreamError::Unreached { name: name.clone(), source };
-        let made = context.get_or_create_stream(wanted.clone()).await.map_err(|error| failed(error.into()))?;
+        let made = context.get_or_create_stream(wanted.clone()).await.map_err(|error| match has_no_room(&error) {
+            true => StreamError::NoRoom { name: name.clone(), bytes_max: *bytes_max },
+            false => failed(error.into()),
+        })?;
         if let Some(setting) = difference(&made.cached_info().config, &wanted) {
             return Err(StreamError::Settings { name: name.clone(), setting });
         }
@@ -246,6 +261,12 @@ impl Trimmer {
     pub(crate) async fn trim(&self, first: u64) -> bool {
         timeout(REQUEST_TIMEOUT, self.0.purge().sequence(first).into_future()).await.is_ok_and(|purged| purged.is_ok())
     }
+}
+
+/// Whether the disk of a NATS server is too small for the stream. When there are several servers, it is told in words only.
+fn has_no_room(error: &CreateStreamError) -> bool {
+    let CreateStreamErrorKind::JetStream(error) = error.kind() else { return false };
+    error.error_code() == ErrorCode::STORAGE_RESOURCES_EXCEEDED || error.to_string().contains("insufficient storage")
 }
 
 /// The first setting of a stream in which entries could be lost or go elsewhere, and which is not as wanted.

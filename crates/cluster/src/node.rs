@@ -105,7 +105,7 @@ impl ClusterError {
     /// Whether trying again may help.
     fn may_pass(&self) -> bool {
         match self {
-            Self::Stream(StreamError::Unreached { .. }) | Self::Copy(_) => true,
+            Self::Stream(StreamError::Unreached { .. } | StreamError::NoRoom { .. }) | Self::Copy(_) => true,
             Self::Store(OpenError::Log(LogError::Unavailable(_)) | OpenError::Locked { .. }) => true,
             Self::Store(_) | Self::Stream(_) | Self::Credentials(_) | Self::Connect(_) => false,
         }

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidings_cluster::{
-    Cluster, ClusterConfig, JetStream, Log, NewsPart, NewsReceiver, PART_BYTES_MAX, Peers, StreamConfig, Unanswered,
+    Cluster, ClusterConfig, JetStream, Log, NewsPart, NewsReceiver, PART_BYTES_MAX, Peers, StreamConfig, StreamError,
+    Unanswered,
 };
 use tidings_store::{CommitSink, DurableChannel, NewEvent, QueueLimit, Role, Store, StoreConfig, StoredPublication};
 use tidings_telemetry::unix_now;
@@ -22,6 +23,8 @@ use tokio::time::{Instant, interval, timeout};
 use brokers::Brokers;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Of the logs here: less than every disk has.
+const LOG_BYTES_MAX: i64 = 64 << 20;
 
 /// A client of them all.
 async fn client(brokers: &Brokers) -> async_nats::Client {
@@ -75,7 +78,7 @@ impl Node {
     async fn start(brokers: &Brokers) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (client, stopped) = (client(brokers).await, Arc::<AtomicBool>::default());
-        let stream = StreamConfig { name: "test".to_owned(), replica_count: brokers.ports.len(), bytes_max: 1 << 30 };
+        let stream = StreamConfig { name: "test".to_owned(), replica_count: brokers.ports.len(), bytes_max: LOG_BYTES_MAX };
         let broker = until("the stream is there", || async {
             JetStream::open(async_nats::jetstream::new(client.clone()), &stream, stopped.clone()).await.ok()
         });
@@ -246,6 +249,20 @@ async fn a_node_whose_cluster_another_has_begun_on_a_broker_joins_it_anew() {
     first.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_may_take_more_than_the_disk_of_a_broker_is_told_as_that() {
+    for count in [1, 3] {
+        let brokers = Brokers::start(count);
+        let context = async_nats::jetstream::new(client(&brokers).await);
+        let stream = StreamConfig { name: "test".to_owned(), replica_count: count, bytes_max: 1 << 40 };
+        let refused = until("the brokers are together", || async {
+            let opened = JetStream::open(context.clone(), &stream, Arc::default()).await;
+            opened.err().filter(|error| matches!(error, StreamError::NoRoom { .. }))
+        });
+        assert!(refused.await.to_string().contains("lower cluster.log_bytes_max"));
+    }
+}
+
 fn cluster_config(brokers: &Brokers, node: &str) -> ClusterConfig {
     let tls = rustls::ClientConfig::builder().with_root_certificates(rustls::RootCertStore::empty());
     ClusterConfig {
@@ -258,7 +275,7 @@ fn cluster_config(brokers: &Brokers, node: &str) -> ClusterConfig {
         tls: Arc::new(tls.with_no_client_auth()),
         credentials: None,
         replica_count: brokers.ports.len(),
-        log_bytes_max: 1 << 30,
+        log_bytes_max: LOG_BYTES_MAX,
     }
 }
 

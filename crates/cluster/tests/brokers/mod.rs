@@ -42,7 +42,7 @@ impl Brokers {
             ),
         };
         let configuration = format!(
-            "server_name: n{index}\nlisten: \"127.0.0.1:{}\"\njetstream {{ store_dir: {:?}, sync_interval: always }}\n{cluster}\n",
+            "server_name: n{index}\nlisten: \"127.0.0.1:{}\"\njetstream {{ store_dir: {:?}, sync_interval: always, max_file_store: 1GB }}\n{cluster}\n",
             self.ports[index],
             self.data(index),
         );

@@ -181,7 +181,7 @@ impl Node {
             let (servers, node, replicas, may_lead) = (servers.join(", "), self.name, ports.len(), self.may_lead);
             text += &format!(
                 "\n[cluster]\nservers = [{servers}]\nnode = \"{node}\"\naddress = \"http://{}\"\nreplicas = {replicas}\n\
-                 may_lead = {may_lead}\n",
+                 may_lead = {may_lead}\nlog_bytes_max = \"64MiB\"\n",
                 self.addr
             );
         }

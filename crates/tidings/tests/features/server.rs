@@ -368,7 +368,7 @@ impl Node {
         let Self { name, addr, .. } = self;
         format!(
             "\n[cluster]\nservers = [\"nats://127.0.0.1:{port}\"]\nreplicas = 1\nnode = \"{name}\"\naddress = \
-             \"http://{addr}\"\n"
+             \"http://{addr}\"\nlog_bytes_max = \"64MiB\"\n"
         )
     }
 
