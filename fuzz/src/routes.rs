@@ -11,6 +11,7 @@
 //! The server is made anew after [`REQUESTS_PER_SERVER`] requests, before its bounds are reached. An input may find something
 //! that it does not find alone; most such findings repeat with the corpus before them.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -416,6 +417,7 @@ impl Server {
             tails_bytes_max: usize::MAX,
             durable_start: store.channel_start(),
             receipt_event_count_max: 100,
+            receipt_bytes_max: 256 << 20,
         };
         let keys = || {
             let scopes = vec![
@@ -544,6 +546,7 @@ fn store_config(folder: &TempDir) -> StoreConfig {
         subscription_count_max: 8,
         channel_count_max: 10_000,
         channel_ttl: Duration::from_secs(86_400),
+        namespace_ttls: BTreeMap::new(),
         reopen_backoff_min: Duration::from_millis(10),
         reopen_backoff_max: Duration::from_millis(100),
         cache_bytes: 1 << 20,

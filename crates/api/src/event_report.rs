@@ -9,8 +9,8 @@
 //! A forgotten event is known only as accepted, until its id is forgotten too: then the answer is 404.
 //!
 //! An event is known by its id for `store.id_window`. Its job is known as long as the sender remembers finished jobs.
-//! Its receipts are known for [`RECEIPTS_TTL`] after their time (less if there are too many events), and not over a
-//! restart.
+//! Its receipts are known for [`RECEIPTS_TTL`] after their time (less if there are too many events, or they take too much
+//! memory), and not over a restart.
 //!
 //! A request for receipts may wait until all connections that got the event have answered. The event is still being
 //! written after it was acknowledged. So "all" is reached when nothing has changed for [`SETTLED`]. If the event's
@@ -92,7 +92,10 @@ pub(crate) async fn event(State(shared): State<Arc<Shared>>, IdPath(id): IdPath<
         None => EventState::Forgotten,
     };
     let (receipts, live) = match receipts(&shared.hub, position, &accepted) {
-        Receipts::Kept(receipts) => (Some(Counted::new(&receipts.summary())), receipts.time_to(accepted.accepted_at)),
+        Receipts::Kept(receipts) => {
+            let (summary, live) = (receipts.summary(), receipts.time_to(accepted.accepted_at));
+            ((!receipts.is_forgotten()).then(|| Counted::new(&summary)), live)
+        }
         Receipts::OfNobody => (Some(Counted::default()), None),
         Receipts::NotAskedFor | Receipts::Forgotten => (None, None),
     };
@@ -151,14 +154,7 @@ pub(crate) async fn event_receipts(
                 format!("event {id} has no receipts: they need \"receipt\": true or \"push\": \"unless_received\"");
             return Err(Problem::new(Kind::NotFound, detail));
         }
-        Receipts::Forgotten => {
-            let seconds = RECEIPTS_TTL.as_secs();
-            let detail = format!(
-                "the receipts of event {id} are forgotten: they are kept for {seconds} seconds after its receipt_wait, \
-                 unless there are too many, and not over a restart"
-            );
-            return Err(Problem::new(Kind::NotFound, detail));
-        }
+        Receipts::Forgotten => return Err(forgotten(&id)),
     };
     let summary = if wait.is_zero() {
         receipts.summary()
@@ -167,10 +163,22 @@ pub(crate) async fn event_receipts(
         let reader_count = || accepted.published.iter().map(|(name, _)| shared.hub.subscriber_count(name)).sum();
         settled(&receipts, reader_count, Instant::now() + wait).await
     };
+    if receipts.is_forgotten() {
+        return Err(forgotten(&id));
+    }
     let counted = Counted::new(&summary);
     let ReceiptSummary { users, users_complete, .. } = summary;
     let answered = is_of_users.then_some(Answered { users, users_complete });
     Ok(json(StatusCode::OK, &Proven { counted, answered }))
+}
+
+fn forgotten(id: &EventId) -> Problem {
+    let seconds = RECEIPTS_TTL.as_secs();
+    let detail = format!(
+        "the receipts of event {id} are forgotten: they are kept for {seconds} seconds after its receipt_wait, \
+         unless there are too many, and not over a restart"
+    );
+    Problem::new(Kind::NotFound, detail)
 }
 
 impl Counted {
@@ -265,11 +273,14 @@ fn receipts(hub: &Hub, position: JournalPosition, accepted: &AcceptedEvent) -> R
     hub.receipts().get(position).map_or(Receipts::Forgotten, Receipts::Kept)
 }
 
-/// Waits until all connections have answered, or until `deadline`.
+/// Waits until all connections have answered, until the receipts are forgotten, or until `deadline`.
 async fn settled(receipts: &EventReceipts, reader_count: impl Fn() -> usize, deadline: Instant) -> ReceiptSummary {
     loop {
         let changed = receipts.changed(); // Before the look, so that no change is missed.
         let summary = receipts.summary();
+        if receipts.is_forgotten() {
+            return summary;
+        }
         let all_answered = summary.received >= summary.written && (summary.written > 0 || reader_count() == 0);
         let end = if all_answered { deadline.min(Instant::now() + SETTLED) } else { deadline };
         if timeout_at(end, changed).await.is_err() {

@@ -76,6 +76,11 @@ impl Frozen {
         Walk { shards: &self.shards, next: Some(start.0), block: Block::None, found: [0; FOUND_COUNT], left: 0..0 }
     }
 
+    /// The sets of which it consists, which have no device in common.
+    pub fn shards(&self) -> impl Iterator<Item = &RoaringBitmap> {
+        self.shards.iter().flatten().map(|shard| &**shard)
+    }
+
     fn shard(&self, number: DeviceNumber) -> Option<&RoaringBitmap> {
         self.shards.get((number.0 / SHARD_DEVICE_COUNT) as usize)?.as_deref()
     }

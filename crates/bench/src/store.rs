@@ -1,5 +1,6 @@
 //! Our store for a benchmark, with limits that no benchmark reaches.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,7 @@ fn config(path: &Path) -> StoreConfig {
         later_count_max: 1000,
         channel_count_max: 1000,
         channel_ttl: Duration::from_secs(86_400),
+        namespace_ttls: BTreeMap::new(),
         reopen_backoff_min: Duration::from_millis(100),
         reopen_backoff_max: Duration::from_secs(1),
         cache_bytes: 64 << 20,

@@ -4,7 +4,7 @@
 
 mod brokers;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,7 +78,8 @@ impl Node {
     async fn start(brokers: &Brokers) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (client, stopped) = (client(brokers).await, Arc::<AtomicBool>::default());
-        let stream = StreamConfig { name: "test".to_owned(), replica_count: brokers.ports.len(), bytes_max: LOG_BYTES_MAX };
+        let stream =
+            StreamConfig { name: "test".to_owned(), replica_count: brokers.ports.len(), bytes_max: LOG_BYTES_MAX };
         let broker = until("the stream is there", || async {
             JetStream::open(async_nats::jetstream::new(client.clone()), &stream, stopped.clone()).await.ok()
         });
@@ -143,6 +144,7 @@ fn config(path: &Path) -> StoreConfig {
         idle_max: None,
         channel_count_max: 100,
         channel_ttl: day,
+        namespace_ttls: BTreeMap::new(),
         checkpoint_change_count: 100_000,
         reopen_backoff_min: Duration::from_millis(10),
         reopen_backoff_max: Duration::from_millis(100),

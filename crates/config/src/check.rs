@@ -405,6 +405,13 @@ impl Check<'_> {
             let text = format!("must be at least \"{largest}\", four times `http.body_bytes_max`, got \"{got}\"");
             self.problem("edge.memory_bytes_max", &text);
         }
+        let (needed, got) = (ByteSize(8 * client.frame_bytes_max.0 * loops as u64), edge.input_bytes_max);
+        if got < needed {
+            let text = format!(
+                "must be at least \"{needed}\" with {loops} loops, eight times `client.frame_bytes_max` for each, got \"{got}\""
+            );
+            self.problem("edge.input_bytes_max", &text);
+        }
     }
 
     fn namespace(&mut self, path: &str, namespace: &Namespace) {
@@ -425,6 +432,12 @@ impl Check<'_> {
         }
         if namespace.auto_cache_recover && namespace.force_recovery_mode == RecoveryMode::Stream {
             self.problem(&format!("{path}.auto_cache_recover"), "needs `force_recovery_mode = \"cache\"`");
+        }
+        if !namespace.channel_ttl.is_zero() && !namespace.durable {
+            self.problem(
+                &format!("{path}.channel_ttl"),
+                "needs `durable = true`: other channels end with their history",
+            );
         }
         if namespace.event_texts && !namespace.durable {
             self.problem(
@@ -1153,6 +1166,11 @@ impl Edge {
     pub fn replies_bytes_max(&self, loops: usize) -> u64 {
         self.memory_bytes_max.0 / 4 / loops.max(1) as u64
     }
+
+    /// Memory for what clients have sent to one of so many loops.
+    pub fn input_part(&self, loops: usize) -> u64 {
+        self.input_bytes_max.0 / loops.max(1) as u64
+    }
 }
 
 impl Namespace {
@@ -1247,6 +1265,14 @@ impl Config {
             rpc_namespaces: named.map(|(name, it)| (name.clone(), self.hook_id(&it.hook))).collect(),
             headers: headers.into_iter().map(Into::into).collect(),
         }
+    }
+
+    /// The namespaces that forget their channels after a time of their own.
+    pub fn namespace_ttls(&self) -> BTreeMap<String, Duration> {
+        let Channel { without_namespace, namespaces, .. } = &self.channel;
+        let all = namespaces.iter().map(|(name, it)| (&**name, it)).chain([("", without_namespace)]);
+        let own = all.filter(|(_, namespace)| !namespace.channel_ttl.is_zero());
+        own.map(|(name, namespace)| (name.to_owned(), namespace.channel_ttl)).collect()
     }
 
     /// All namespaces for the protocol.

@@ -9,13 +9,11 @@ use std::fmt;
 
 use serde::Serialize;
 use tidings_console::{SAMPLE_BYTES, SESSION_BYTES};
-use tidings_hub::{ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, RECEIPT_USER_COUNT_MAX};
 use tidings_intake::POLL_COUNT_MAX;
 use tidings_protocol::{
-    CONNECT_SUBSCRIPTION_COUNT_MAX, EMULATED_BYTES_MAX, EMULATED_FRAME_COUNT_MAX, HOOK_HEADER_BYTES_MAX, SlowReaders,
-    SubscribeRequest, WAITING_FRAME_COUNT_MAX,
+    CONNECT_SUBSCRIPTION_COUNT_MAX, EMULATED_BYTES_MAX, HOOK_HEADER_BYTES_MAX, SlowReaders, SubscribeRequest,
 };
-use tidings_sender::{RUNNING_PER_SLOT, WAITING_BYTES_MAX, WAITING_PER_SLOT};
+use tidings_sender::{Extent, JobSize, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 use tidings_telemetry::trace::SPAN_COUNT_MAX;
 use tidings_types::EventPriority;
 
@@ -36,11 +34,8 @@ const TLS_RECORD_BYTES: u64 = 2 * (18 << 10);
 const REPLY_COPIES: u64 = 4;
 /// One subscription of a connection: its entries in the session (under 32 bytes plus the name), the loop and the channel.
 const SUBSCRIPTION_BYTES: u64 = 256;
-/// Commands that wait on a connection: a read of 64 KiB, as frames with 80 bytes each and as bytes that are no frames yet;
-/// and the command in work, a connect with as many subscriptions as it may have.
-const WAITING_COMMAND_BYTES: u64 = (64 << 10)
-    + WAITING_FRAME_COUNT_MAX as u64 * 80
-    + (CONNECT_SUBSCRIPTION_COUNT_MAX * size_of::<SubscribeRequest>()) as u64;
+/// A command that is read: a connect with as many subscriptions as it may have. Its texts are no larger than its frame.
+const COMMAND_BYTES: u64 = (CONNECT_SUBSCRIPTION_COUNT_MAX * size_of::<SubscribeRequest>()) as u64;
 /// A subscription's tags filters, the client's and that of its terms (see [`tidings_protocol::TagsFilter`]).
 const TAGS_FILTER_BYTES: u64 = 2 * (6 << 10);
 /// A channel without publications: name, lock, positions, readers.
@@ -59,12 +54,8 @@ const BROWSER_BYTES: u64 = 100 << 10;
 /// A registered device: the place of its record, hints, its entries in the sets of its traits (60 bytes, measured), and
 /// its user with the list of the user's devices. The record itself is in a file.
 const DEVICE_BYTES: u64 = 160;
-/// An event's receipts, without sets and users: locks, counts, and entries in up to 16 channels.
-const RECEIPTS_BYTES: u64 = 1 << 10;
-/// A user who has received an event: a name of at most 128 bytes and an entry in the list.
-const RECEIPT_USER_BYTES: u64 = 160;
-/// A job without its audience: its event (at most 64 KiB with all limits used) and renderings in some languages.
-const JOB_BYTES: u64 = 192 << 10;
+/// Renderings of the largest job for each app: in all places that typed values may have, and in as many languages.
+const RENDERING_COUNT: usize = 1024;
 /// A waiting job without its sets and counts: its row and its entries in the sets of waiting jobs.
 const WAITING_JOB_BYTES: u64 = 1 << 10;
 /// A report that the webhook's receiver has not accepted: its due time, twice for the order, and its entry in the table.
@@ -239,8 +230,8 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
             "http.request_count_max, http.body_bytes_max",
         ),
         standing("connections", connections, CONNECTION_BYTES, "client.connection_count_max"),
-        peak("unfinished frames", connections, client.frame_bytes_max.0, "client.frame_bytes_max"),
-        peak("waiting commands", connections, WAITING_COMMAND_BYTES, "client.connection_count_max"),
+        peak("received commands", 1, edge.input_bytes_max.0, "edge.input_bytes_max"),
+        peak("commands in work", loops, COMMAND_BYTES + client.frame_bytes_max.0, "edge.loops, client.frame_bytes_max"),
         standing("subscriptions", subscriptions, SUBSCRIPTION_BYTES, "client.channel_count_max"),
         peak(
             "waiting replies",
@@ -259,8 +250,6 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
         ));
     }
     if client.sse || client.http_stream {
-        let each = EMULATED_FRAME_COUNT_MAX as u64 * client.frame_bytes_max.0;
-        terms.push(peak("commands by HTTP", connections, each, "client.frame_bytes_max"));
         terms.push(peak("on their way", loops, EMULATED_BYTES_MAX as u64, "edge.loops"));
     }
     terms
@@ -268,7 +257,7 @@ fn client_terms(config: &Config, cores: usize) -> Vec<Term> {
 
 fn hook_terms(config: &Config) -> Vec<Term> {
     let calls = config.hooks.values().map(|hook| {
-        let question = config.client.frame_bytes_max.0;
+        let question = config.client.frame_bytes_max.0 + COMMAND_BYTES; // The command waits for the answer.
         let in_flight = HOOK_CALL_BYTES + question + 2 * hook.answer_bytes_max.0;
         hook.in_flight_max as u64 * in_flight + hook.waiting_max as u64 * question
     });
@@ -287,10 +276,6 @@ fn channel_terms(config: &Config) -> Vec<Term> {
     let named = config.channel.namespaces.values();
     let longest = named.chain([&config.channel.without_namespace]).map(|namespace| namespace.history_size).max();
     let history = u64::from(longest.unwrap_or(0)) * PUBLICATION_BYTES;
-    // The readers of the channels, and those that have answered. Users only for events with `receipt: true`.
-    let receipts = RECEIPTS_BYTES + 2 * live_set_bytes(config) + RECEIPT_USER_COUNT_MAX as u64 * RECEIPT_USER_BYTES;
-    let arrivals = config.client.connection_count_max.min(ARRIVAL_COUNT_MAX) as u64 * ARRIVAL_BYTES as u64;
-    let receipts = receipts + arrivals;
     let mut terms = vec![
         standing("channels", channels, CHANNEL_BYTES, "channels.count_max"),
         peak("channel logs", 1, config.edge.logs_bytes_max(), "edge.memory_bytes_max"),
@@ -298,12 +283,7 @@ fn channel_terms(config: &Config) -> Vec<Term> {
             basis: Basis::Estimate,
             ..standing("channel histories", channels, history, "channels.count_max, the longest history_size")
         },
-        peak(
-            "receipts",
-            config.edge.receipt_event_count_max,
-            receipts,
-            "edge.receipt_event_count_max, client.connection_count_max, store.device_count_max",
-        ),
+        peak("receipts", 1, config.edge.receipt_bytes_max.0, "edge.receipt_bytes_max"),
     ];
     if config.all_namespaces().any(|(_, it)| it.allow_thinning || it.slow_readers != SlowReaders::Disconnect) {
         // The publications of the logs, to tell slow readers what they have not got. They are no larger than what is written.
@@ -313,15 +293,18 @@ fn channel_terms(config: &Config) -> Vec<Term> {
     terms
 }
 
-/// A set with one bit for each possible device.
-fn device_set_bytes(config: &Config) -> u64 {
-    u64::from(config.store.device_count_max).div_ceil(8)
-}
-
-/// A set of connected devices: 2 bytes each while they are few. Devices that connect and disconnect during the few
-/// seconds of an event are not counted separately.
-fn live_set_bytes(config: &Config) -> u64 {
-    device_set_bytes(config).min((config.client.connection_count_max as u64).saturating_mul(2))
+/// What a job for all devices takes, of which as many answer as may be connected.
+fn largest_job_bytes(config: &Config, lane_count: usize) -> u64 {
+    let (store, sender) = (&config.store, &config.sender);
+    let audience = Extent::dense(store.device_count_max.into());
+    let size = JobSize {
+        audience,
+        lane_count,
+        in_flight_max: (sender.window_device_count * sender.window_open_count_max) as u64,
+        rendering_count: lane_count * RENDERING_COUNT,
+    };
+    let answered = Extent { len: audience.len.min(config.client.connection_count_max as u64), ..audience };
+    size.bytes() as u64 + answered.bytes(1)
 }
 
 fn delivery_terms(config: &Config) -> Vec<Term> {
@@ -331,14 +314,12 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         .map(|ByteSize(bytes)| *bytes)
         .sum();
     let devices = store.device_count_max as usize;
-    // The sets of a job: the selected audience, and the part that waits for each app; the devices that may answer, that have
-    // answered, and that are held for each app.
     let apps = config.apns.values().map(|section| &section.apps);
     let apps = apps.chain(config.fcm.values().map(|section| &section.apps));
     let services = config.web_push.values().map(|section| services(section).len() * section.apps.len());
-    let lanes = apps.map(Vec::len).chain(services).sum::<usize>().max(1) as u64;
-    let sets = (1 + lanes) * device_set_bytes(config) + (2 + lanes) * live_set_bytes(config);
-    let job = JOB_BYTES + sets;
+    let lanes = apps.map(Vec::len).chain(services).sum::<usize>().max(1);
+    // The largest job may begin while there is room for a small one.
+    let jobs = sender.job_bytes_max.0 + largest_job_bytes(config, lanes);
     let tellings = if config.webhook.url.is_some() { 2 * sender.report_count_max } else { 0 };
     let changes = config.webhook.presence_url.as_ref().map_or(0, |_| config.webhook.presence_count_max);
     let (lakes, in_flight) = provider_counts(config);
@@ -347,12 +328,7 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         peak("store queues", 1, queued, "store.*_queue_bytes_max"),
         standing("store cache", 1, store.cache_bytes.0, "store.cache_bytes"),
         standing("devices", devices, DEVICE_BYTES, "store.device_count_max"),
-        peak(
-            "jobs",
-            RUNNING_PER_SLOT * sender.job_count_max,
-            job,
-            "sender.job_count_max, store.device_count_max, client.connection_count_max, *.apps",
-        ),
+        peak("jobs", 1, jobs, "sender.job_bytes_max, store.device_count_max, *.apps"),
         peak("waiting jobs", WAITING_PER_SLOT * sender.job_count_max, WAITING_JOB_BYTES, "sender.job_count_max"),
         peak("sets of waiting jobs", 1, WAITING_BYTES_MAX as u64, "no setting"),
         standing("reports", sender.report_count_max, REPORT_BYTES, "sender.report_count_max"),

@@ -380,6 +380,9 @@ section! {
         /// the oldest are dropped, of whatever channel, and whoever needs them is too slow. A quarter is for replies and what
         /// is recovered, the same part for each loop: above that, the clients that have taken nothing for longest are cut off.
         memory_bytes_max: ByteSize = "1GiB", from "16MiB" to "1024GiB";
+        /// Memory for what clients have sent and what is not handled yet, the same part for each loop: unfinished messages, and
+        /// commands that wait. Above that, the clients that hold most of it for longest are closed (3013).
+        input_bytes_max: ByteSize = "256MiB", from "1MiB" to "64GiB";
         /// Bytes of publications kept per channel for slow readers. A reader that needs an older one is too slow: see
         /// `slow_readers`.
         log_bytes_max: ByteSize = "1MiB", from "64KiB" to "1GiB";
@@ -388,6 +391,9 @@ section! {
         /// Events whose receipts are collected at a time. A further event ends the oldest one's collection: its devices
         /// are pushed.
         receipt_event_count_max: usize = "10000", from "16" to "1000000";
+        /// Memory for the receipts of all events together. Above that, the collection of the oldest events ends: their devices
+        /// are pushed. An event that alone needs more collects none.
+        receipt_bytes_max: ByteSize = "256MiB", from "1MiB" to "64GiB";
     }
 
     /// All channels together.
@@ -417,6 +423,9 @@ section! {
         channel_count_max: u32 = "0", from "0" to "100000000";
         /// How long after the last publication the history is kept; 0s keeps none.
         history_ttl: Duration = "0s", from "0s" to "365d";
+        /// A channel whose history is over is forgotten after this long without a publication. A reader that comes back to it
+        /// starts anew. 0s is `store.channel_ttl`. Needs `durable`.
+        channel_ttl: Duration = "0s", from "0s" to "3650d";
         /// Every subscription resumes from its last position after a break. Needs a history.
         force_recovery: bool = "false";
         /// Subscriptions resume if the client asks for it. Needs a history.
@@ -920,8 +929,8 @@ section! {
         later_count_max: u64 = "100000", from "1" to "10000000";
         /// The most durable channels that are remembered; publishing into a further one is refused with 503.
         channel_count_max: u64 = "1000000", from "1" to "100000000";
-        /// A durable channel with an empty history is forgotten after this long without a publication. A reader that
-        /// comes back to it starts anew.
+        /// A durable channel with an empty history is forgotten after this long without a publication, if its namespace has no
+        /// `channel_ttl` of its own. A reader that comes back to it starts anew.
         channel_ttl: Duration = "24h", from "1s" to "3650d";
         /// Memory for blocks that were read from disk.
         cache_bytes: ByteSize = "64MiB", from "1MiB" to "1024GiB";
@@ -939,6 +948,9 @@ section! {
         /// Slots: jobs that send at a time. Further jobs wait; while they do, jobs stop waiting for receipts after 500
         /// ms.
         job_count_max: usize = "1024", from "1" to "100000";
+        /// Memory for the jobs that send. A job for a million devices needs about 2 MB, more with many apps, and one for a single
+        /// device 80 KB. When it is used up, further jobs wait.
+        job_bytes_max: ByteSize = "1GiB", from "16MiB" to "1024GiB";
         /// Devices of a job that are read, rendered and handed on in one step (a window).
         window_device_count: usize = "1024", from "1" to "65536";
         /// Windows of one job and credential that may be open at a time.

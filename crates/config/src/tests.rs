@@ -185,6 +185,12 @@ fn relations_between_settings_are_checked() {
         ],
     );
     check(
+        "[channel.namespaces.n]\nchannel_ttl = \"1h\"",
+        &[
+            "t.toml:2:15: `channel.namespaces.n.channel_ttl`: needs `durable = true`: other channels end with their history",
+        ],
+    );
+    check(
         "[channel.namespaces.n]\nforce_push_join_leave = true",
         &["t.toml:2:25: `channel.namespaces.n.force_push_join_leave`: needs `join_leave = true`"],
     );
@@ -199,6 +205,13 @@ fn relations_between_settings_are_checked() {
         &[
             "t.toml:3:20: `edge.memory_bytes_max`: must be at least \"32MiB\" with 4 loops, got \"16MiB\": a quarter of it is for replies, and \
              each loop needs twice `edge.control_bytes_max` and twice `client.reply_bytes_max`",
+        ],
+    );
+    check(
+        "[client]\nframe_bytes_max = \"1MiB\"\n[edge]\nloops = 4\ninput_bytes_max = \"31MiB\"",
+        &[
+            "t.toml:5:19: `edge.input_bytes_max`: must be at least \"32MiB\" with 4 loops, eight times `client.frame_bytes_max` for \
+             each, got \"31MiB\"",
         ],
     );
     check(
@@ -970,7 +983,8 @@ fn the_hooks_of_a_session_are_numbered_by_name_and_secrets_are_not_shown() {
     }
     let sum = memory_sum(&loaded.config, 1);
     let bytes = |name| sum.terms.iter().find(|term| term.name == name).unwrap().bytes();
-    assert_eq!(bytes("calls of hooks"), 2 * (32 * (64 + 64 + 2 * 64) + 1024 * 64) * 1024);
+    let command = 1024 * size_of::<tidings_protocol::SubscribeRequest>() as u64; // It waits for the answer.
+    assert_eq!(bytes("calls of hooks"), 2 * ((32 * (64 + 64 + 2 * 64) + 1024 * 64) * 1024 + (32 + 1024) * command));
     assert_eq!(bytes("headers for hooks"), 100_000 * 8192);
 }
 
@@ -988,12 +1002,24 @@ fn unsafe_settings_cause_warnings() {
 }
 
 #[test]
+fn namespaces_without_a_channel_ttl_have_that_of_the_store() {
+    let durable = |ttl: &str| format!("durable = true\nhistory_size = 1\nhistory_ttl = \"1m\"\n{ttl}\n");
+    let own = durable("channel_ttl = \"90s\"");
+    let text = format!(
+        "[channel.without_namespace]\n{own}[channel.namespaces.a]\n{}[channel.namespaces.b]\n{own}",
+        durable("")
+    );
+    let ttl = Duration::from_secs(90);
+    assert_eq!(loaded(&text).config.namespace_ttls(), [(String::new(), ttl), ("b".to_owned(), ttl)].into());
+}
+
+#[test]
 fn the_memory_sum_adds_up_its_terms() {
     let credentials = credentials();
     let text = format!(
         "[http]\nrequest_count_max = 2\nbody_bytes_max = \"1MiB\"\n[client]\nconnection_count_max = 10\nchannel_count_max = 3\n\
          frame_bytes_max = \"2KiB\"\nreply_bytes_max = \"16KiB\"\n[edge]\nloops = 0\nturn_bytes_max = \"4KiB\"\nmemory_bytes_max = \"16MiB\"\ncontrol_bytes_max = \"64KiB\"\nlog_bytes_max = \
-         \"64KiB\"\nreceipt_event_count_max = 20\n[channels]\ncount_max = 5\n[channel.namespaces.n]\nhistory_size = 7\nhistory_ttl = \"1m\"\n[store]\n\
+         \"64KiB\"\nreceipt_bytes_max = \"2MiB\"\n[channels]\ncount_max = 5\n[channel.namespaces.n]\nhistory_size = 7\nhistory_ttl = \"1m\"\n[store]\n\
          event_queue_bytes_max = \"8MiB\"\ndevice_queue_bytes_max = \"1MiB\"\nimport_queue_bytes_max = \"1MiB\"\ncache_bytes = \
          \"1MiB\"\ndevice_count_max = 800\n[sender]\njob_count_max = 3\nreport_count_max = 9\n\
          [webhook]\nurl = \"https://a/b\"\npresence_url = \"https://a/b\"\npresence_count_max = 100\nsecret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"\n{}",
@@ -1004,19 +1030,20 @@ fn the_memory_sum_adds_up_its_terms() {
     let expected = [
         ("requests", 2 * (2 << 20)),
         ("connections", 10 * 6144),
-        ("unfinished frames", 10 * 2048),
-        ("waiting commands", 10 * (65536 + 128 * 80 + 1024 * size_of::<tidings_protocol::SubscribeRequest>() as u64)),
+        ("received commands", 256 << 20),
+        ("commands in work", 4 * (2048 + 1024 * size_of::<tidings_protocol::SubscribeRequest>() as u64)),
         ("subscriptions", 10 * 3 * 256),
         ("waiting replies", 4 * ((1 << 20) + 65536 + 4 * (1 << 20))), // A quarter of 16 MiB for four loops.
         ("turns", 4 * 4096),
         ("channels", 5 * 1024),
         ("channel logs", 12 << 20),
         ("channel histories", 5 * 7 * 1024),
-        ("receipts", 20 * (1024 + 2 * 20 + 1000 * 160 + 10 * 72)),
+        ("receipts", 2 << 20),
         ("store queues", 10 << 20),
         ("store cache", 1 << 20),
         ("devices", 800 * 160),
-        ("jobs", 16 * 3 * (196_608 + 2 * 100 + 3 * 20)), // 10 of 800 devices can be connected.
+        // Its sets of 800 devices and of the 10 that can be connected, and a rendering for each device.
+        ("jobs", (1 << 30) + 73_728 + 12 * (96 + 4 * 800) + 800 * 5120 + 96 + 4 * 10),
         ("waiting jobs", 64 * 3 * 1024),
         ("sets of waiting jobs", 64 << 20),
         ("reports", 9 * 1024),
@@ -1052,9 +1079,10 @@ fn the_sum_includes_what_is_switched_on() {
 
 #[test]
 fn the_largest_settings_do_not_overflow_the_sum() {
-    let text = "[client]\nconnection_count_max = 10000000\nframe_bytes_max = \"16MiB\"\n[edge]\nmemory_bytes_max = \"1024GiB\"\n\
-                control_bytes_max = \"64MiB\"\n[channels]\ncount_max = 10000000\n[store]\ndevice_count_max = 4000000000";
-    assert!(memory_sum(&loaded(text).config, 1).bytes() > 1 << 47);
+    let text = "[client]\nconnection_count_max = 10000000\nframe_bytes_max = \"16MiB\"\n[edge]\ninput_bytes_max = \"64GiB\"\nmemory_bytes_max = \"1024GiB\"\n\
+                control_bytes_max = \"64MiB\"\n[channels]\ncount_max = 10000000\n[store]\ndevice_count_max = 4000000000\n\
+                [sender]\njob_bytes_max = \"1024GiB\"";
+    assert!(memory_sum(&loaded(text).config, 1).bytes() > 3 << 40);
 }
 
 proptest! {

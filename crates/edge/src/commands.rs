@@ -120,12 +120,13 @@ impl Client {
     pub(crate) fn work_off(&self) -> Worked {
         let state = &mut *self.edge_loop.state();
         let (now, began) = (tidings_telemetry::unix_now(), Instant::now());
+        state.connections[self.key].input.end_work();
         let refresh = state.connections[self.key].session.poll_refresh(now);
         let refresh = refresh.and_then(|effect| self.perform(state, effect, now));
         let mut worked = refresh.map_or(Worked::Done, Worked::Awaits);
         while matches!(worked, Worked::Done)
             && !self.flushed_is_over_bound(state)
-            && let Some(command) = state.connections[self.key].next_command()
+            && let Some(command) = state.connections[self.key].input.next_command()
         {
             self.edge_loop.shared.metrics.commands_total.inc();
             match command {
@@ -142,7 +143,11 @@ impl Client {
                 worked = Worked::TurnOver;
             }
         }
-        state.connections[self.key].free_commands();
+        let input = &mut state.connections[self.key].input;
+        if !matches!(worked, Worked::Awaits(_)) {
+            input.end_work();
+        }
+        input.free_commands();
         self.edge_loop.flush_in(state, self.key);
         worked
     }
@@ -200,7 +205,8 @@ impl Client {
 
     /// Performs one effect, and answers unless the answer must wait.
     fn perform(&self, state: &mut LoopState, effect: Effect, now: Timestamp) -> Option<Awaited> {
-        match self.catch_up(&effect) {
+        let behind = self.catch_up(subscriptions_of(&effect));
+        match behind.filter(|_| self.edge_loop.may_wait(state, self.key, subscriptions_of(&effect).len())) {
             Some(future) => Some(Awaited::CatchUp { effect: Box::new(effect), future }),
             None => self.perform_now(state, effect, now),
         }
@@ -215,13 +221,8 @@ impl Client {
     }
 
     /// A client may come from a server that was a moment ahead of this one. Waits, if so, until this one has as much.
-    fn catch_up(&self, effect: &Effect) -> Option<CatchUpFuture> {
+    fn catch_up(&self, subscriptions: &[SubscribeEffect]) -> Option<CatchUpFuture> {
         let Shared { hub, publisher, .. } = &*self.edge_loop.shared;
-        let subscriptions = match effect {
-            Effect::Subscribe(subscription) => std::slice::from_ref(&**subscription),
-            Effect::Connect(connect) => &connect.subscriptions[..],
-            _ => return None,
-        };
         if publisher.is_home() {
             return None;
         }
@@ -250,6 +251,7 @@ impl Client {
                 connection.accept();
                 state.users.insert((connection.session.user().into(), self.key));
                 let device = connect.introduction.device.take();
+                let device = device.filter(|_| self.edge_loop.may_wait(state, self.key, connect.subscriptions.len()));
                 if let Some(future) = self.edge_loop.begin_proof(state, self.key, device) {
                     return Some(Awaited::Proof { future, connect });
                 }
@@ -599,6 +601,15 @@ impl Client {
             }
         }
         state.fanout.ask(connection, self.key, Instant::now());
+    }
+}
+
+/// The subscriptions that an effect makes.
+fn subscriptions_of(effect: &Effect) -> &[SubscribeEffect] {
+    match effect {
+        Effect::Subscribe(subscription) => std::slice::from_ref(&**subscription),
+        Effect::Connect(connect) => &connect.subscriptions,
+        _ => &[],
     }
 }
 

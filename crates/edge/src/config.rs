@@ -22,6 +22,10 @@ pub struct EdgeConfig {
     /// Bytes of replies that may wait for all readers of a loop; above that the readers that have taken nothing for
     /// longest are cut off.
     pub reply_budget_bytes: usize,
+    /// Bytes of commands that a loop keeps of its clients. Half of them are for what waits: above that the clients that hold
+    /// most of it for longest are closed. The other half is for commands in work that wait for a disk or another server:
+    /// above that they do not wait, and their clients are no proven devices, or may be told that something is missing.
+    pub input_budget_bytes: usize,
     /// Bytes of publications, or of presence information, in one answer; a single publication may be larger.
     pub reply_bytes_max: usize,
     /// The most publications that a resuming reader gets from the history.

@@ -11,28 +11,23 @@
 //! [`commands`](crate::commands) handles the commands, [`serve`](crate::serve) is the connection's task. A peer that
 //! takes no byte for `write_timeout` while bytes wait for it is cut off, whatever it has sent or proven before.
 //!
-//! Bounds: nothing more is read before the commands of the last read are handled. Until its turn a command stays a part of
-//! its frame, and while [`WAITING_FRAME_COUNT_MAX`] frames wait, the rest of a read stays undecoded. An unfinished
-//! message has at most `message_bytes_max`. Commands in requests of their own are bounded by `take_emulated`. `commands`
-//! bounds the bytes that wait for the peer.
+//! Bounds: nothing more is read before the commands of the last read are handled. [`Input`] bounds what has arrived.
+//! Commands in requests of their own are bounded by `take_emulated`. `commands` bounds the bytes that wait for the peer.
 
-use std::collections::VecDeque;
 use std::net::Shutdown;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use socket2::SockRef;
-use tidings_protocol::websocket::{self, Decoder, Event};
-use tidings_protocol::{
-    ClientId, Command, Commands, Disconnect, Expired, FrameError, Session, WAITING_FRAME_COUNT_MAX, frame,
-    parse_connect, parse_frame, ping,
-};
+use tidings_protocol::websocket::{self, Event};
+use tidings_protocol::{ClientId, Disconnect, Expired, Session, frame, parse_frame, ping};
 use tidings_types::{Language, Timestamp, Transport, Variant};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::allowance::Allowance;
+use crate::input::{Frame, Input, InputHeld};
 use crate::output::{Held, Output};
 use crate::receipts::{Identity, Pings, Pongs, Timing};
 use crate::shared::{ConnectionPermit, Shared};
@@ -60,20 +55,13 @@ pub(crate) struct Connection {
     pub(crate) identity: Identity,
     /// The state of the client protocol.
     pub(crate) session: Session,
-    decoder: Decoder,
-    /// Frames with commands that wait. They stay bytes until their turn: a command may take a hundred times as much as what
-    /// it is read from. Invariant: at most [`WAITING_FRAME_COUNT_MAX`], each with a command or an error.
-    frames: VecDeque<Frame>,
-    /// What is left of the last read, to be decoded when no frame waits.
-    undecoded: Vec<u8>,
+    pub(crate) input: Input,
     wake: Rc<Notify>,
     /// Until then `connect` must arrive and succeed.
     connect_deadline: Option<Instant>,
     closing: Option<Closing>,
     ended: bool,
     stall: Option<Stall>,
-    /// Bytes of the commands that came in requests of their own since `frames` was empty.
-    emulated_bytes: usize,
     _permit: ConnectionPermit,
     /// The language in which the client gets the texts of events.
     pub(crate) language: Language,
@@ -81,15 +69,6 @@ pub(crate) struct Connection {
     pub(crate) number: u64,
     /// The user of this connection is in [`Users`](crate::users::Users).
     is_counted: bool,
-}
-
-const _: () = assert!(size_of::<Frame>() <= 64, "what WAITING_FRAME_COUNT_MAX says of it");
-
-/// A frame that has arrived.
-enum Frame {
-    Commands(Commands<Box<[u8]>>),
-    /// The request to connect on a unidirectional transport.
-    Connect(Box<[u8]>),
 }
 
 struct Closing {
@@ -120,19 +99,20 @@ pub(crate) enum Taken {
 }
 
 impl Connection {
-    /// A new connection of this variant. The memory of its replies is counted in `held`; its task waits for `wake`.
+    /// A new connection of this variant. The memory of its replies and of its commands is counted in `held`; its task waits
+    /// for `wake`.
     pub(crate) fn new(
         shared: &Shared,
         variant: Variant,
         permit: ConnectionPermit,
-        held: Held,
+        held: (Held, InputHeld),
         socket: Rc<Stream>,
         wake: Rc<Notify>,
     ) -> Self {
         let config = &shared.config;
         Self {
             socket,
-            output: Output::new(held),
+            output: Output::new(held.0),
             blocked: false,
             allowance: None,
             is_resting: false,
@@ -142,15 +122,12 @@ impl Connection {
             pings: Pings::default(),
             identity: Identity::default(),
             session: Session::new(shared.session.clone(), ClientId::from_random(rand::random()), variant),
-            decoder: Decoder::new(config.message_bytes_max),
-            frames: VecDeque::new(),
-            undecoded: Vec::new(),
+            input: Input::new(config.message_bytes_max, held.1),
             wake,
             connect_deadline: Some(Instant::now() + config.stale_timeout),
             closing: None,
             ended: false,
             stall: None,
-            emulated_bytes: 0,
             _permit: permit,
             language: Language::default(),
             number: 0,
@@ -166,20 +143,25 @@ impl Connection {
         matches!(self.session.variant().transport, Transport::WebSocket | Transport::UniWebSocket)
     }
 
-    /// Decodes bytes into frames, until [`WAITING_FRAME_COUNT_MAX`] wait; the rest is kept. WebSocket pings are
-    /// answered at once. If the connection begins to close here, it has until `close_deadline`. Without WebSocket the
-    /// bytes are dropped: they could only be a request that is never answered.
-    pub(crate) fn take(&mut self, mut input: &mut [u8], close_deadline: Instant) -> Taken {
+    /// Decodes bytes into frames, until no more may wait; the rest is kept. WebSocket pings are answered at once. If the
+    /// connection begins to close here, it has until `close_deadline`. Without WebSocket the bytes are dropped: they could
+    /// only be a request that is never answered.
+    pub(crate) fn take(&mut self, input: &mut [u8], close_deadline: Instant) -> Taken {
         if !self.is_websocket() {
             return Taken::All;
         }
+        let taken = self.decode(input, close_deadline);
+        self.input.settle();
+        taken
+    }
+
+    fn decode(&mut self, mut input: &mut [u8], close_deadline: Instant) -> Taken {
         while !input.is_empty() {
-            if self.frames.len() >= WAITING_FRAME_COUNT_MAX {
-                debug_assert!(self.undecoded.is_empty(), "nothing is read while commands wait");
-                self.undecoded = input.to_vec();
+            if self.input.is_full() {
+                self.input.keep_undecoded(input);
                 return Taken::All;
             }
-            let decoded = match self.decoder.decode(input) {
+            let decoded = match self.input.decode(input) {
                 Ok(decoded) => decoded,
                 Err(_) if self.is_closing() => return Taken::All,
                 Err(code) => {
@@ -208,22 +190,16 @@ impl Connection {
         Taken::All
     }
 
-    /// What is left of the last read, if there are no commands.
-    pub(crate) fn take_undecoded(&mut self) -> Vec<u8> {
-        if self.frames.is_empty() { std::mem::take(&mut self.undecoded) } else { Vec::new() }
-    }
-
     /// Adds a frame with commands. The connection's format decides how the frame is read, whether it is text or binary.
     ///
     /// On a unidirectional transport the first frame is the request to connect, and all further ones are dropped.
     pub(crate) fn take_frame(&mut self, frame: &[u8]) {
         let variant = self.session.variant();
         if !variant.transport.is_unidirectional() {
-            self.frames.push_back(Frame::Commands(parse_frame(variant.format, frame.into())));
-        } else if self.session.awaits_connect() && self.frames.is_empty() {
-            self.frames.push_back(Frame::Connect(frame.into()));
+            self.input.push(Frame::Commands(parse_frame(variant.format, frame.into())));
+        } else if self.session.awaits_connect() && !self.input.has_frames() {
+            self.input.push(Frame::Connect(frame.into()));
         }
-        debug_assert!(self.frames.len() <= WAITING_FRAME_COUNT_MAX);
     }
 
     /// Adds the commands of a request of their own. `false`: too many wait already.
@@ -231,38 +207,18 @@ impl Connection {
         if self.is_closing() {
             return true;
         }
-        self.emulated_bytes += frame.len();
-        if self.frames.len() >= WAITING_FRAME_COUNT_MAX || self.emulated_bytes > bytes_max {
+        if !self.input.has_room_for(frame.len(), bytes_max) {
             return false;
         }
         self.take_frame(frame);
+        self.input.settle();
         self.wake.notify_one();
         true
     }
 
-    /// The next command that has arrived.
-    pub(crate) fn next_command(&mut self) -> Option<Result<Command, FrameError>> {
-        let (command, is_last) = match self.frames.front_mut()? {
-            Frame::Commands(commands) => (commands.next(), commands.is_done()),
-            Frame::Connect(request) => (Some(parse_connect(request)), true),
-        };
-        if is_last {
-            self.frames.pop_front();
-        }
-        command
-    }
-
-    /// Frees the memory of the largest burst of commands.
-    pub(crate) fn free_commands(&mut self) {
-        if self.frames.is_empty() {
-            self.frames = VecDeque::new();
-            self.emulated_bytes = 0;
-        }
-    }
-
     /// Invariant whenever the connection waits: it keeps no memory for commands or places if it has none.
     pub(crate) fn check(&self) {
-        debug_assert!(!self.frames.is_empty() || self.frames.capacity() == 0);
+        self.input.check();
         debug_assert!(!self.places.is_empty() || self.places.capacity() == 0);
     }
 
@@ -274,7 +230,7 @@ impl Connection {
     /// `connect` was refused: the commands behind it are dropped, and the connection is closed at `deadline`.
     pub(crate) fn refuse(&mut self, deadline: Instant) {
         self.connect_deadline = Some(deadline);
-        self.frames.clear();
+        self.input.drop_frames();
     }
 
     /// The client is connected: its user is counted, and pings begin.
@@ -318,7 +274,7 @@ impl Connection {
     /// because it may not stand inside another frame.
     pub(crate) fn cut_off(&mut self) {
         self.session.close();
-        (self.frames, self.undecoded) = (VecDeque::new(), Vec::new());
+        self.input.forget();
         self.output.forget();
         let socket = SockRef::from(self.socket.tcp());
         // With this option the system drops unsent bytes when the socket is closed. Otherwise it offers them for
@@ -372,7 +328,7 @@ impl Connection {
 
     fn begin_close_with(&mut self, code: u16, reason: &str, deadline: Instant) {
         self.session.close();
-        self.frames = VecDeque::new();
+        self.input.discard();
         if self.is_websocket() {
             self.output.push_control(&websocket::close_frame(code, reason));
         }

@@ -4,7 +4,8 @@
 //! ([`worker`](crate::worker)) for all connections, and each connection's task ([`serve`](crate::serve)) for its own
 //! connection.
 //!
-//! Bounds: replies that wait on the loop take at most `reply_budget_bytes` ([`EdgeLoop::flush_in`]). The handshake
+//! Bounds: replies that wait on the loop take at most `reply_budget_bytes` ([`EdgeLoop::flush_in`]), and what its clients
+//! have sent at most `input_budget_bytes` ([`EdgeLoop::bound_input`], [`EdgeLoop::may_wait`]). The handshake
 //! bounds the number of connections. There is one entry per connection of a user, one per connection that has proven, or is
 //! proving, to be a device, and one per session that has a name.
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use slab::Slab;
 use tidings_hub::{Channel, LoopId};
-use tidings_protocol::{Disconnect, EMULATED_FRAME_COUNT_MAX, Expired, SessionId};
+use tidings_protocol::{Disconnect, EMULATED_FRAME_COUNT_MAX, Expired, SessionId, SubscribeEffect};
 use tidings_telemetry::{Counter, panics};
 use tidings_types::{DeviceNumber, Timestamp};
 use tokio::time::Instant;
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 use crate::connection::Connection;
 use crate::creations::Creations;
 use crate::fanout::{CaughtUp, Fanout, Leftover};
+use crate::input::InputHeld;
 use crate::output::Held;
 use crate::receipts::Timing;
 use crate::revocations::Revoked;
@@ -76,6 +78,10 @@ pub(crate) struct EdgeLoop {
     pub(crate) timing: Option<Timing>,
     /// The memory of all replies that wait on this loop, in bytes.
     pub(crate) held: Held,
+    /// The memory of all that its clients have sent.
+    pub(crate) input_held: InputHeld,
+    /// What the metrics have of both.
+    told: Cell<[i64; 2]>,
     /// The loop is stopping: a new connection is closed at once.
     stopping: Cell<bool>,
     state: RefCell<LoopState>,
@@ -95,8 +101,9 @@ impl EdgeLoop {
             creations: Creations::new(Instant::now()),
             scratch: vec![0; SCRATCH_BYTES].into(),
         };
-        let (held, stopping, state) = (Held::default(), Cell::new(false), RefCell::new(state));
-        Self { shared, loop_id, timing, held, stopping, state }
+        let (stopping, state) = (Cell::new(false), RefCell::new(state));
+        let (held, input_held, told) = (Held::default(), InputHeld::default(), Cell::default());
+        Self { shared, loop_id, timing, held, input_held, told, stopping, state }
     }
 
     /// From now on each new connection is closed at once.
@@ -163,6 +170,7 @@ impl EdgeLoop {
         let counter = match disconnect {
             it if *it == Disconnect::SLOW => &metrics.disconnects_slow_total,
             it if *it == Disconnect::CONNECTION_LIMIT => &metrics.disconnects_user_total,
+            it if *it == Disconnect::TOO_MANY_REQUESTS => &metrics.disconnects_input_total,
             _ => &metrics.disconnects_other_total,
         };
         counter.inc();
@@ -229,6 +237,39 @@ impl EdgeLoop {
         }
     }
 
+    /// If what waits of the clients' commands is over its half of the loop's budget, the clients that hold most of it for
+    /// longest are closed, until a quarter of it is free.
+    pub(crate) fn bound_input(&self, state: &mut LoopState) {
+        let (waiting, bytes_max) = (&self.input_held.waiting, self.shared.config.input_budget_bytes / 2);
+        if waiting.get() <= bytes_max {
+            return;
+        }
+        let _owner = panics::owner(); // This changes all connections.
+        let now = Instant::now();
+        let burdens = state.connections.iter().map(|(key, connection)| (Reverse(connection.input.burden(now)), key));
+        let mut holders: Vec<_> = burdens.filter(|(burden, _)| burden.0 > 0).collect();
+        holders.sort_unstable();
+        for (_, key) in holders {
+            if waiting.get() <= bytes_max / 4 * 3 {
+                break;
+            }
+            self.close_in(state, key, &Disconnect::TOO_MANY_REQUESTS);
+            state.connections[key].input.forget();
+        }
+    }
+
+    /// Whether the last command, which makes so many subscriptions, may wait. If so, what it keeps is counted until its
+    /// connection ends the work.
+    pub(crate) fn may_wait(&self, state: &mut LoopState, key: Key, subscription_count: usize) -> bool {
+        let input = &mut state.connections[key].input;
+        let bytes = input.command_bytes() + subscription_count * size_of::<SubscribeEffect>();
+        let fits = self.input_held.working.get() + bytes <= self.shared.config.input_budget_bytes / 2;
+        if fits {
+            input.begin_work(bytes);
+        }
+        fits
+    }
+
     /// Ends a connection whose socket takes nothing, without a close frame, and frees its memory.
     fn cut_off_in(&self, state: &mut LoopState, key: Key, counter: &Counter) {
         if !state.connections[key].is_closing() {
@@ -243,6 +284,7 @@ impl EdgeLoop {
         let (now, unix_now) = (Instant::now(), tidings_telemetry::unix_now());
         let state = &mut *self.state();
         state.fanout.flush_metrics();
+        self.tell_memory();
         let keys: Vec<Key> = state.connections.iter().map(|(key, _)| key).collect();
         for key in keys {
             if state.connections[key].is_stalled(self.shared.config.write_timeout, now) {
@@ -260,6 +302,14 @@ impl EdgeLoop {
             state.connections[key].ask_if_due(unix_now);
             self.flush_in(state, key);
         }
+    }
+
+    fn tell_memory(&self) {
+        let InputHeld { waiting, working } = &self.input_held;
+        let now = [self.held.get(), waiting.get() + working.get()].map(|bytes| bytes as i64);
+        let (before, metrics) = (self.told.replace(now), &self.shared.metrics);
+        metrics.reply_bytes.add(now[0] - before[0]);
+        metrics.input_bytes.add(now[1] - before[1]);
     }
 
     /// A token has expired and was not refreshed.
@@ -291,6 +341,7 @@ impl EdgeLoop {
         if !state.connections[key].take_emulated(&emulated.commands, bytes_max) {
             self.close_in(state, key, &Disconnect::TOO_MANY_REQUESTS);
         }
+        self.bound_input(state);
     }
 
     /// Removes a connection also from the hub and the fan-out.

@@ -22,9 +22,10 @@
 //! | `control` | carries out orders about connections |
 //! | `commands` | what each command does |
 //! | `identity` | which device a connection has proven to be |
-//! | `edge_loop` | the connections of a loop: closing, deadlines, the budget of replies |
+//! | `edge_loop` | the connections of a loop: closing, deadlines, the budgets of replies and commands |
 //! | `fanout` | who reads what, and writing publications |
 //! | `connection` | one connection: bytes, frames and deadlines |
+//! | `input` | bytes of one connection that are still to be handled |
 //! | `output` | bytes that are still to be written to one connection |
 //! | `stream` | the socket, plain or with TLS |
 //! | `takeover` | the socket while the HTTP server has it |
@@ -43,6 +44,7 @@
 //! | connections | 503 |
 //! | bytes of a message from a client | closed with 1009; in a request of its own: 413 |
 //! | commands in requests of their own that wait | of a connection: closed with 3013; of a loop: 503 |
+//! | messages and commands of a loop's clients that wait | those that hold most for longest are closed with 3013 |
 //! | replies that wait for a connection | the connection is not read |
 //! | replies that wait on a loop | the slowest connections are cut off |
 //! | time in which a client takes no byte | cut off |
@@ -67,6 +69,7 @@ mod error;
 mod fanout;
 mod handshake;
 mod identity;
+mod input;
 mod metrics;
 mod orders;
 mod output;

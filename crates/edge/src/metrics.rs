@@ -9,6 +9,8 @@ use crate::error::HandshakeError;
 #[derive(Debug, Clone)]
 pub(crate) struct EdgeMetrics {
     pub(crate) connections: Gauge,
+    pub(crate) reply_bytes: Gauge,
+    pub(crate) input_bytes: Gauge,
     pub(crate) connected_total: Counter,
     pub(crate) deliveries_total: Counter,
     pub(crate) publications_skipped_total: Counter,
@@ -17,6 +19,7 @@ pub(crate) struct EdgeMetrics {
     pub(crate) disconnects_stalled_total: Counter,
     pub(crate) disconnects_budget_total: Counter,
     pub(crate) disconnects_user_total: Counter,
+    pub(crate) disconnects_input_total: Counter,
     pub(crate) disconnects_other_total: Counter,
     pub(crate) creations_refused_total: Counter,
     pub(crate) delivery_seconds: Histogram,
@@ -35,6 +38,8 @@ impl EdgeMetrics {
         let counter = |metric| registry.counter(metric, &[]);
         Self {
             connections: registry.gauge(&table::CONNECTIONS, &[]),
+            reply_bytes: registry.gauge(&table::REPLY_BYTES, &[]),
+            input_bytes: registry.gauge(&table::INPUT_BYTES, &[]),
             connected_total: counter(&table::CONNECTED_TOTAL),
             deliveries_total: counter(&table::DELIVERIES_TOTAL),
             publications_skipped_total: counter(&table::PUBLICATIONS_SKIPPED_TOTAL),
@@ -43,6 +48,7 @@ impl EdgeMetrics {
             disconnects_stalled_total: disconnects("stalled"),
             disconnects_budget_total: disconnects("reply_budget"),
             disconnects_user_total: disconnects("user_limit"),
+            disconnects_input_total: disconnects("input"),
             disconnects_other_total: disconnects("other"),
             creations_refused_total: counter(&table::CHANNEL_CREATIONS_REFUSED_TOTAL),
             delivery_seconds: registry.histogram(&table::DELIVERY_SECONDS, &[]),

@@ -88,7 +88,7 @@ impl Served {
         socket: Rc<Stream>,
     ) -> Self {
         let wake = Rc::new(Notify::new());
-        let held = edge_loop.held.clone();
+        let held = (edge_loop.held.clone(), edge_loop.input_held.clone());
         let mut connection = Connection::new(&edge_loop.shared, variant, permit, held, socket.clone(), wake.clone());
         if let Some(id) = session {
             connection.session.name(&edge_loop.shared.config.node, id);
@@ -110,6 +110,7 @@ impl Served {
         }
         if let Some(first) = opening.first {
             connection.take_frame(&first);
+            connection.input.settle();
         }
     }
 
@@ -246,7 +247,7 @@ impl Served {
 
     /// Decodes what is left of the last read, if its commands so far are handled.
     fn take_undecoded(&self) -> bool {
-        let mut undecoded = self.client.edge_loop.state().connections[self.client.key].take_undecoded();
+        let mut undecoded = self.client.edge_loop.state().connections[self.client.key].input.take_undecoded();
         self.take(&mut undecoded);
         !undecoded.is_empty()
     }
@@ -257,7 +258,7 @@ impl Served {
         let state = &mut *edge_loop.state();
         let deadline = Instant::now() + edge_loop.shared.config.close_timeout;
         match state.connections[*key].take(input, deadline) {
-            Taken::All => {}
+            Taken::All => edge_loop.bound_input(state),
             Taken::Broken => edge_loop.leave_in(state, *key),
             Taken::Closed => {
                 edge_loop.leave_in(state, *key);

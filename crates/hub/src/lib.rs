@@ -21,7 +21,7 @@
 //!   namespace but are never refused. A channel without any publication exists only while it has a reader. While there
 //!   is no room, idle memory channels are removed early. History is bounded by each namespace, the tail by
 //!   [`TailBounds`] and all tails together by `tails_bytes_max`, presence, proven devices and what members want by the connections, receipts by
-//!   `receipt_event_count_max` (see [`Receipts`]).
+//!   `receipt_event_count_max` and `receipt_bytes_max` (see [`Receipts`]).
 //! - Receipts of an event are opened under the channel's lock before fan-out, so they know which devices read the
 //!   channel at that moment and want the publication ([`Wishes`]).
 //! - Who joins and leaves is told through the tail too, so it is in order with the publications, and bounded like them.
@@ -35,6 +35,7 @@
 //! receipts or what the [`Relay`] locks. Within the receipts: the events, then one event. The lock of visibility is held
 //! without these two.
 
+mod budget;
 mod changes;
 mod channel;
 mod clock;
@@ -89,6 +90,8 @@ pub struct HubConfig {
     pub durable_start: StreamPosition,
     /// Events whose receipts are collected at one time.
     pub receipt_event_count_max: usize,
+    /// Bytes of the receipts of all events together.
+    pub receipt_bytes_max: usize,
 }
 
 /// Why the hub refuses a call.
@@ -217,7 +220,7 @@ impl Hub {
     pub fn new(config: HubConfig, loop_count: usize) -> Self {
         let durable_floor = config.durable_start.offset.0;
         Self {
-            receipts: Arc::new(Receipts::new(config.receipt_event_count_max)),
+            receipts: Arc::new(Receipts::new(config.receipt_event_count_max, config.receipt_bytes_max)),
             config,
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             channel_counts: Mutex::default(),

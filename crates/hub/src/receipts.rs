@@ -15,16 +15,32 @@
 //! ([`EventReceipts::arrival`]), for the first
 //! [`ARRIVAL_COUNT_MAX`] devices.
 //!
-//! Bounds: `event_count_max` events. A further event removes the oldest one; its receipts no longer count, and its
-//! devices are pushed. An event is removed [`RECEIPTS_TTL`] after its time for receipts is over. An event has two sets
-//! of device numbers and at most [`RECEIPT_USER_COUNT_MAX`] users of [`USER_BYTES_MAX`] bytes. Visible devices are
-//! bounded by the connections. What other nodes of a cluster report of events that are not open here yet is bounded, too
-//! ([`Early`]).
+//! # Life of an event
+//! ```text
+//!   open ──RECEIPTS_TTL after its time──► kept: for whoever still holds it ──► gone
+//!     └──one too many, or no memory──► forgotten ◄──no memory──┘
+//! ```
+//! Forgetting empties an event at once, also for the jobs and connections that hold it. It never suppresses a push: of a
+//! forgotten event nobody is known to have received it ([`EventReceipts::received`] is `None`), so its devices are pushed.
+//! If the newest event alone is too large, it is forgotten itself.
+//!
+//! # Bounds
+//! `event_count_max` open events, and `bytes_max` for all events together ([`Budget`]): the open ones, those that
+//! somebody still holds, and what other nodes of a cluster report of events that are not open here yet ([`Early`]). Beyond
+//! that the oldest events are forgotten, those that are no longer open first. The bytes may be exceeded by what
+//! is added at this moment: a receipt or the readers of a channel for each thread, or the report of another node. A
+//! forgotten event takes a few hundred bytes while somebody holds it. An event has two sets of device
+//! numbers and at most [`RECEIPT_USER_COUNT_MAX`] users of [`USER_BYTES_MAX`] bytes. Visible devices are bounded by
+//! the connections.
+//!
+//! # Locks
+//! The table of events, then one event. Only [`Table::make_room`] holds both, and who opens an event of which others have
+//! reported. Whoever has added to an event releases its lock before it makes room.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use roaring::RoaringBitmap;
 use tidings_protocol::ClientId;
@@ -35,6 +51,7 @@ use tidings_types::{
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::budget::{Budget, Charge, Numbers};
 use crate::reports::{Answer, Early, Elsewhere, EventReport, RECEIPTS_TTL, Report, Reports};
 
 /// The most users that are listed as having received an event.
@@ -43,31 +60,97 @@ pub const RECEIPT_USER_COUNT_MAX: usize = 1000;
 /// which is not listed.
 const USER_BYTES_MAX: usize = 128;
 
-/// The most devices of an event of which the connection is known: 7 MiB.
+/// The most devices of an event of which the connection is known: 8.4 MiB.
 pub const ARRIVAL_COUNT_MAX: usize = 100_000;
-/// The bytes of one of those: 50 to 72, measured, as the nodes of the tree may be half full.
-pub const ARRIVAL_BYTES: usize = 72;
+/// The bytes of one of those: 50 to 72, measured, as the nodes of the tree may be half full; and the time in a list that may be
+/// half empty.
+pub const ARRIVAL_BYTES: usize = 72 + 16;
+/// An event without sets and users: locks, counts, and entries in the table and in up to 16 channels.
+const EVENT_BYTES: usize = 1 << 10;
+/// A listed user, except the name: its place in a tree whose nodes may be half full, and what its allocation adds (53 to 66
+/// together, measured).
+const USER_BYTES: usize = 80;
 
 /// Events whose receipts are collected, and the devices whose app is visible.
 #[derive(Debug)]
 pub struct Receipts {
-    event_count_max: usize,
-    events: Mutex<Events>,
+    table: Arc<Table>,
     devices: Arc<Devices>,
 }
 
-/// Invariant: no event is in both.
+/// All events.
+#[derive(Debug)]
+struct Table {
+    event_count_max: usize,
+    budget: Arc<Budget>,
+    events: Mutex<Events>,
+}
+
+/// Invariant: no event is both open and early.
 #[derive(Debug, Default)]
 struct Events {
     open: BTreeMap<JournalPosition, Arc<EventReceipts>>,
+    /// Those that are no longer open, while somebody holds them: a job, or its trail for the question why. Oldest first.
+    kept: VecDeque<Weak<EventReceipts>>,
     early: Early,
     /// The last event that was removed: those before it that are not open will not be opened.
     removed: Option<JournalPosition>,
 }
 
+impl Table {
+    /// Forgets the oldest events, as long as there are too many or they take too much. No event's lock may be held.
+    fn make_room(&self) {
+        if self.budget.is_exceeded() {
+            self.make_room_in(&mut lock(&self.events));
+        }
+    }
+
+    fn make_room_in(&self, events: &mut Events) {
+        while events.open.len() > self.event_count_max && events.forget_open() {}
+        while self.budget.is_exceeded() {
+            if events.forget_kept() {
+                continue;
+            }
+            if !events.forget_open() && !events.early.forget() {
+                return; // All there is belongs to threads that are about to make room.
+            }
+            self.budget.on_dropped();
+        }
+    }
+}
+
 impl Events {
     fn is_over(&self, event: JournalPosition) -> bool {
         self.removed.is_some_and(|removed| event <= removed)
+    }
+
+    /// Forgets the oldest open event; false if there is none.
+    fn forget_open(&mut self) -> bool {
+        let Some((oldest, event)) = self.open.pop_first() else { return false };
+        self.removed = self.removed.max(Some(oldest));
+        event.forget();
+        true
+    }
+
+    /// Forgets the oldest event that is no longer open; false if there is none.
+    fn forget_kept(&mut self) -> bool {
+        let Some(event) = self.kept.pop_front() else { return false };
+        event.upgrade().inspect(|event| event.forget());
+        true
+    }
+
+    /// Whoever still holds events that are over at `now` keeps them.
+    fn close(&mut self, now: Timestamp) {
+        let Self { open, kept, removed, .. } = self;
+        kept.retain(|event| event.strong_count() > 0);
+        open.retain(|position, event| {
+            let is_open = now < event.terms.until.saturating_add(RECEIPTS_TTL);
+            if !is_open {
+                *removed = (*removed).max(Some(*position));
+                kept.extend((Arc::strong_count(event) > 1).then(|| Arc::downgrade(event)));
+            }
+            is_open
+        });
     }
 }
 
@@ -124,33 +207,30 @@ impl Visible {
 }
 
 impl Receipts {
-    /// No events yet, and never more than `event_count_max`.
-    pub fn new(event_count_max: usize) -> Self {
+    /// No events yet; never more than `event_count_max` are open, and all of them together take no more than `bytes_max`.
+    pub fn new(event_count_max: usize, bytes_max: usize) -> Self {
+        let table = Table { event_count_max, budget: Budget::new(bytes_max), events: Mutex::default() };
         let visible =
             Visible { devices: RoaringBitmap::new(), connections: BTreeMap::new(), sweep_at: Timestamp(u64::MAX) };
         let (visible, reports, elsewhere) = (Mutex::new(visible), Reports::default(), Elsewhere::default());
-        Self { event_count_max, events: Mutex::default(), devices: Arc::new(Devices { visible, reports, elsewhere }) }
+        Self { table: Arc::new(table), devices: Arc::new(Devices { visible, reports, elsewhere }) }
     }
 
     /// The receipts of an event. If they are not collected yet, this starts it.
     pub fn open(&self, request: &ReceiptRequest) -> Arc<EventReceipts> {
-        let mut events = lock(&self.events);
-        let new = || Arc::new(EventReceipts::new(request, self.devices.clone()));
+        let mut events = lock(&self.table.events);
+        let new = || Arc::new(EventReceipts::new(request, self.devices.clone(), &self.table));
         let event = events.open.entry(request.event).or_insert_with(new).clone();
         for report in events.early.take(request.event) {
             event.take_in(report);
         }
-        while events.open.len() > self.event_count_max
-            && let Some((oldest, _)) = events.open.pop_first()
-        {
-            events.removed = events.removed.max(Some(oldest));
-        }
+        self.table.make_room_in(&mut events);
         event
     }
 
     /// The receipts of an event, while they are collected.
     pub fn get(&self, event: JournalPosition) -> Option<Arc<EventReceipts>> {
-        lock(&self.events).open.get(&event).cloned()
+        lock(&self.table.events).open.get(&event).cloned()
     }
 
     /// Those of `listed` whose receipts are still collected.
@@ -158,12 +238,12 @@ impl Receipts {
         &self,
         listed: impl Iterator<Item = &'a (Offset, JournalPosition)>,
     ) -> Vec<(Offset, Arc<EventReceipts>)> {
-        let events = lock(&self.events);
+        let events = lock(&self.table.events);
         listed.filter_map(|(offset, event)| Some((*offset, events.open.get(event)?.clone()))).collect()
     }
 
     pub(crate) fn is_open(&self, event: JournalPosition) -> bool {
-        lock(&self.events).open.contains_key(&event)
+        lock(&self.table.events).open.contains_key(&event)
     }
 
     /// A connection says that the app of its proven device is on the screen until `until`; `None`: it is hidden, or the
@@ -203,22 +283,21 @@ impl Receipts {
         self.devices.reports.on_gone(device);
     }
 
-    /// About how many bytes all of them take.
+    /// How many bytes all of them take at most.
     pub fn bytes_len(&self) -> usize {
-        let open: Vec<_> = lock(&self.events).open.values().cloned().collect(); // Whoever publishes need not wait.
-        open.iter().map(|event| event.bytes_len()).sum()
+        self.table.budget.used()
+    }
+
+    /// How many events were forgotten because all of them took too much memory.
+    pub fn dropped_count(&self) -> u64 {
+        self.table.budget.dropped()
     }
 
     /// Removes events whose time is over, and visibility that has expired.
     pub fn sweep(&self, now: Timestamp) {
-        let mut events = lock(&self.events);
-        let Events { open, early, removed } = &mut *events;
-        open.retain(|position, event| {
-            let is_kept = now < event.terms.until.saturating_add(RECEIPTS_TTL);
-            *removed = (*removed).max(Some(*position).filter(|_| !is_kept));
-            is_kept
-        });
-        early.sweep(now);
+        let mut events = lock(&self.table.events);
+        events.close(now);
+        events.early.sweep(now);
         drop(events);
         self.devices.reports.sweep(now);
         for hidden in lock(&self.devices.visible).sweep(now) {
@@ -262,17 +341,22 @@ impl Receipts {
     pub fn take_in(&self, node: u64, report: Report) -> bool {
         let is_known = self.devices.elsewhere.take(node, &report);
         for report in report.events {
-            let mut events = lock(&self.events);
-            match events.open.get(&report.event).cloned() {
-                Some(receipts) => {
-                    drop(events);
-                    receipts.take_in(report);
-                }
-                None if events.is_over(report.event) => {}
-                None => events.early.put(report),
-            }
+            self.take_in_event(report);
+            self.table.make_room();
         }
         is_known
+    }
+
+    fn take_in_event(&self, report: EventReport) {
+        let mut events = lock(&self.table.events);
+        match events.open.get(&report.event).cloned() {
+            Some(receipts) => {
+                drop(events);
+                receipts.take_in(report);
+            }
+            None if events.is_over(report.event) => {}
+            None => events.early.put(report, &self.table.budget),
+        }
     }
 
     /// Whether all devices of this other node are known.
@@ -297,26 +381,55 @@ pub struct EventReceipts {
     event: JournalPosition,
     terms: ReceiptTerms,
     known: Arc<Devices>,
+    budget: Arc<Budget>,
+    table: Weak<Table>,
     written: AtomicU64,
-    state: Mutex<State>,
+    /// `None`: forgotten.
+    state: Mutex<Option<State>>,
     changed: Notify,
 }
 
-#[derive(Default)]
 struct State {
+    /// For all of this.
+    charge: Charge,
     /// Proven devices that read a channel of the event.
-    readers: RoaringBitmap,
+    readers: Numbers,
     /// Devices whose receipt counts.
-    devices: RoaringBitmap,
+    devices: Numbers,
     /// Connections that have answered.
     received: u64,
     users: BTreeSet<Box<str>>,
+    user_bytes: usize,
     /// There were more users than are listed.
     is_cut: bool,
     /// By device, where and when its receipt came.
     arrivals: BTreeMap<u32, Arrival>,
     /// When they came, in this order: the clock may be set back, so not quite in the order of time.
     arrived: Vec<Timestamp>,
+}
+
+impl State {
+    fn new(budget: &Arc<Budget>) -> Self {
+        let mut state = Self {
+            charge: Charge::none(budget.clone()),
+            readers: Numbers::default(),
+            devices: Numbers::default(),
+            received: 0,
+            users: BTreeSet::new(),
+            user_bytes: 0,
+            is_cut: false,
+            arrivals: BTreeMap::new(),
+            arrived: Vec::new(),
+        };
+        state.recharge();
+        state
+    }
+
+    /// After everything that adds something.
+    fn recharge(&mut self) {
+        let of_sets = self.readers.bytes_max() + self.devices.bytes_max();
+        self.charge.set(EVENT_BYTES + of_sets + self.user_bytes + self.arrivals.len() * ARRIVAL_BYTES);
+    }
 }
 
 /// A receipt of a proven device.
@@ -342,13 +455,15 @@ pub struct ReceiptSummary {
 }
 
 impl EventReceipts {
-    fn new(request: &ReceiptRequest, known: Arc<Devices>) -> Self {
+    fn new(request: &ReceiptRequest, known: Arc<Devices>, table: &Arc<Table>) -> Self {
         Self {
             event: request.event,
             terms: request.terms,
             known,
+            budget: table.budget.clone(),
+            table: Arc::downgrade(table),
             written: AtomicU64::new(0),
-            state: Mutex::default(),
+            state: Mutex::new(Some(State::new(&table.budget))),
             changed: Notify::new(),
         }
     }
@@ -366,6 +481,7 @@ impl EventReceipts {
     /// Adds proven devices that read a channel when the event was published there, or that resumed over the event.
     pub fn add_readers(&self, devices: &RoaringBitmap) {
         self.note_readers(devices);
+        self.make_room();
         self.known.reports.on_event(self.event, |event| event.readers.extend(devices));
     }
 
@@ -379,6 +495,7 @@ impl EventReceipts {
     /// it is proven; `visible`: its app is on the screen at this moment.
     pub fn on_received(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) {
         self.note_received(user, device, visible, arrival);
+        self.make_room();
         self.report(user, device, visible, arrival, false);
     }
 
@@ -387,8 +504,30 @@ impl EventReceipts {
     /// user and device only pongs count.
     pub fn on_resumed(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) {
         if self.note_resumed(user, device, visible, arrival) {
+            self.make_room();
             self.report(user, device, visible, arrival, true);
         }
+    }
+
+    /// After everything that adds something, without this event's lock.
+    fn make_room(&self) {
+        if self.budget.is_exceeded()
+            && let Some(table) = self.table.upgrade()
+        {
+            table.make_room();
+        }
+    }
+
+    /// Frees what it has collected; nothing is collected any more.
+    fn forget(&self) {
+        let state = lock(&self.state).take();
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Whether its receipts were dropped, because there were too many events or they took too much memory.
+    pub fn is_forgotten(&self) -> bool {
+        lock(&self.state).is_none()
     }
 
     fn report(&self, user: &str, device: Option<DeviceNumber>, is_visible: bool, arrival: Arrival, has_resumed: bool) {
@@ -399,7 +538,8 @@ impl EventReceipts {
         });
     }
 
-    /// Takes what another node of a cluster reports, as if it had happened here, but does not report it.
+    /// Takes what another node of a cluster reports, as if it had happened here, but does not report it. The caller makes room
+    /// then.
     fn take_in(&self, report: EventReport) {
         self.written.fetch_add(report.written, Ordering::Relaxed);
         self.note_readers(&report.readers.into_iter().collect());
@@ -413,34 +553,51 @@ impl EventReceipts {
     }
 
     fn note_readers(&self, devices: &RoaringBitmap) {
-        lock(&self.state).readers |= devices;
+        if let Some(state) = &mut *lock(&self.state) {
+            state.readers.extend(devices);
+            state.recharge();
+        }
         self.changed.notify_waiters();
     }
 
     fn note_received(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) {
-        let mut state = lock(&self.state);
-        self.count(&mut state, user, device, visible, arrival);
-        self.add_received(&mut state);
-        drop(state);
+        if let Some(state) = &mut *lock(&self.state) {
+            self.count(state, user, device, visible, arrival);
+            self.add_received(state);
+        }
         self.changed.notify_waiters();
     }
 
     /// Returns whether the device had not answered before.
     fn note_resumed(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) -> bool {
-        let mut state = lock(&self.state);
-        if device.is_some_and(|device| state.devices.contains(device.0)) {
-            return false;
+        if let Some(state) = &mut *lock(&self.state) {
+            if device.is_some_and(|device| state.devices.set().contains(device.0)) {
+                return false;
+            }
+            if self.count(state, user, device, visible, arrival) {
+                self.add_received(state);
+            }
         }
-        if self.count(&mut state, user, device, visible, arrival) {
-            self.add_received(&mut state);
-        }
-        drop(state);
         self.changed.notify_waiters();
         true
     }
 
-    /// Whether this is a device or a user that had not received the event before.
+    /// As [`EventReceipts::note`], and charges for it.
     fn count(
+        &self,
+        state: &mut State,
+        user: &str,
+        device: Option<DeviceNumber>,
+        visible: bool,
+        arrival: Arrival,
+    ) -> bool {
+        let is_new = self.note(state, user, device, visible, arrival);
+        state.recharge();
+        is_new
+    }
+
+    /// Whether this is a device or a user that had not received the event before.
+    fn note(
         &self,
         state: &mut State,
         user: &str,
@@ -462,6 +619,7 @@ impl EventReceipts {
             state.is_cut = true;
             return is_new_device;
         }
+        state.user_bytes += USER_BYTES + user.len();
         state.users.insert(user.into())
     }
 
@@ -479,9 +637,10 @@ impl EventReceipts {
 
     /// Devices whose receipt would count now: readers whose app is visible, or all readers if the event does not ask
     /// for visibility. Devices that have answered are among them. Devices that are connected to another node of a cluster are
-    /// taken for readers, because that is not known in time.
+    /// taken for readers, because that is not known in time. None if the event is forgotten.
     pub fn may_answer(&self) -> RoaringBitmap {
-        let readers = lock(&self.state).readers.clone();
+        let readers = lock(&self.state).as_ref().map(|state| state.readers.set().clone());
+        let Some(readers) = readers else { return RoaringBitmap::new() };
         let (connected, visible) = self.known.elsewhere.all();
         match self.terms.policy {
             ReceiptPolicy::Any => readers | connected,
@@ -489,20 +648,23 @@ impl EventReceipts {
         }
     }
 
-    /// Devices whose receipt counts.
-    pub fn received(&self) -> RoaringBitmap {
-        lock(&self.state).devices.clone()
+    /// Devices whose receipt counts. `None` if the event is forgotten: who has received it is not known any more, and no
+    /// further receipt will count. So nobody is to be held back for one.
+    pub fn received(&self) -> Option<RoaringBitmap> {
+        lock(&self.state).as_ref().map(|state| state.devices.set().clone())
     }
 
-    /// Where and when the receipt of a device came; `None` without one that counts, and beyond [`ARRIVAL_COUNT_MAX`].
+    /// Where and when the receipt of a device came; `None` without one that counts, beyond [`ARRIVAL_COUNT_MAX`], and if the
+    /// event is forgotten.
     pub fn arrival(&self, device: DeviceNumber) -> Option<Arrival> {
-        lock(&self.state).arrivals.get(&device.0).copied()
+        lock(&self.state).as_ref()?.arrivals.get(&device.0).copied()
     }
 
-    /// When the receipts of devices came, counted from `start`; `None` without any, and of the first [`ARRIVAL_COUNT_MAX`].
+    /// When the receipts of devices came, counted from `start`, of the first [`ARRIVAL_COUNT_MAX`]; `None` without any, and
+    /// if the event is forgotten.
     pub fn time_to(&self, start: Timestamp) -> Option<TimeTo> {
         let state = lock(&self.state);
-        let arrived = &state.arrived;
+        let arrived = &state.as_ref()?.arrived;
         let last = arrived.len().checked_sub(1)?;
         let at = |part: usize| arrived[(arrived.len() * part).div_ceil(100).saturating_sub(1)].saturating_since(start);
         let last = arrived[last].saturating_since(start);
@@ -510,32 +672,30 @@ impl EventReceipts {
     }
 
     /// Whether a proven connection of the device read a channel of the event when it was published there, or has resumed
-    /// over it.
-    pub fn is_reader(&self, device: DeviceNumber) -> bool {
-        lock(&self.state).readers.contains(device.0)
+    /// over it. `None` if the event is forgotten.
+    pub fn is_reader(&self, device: DeviceNumber) -> Option<bool> {
+        lock(&self.state).as_ref().map(|state| state.readers.set().contains(device.0))
     }
 
-    /// About how many bytes it takes.
+    /// How many bytes it takes at most.
     pub fn bytes_len(&self) -> usize {
-        let state = lock(&self.state);
-        let of_users = state.users.len() * (USER_BYTES_MAX / 2);
-        let of_sets = state.readers.serialized_size() + state.devices.serialized_size();
-        of_sets + of_users + state.arrivals.len() * ARRIVAL_BYTES
+        lock(&self.state).as_ref().map_or(0, |state| state.charge.bytes())
     }
 
-    /// The current numbers.
+    /// The current numbers. They mean nothing if the event [is forgotten](Self::is_forgotten) after this call.
     pub fn summary(&self) -> ReceiptSummary {
         let state = lock(&self.state);
+        let state = state.as_ref();
         ReceiptSummary {
             // Read under the lock: what was received had been written before, so this is not smaller than `received`.
             written: self.written.load(Ordering::Relaxed),
-            received: state.received,
-            users: state.users.iter().map(|user| user.to_string()).collect(),
-            users_complete: !state.is_cut,
+            received: state.map_or(0, |state| state.received),
+            users: state.into_iter().flat_map(|state| &state.users).map(|user| user.to_string()).collect(),
+            users_complete: state.is_some_and(|state| !state.is_cut),
         }
     }
 
-    /// Resolves after the next change of readers or receipts; several changes may resolve it once. Changes count from
+    /// Resolves after the next change of readers or receipts, also when they are forgotten; several changes may resolve it once. Changes count from
     /// this call on, not from the first poll. So a caller that calls this before it looks misses nothing.
     ///
     /// # Cancel safety
@@ -551,3 +711,6 @@ impl fmt::Debug for EventReceipts {
         f.debug_struct("EventReceipts").field("event", &self.event).field("terms", &self.terms).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

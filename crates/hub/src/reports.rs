@@ -15,12 +15,13 @@
 //! - A node may hear of receipts before it has opened the event itself ([`Early`]).
 //!
 //! Bounds: what waits to be reported is bounded by the connections and those that are being let in, and to
-//! [`EVENT_COUNT_MAX`] events. What came early is bounded to [`EARLY_EVENT_COUNT_MAX`] events, and kept for
-//! [`RECEIPTS_TTL`].
+//! [`EVENT_COUNT_MAX`] events. What came early is bounded to [`EARLY_EVENT_COUNT_MAX`] events, counts in the budget of all
+//! receipts, and is kept for [`RECEIPTS_TTL`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
@@ -29,6 +30,8 @@ use tidings_protocol::ClientId;
 use tidings_telemetry::panics::lock;
 use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
 use tokio::sync::Notify;
+
+use crate::budget::{Budget, Charge};
 
 /// How long an event's receipts can still be read after their time.
 pub const RECEIPTS_TTL: Duration = Duration::from_secs(60);
@@ -73,6 +76,15 @@ pub(crate) struct EventReport {
     pub(crate) readers: Vec<u32>,
     #[serde(rename = "a", default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) answers: Vec<Answer>,
+}
+
+impl EventReport {
+    /// How many bytes it takes in memory, about; its lists may be half empty.
+    fn bytes_len(&self) -> usize {
+        let of_answer = |answer: &Answer| 2 * size_of::<Answer>() + answer.user.len();
+        let of_answers = self.answers.iter().map(of_answer).sum::<usize>();
+        size_of::<Self>() + 2 * size_of::<u32>() * self.readers.len() + of_answers
+    }
 }
 
 /// A receipt.
@@ -215,8 +227,8 @@ impl Reports {
         let announced = RoaringBitmap::from_sorted_iter(announced.keys().copied()).expect("a map is sorted");
         let (came, gone) = difference(told_connected, &*connected | &announced);
         let (shown, hidden) = difference(told_visible, &*visible | &announced);
-        let events = std::mem::take(&mut unsent.events).into_values().collect();
-        let report = Report { is_whole: std::mem::take(&mut unsent.is_whole), came, gone, shown, hidden, events };
+        let events = mem::take(&mut unsent.events).into_values().collect();
+        let report = Report { is_whole: mem::take(&mut unsent.is_whole), came, gone, shown, hidden, events };
         (report != Report::default()).then_some(report)
     }
 
@@ -308,19 +320,35 @@ impl Elsewhere {
 #[derive(Debug, Default)]
 pub(crate) struct Early(BTreeMap<JournalPosition, EarlyEvent>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct EarlyEvent {
     reports: Vec<EventReport>,
+    charge: Charge,
     /// When a sweep saw it first.
     seen: Option<Timestamp>,
 }
 
 impl Early {
-    pub(crate) fn put(&mut self, report: EventReport) {
-        self.0.entry(report.event).or_default().reports.push(report);
+    /// The caller makes room then.
+    pub(crate) fn put(&mut self, report: EventReport, budget: &Arc<Budget>) {
+        let new = || EarlyEvent { reports: Vec::new(), charge: Charge::none(budget.clone()), seen: None };
+        let early = self.0.entry(report.event).or_insert_with(new);
+        early.charge.set(early.charge.bytes() + report.bytes_len());
+        early.reports.push(report);
         if self.0.len() > EARLY_EVENT_COUNT_MAX {
-            self.0.pop_first();
+            self.forget();
         }
+    }
+
+    /// Forgets the oldest event; false if there is none.
+    pub(crate) fn forget(&mut self) -> bool {
+        self.0.pop_first().is_some()
+    }
+
+    /// What they take of the budget.
+    #[cfg(test)]
+    pub(crate) fn bytes_len(&self) -> usize {
+        self.0.values().map(|early| early.charge.bytes()).sum()
     }
 
     /// The event is open now.

@@ -2,6 +2,7 @@
 //!
 //! - [`Books`]: where each device of one job is, so that each ends in exactly one [`DeviceOutcome`].
 //! - [`Slots`] and [`ReadyQueue`]: which jobs hold a slot, which wait, and which are suspended.
+//! - [`JobSize`]: how much memory a job may take.
 //! - [`JobRow`]: a job as it is checkpointed; [`JobReport`]: a job as it is shown.
 //! - [`Trail`]: what each device of a job went through, and when.
 //!
@@ -9,6 +10,7 @@
 //! metrics and writes rows. Bounds: those of each module.
 
 mod books;
+mod extent;
 mod latency;
 mod outcome;
 mod report;
@@ -18,9 +20,10 @@ mod tally;
 mod trail;
 
 pub use books::{Answer, Books, Effects, Finding, Landing, LaneLimits, Outgoing, Step, WalkWindow, Window};
+pub use extent::{Extent, JobSize};
 pub use outcome::{Counts, DeviceOutcome, OUTCOME_COUNT, Suppression};
 pub use report::{DeviceTrail, JobReport, Telling, TrailStep, Way};
 pub use row::{JobRow, Progress, RowError};
-pub use slots::{Claim, RUNNING_PER_SLOT, Ready, ReadyQueue, Slots, WAITING_BYTES_MAX, WAITING_PER_SLOT};
+pub use slots::{Claim, Ready, ReadyQueue, Slots, WAITING_BYTES_MAX, WAITING_PER_SLOT};
 pub use tally::{JobPart, Tally};
 pub use trail::{Note, Noted, Trail, Whereabouts};

@@ -35,6 +35,7 @@
 //! |---|---|---|
 //! | slots | `job_count_max` (1024), 2 × for jobs that start in addition | rules 3 and 4 |
 //! | running jobs | 16 × `job_count_max` (16 384); low priority 14 ×, normal 15 × | the next job waits |
+//! | bytes of running jobs ([`JobSize`](crate::JobSize)) | `job_bytes_max` (1 GiB) and one job; low priority 14 sixteenths, normal 15 | the next job waits, and idle ones are suspended as by rule 2 |
 //! | waiting jobs | 64 × `job_count_max` (65 536), 1 KiB each; the last `job_count_max` for suspended jobs | the next event stays in the journal, and no further job is suspended |
 //! | sets and counts of waiting jobs | 64 MiB together | no further job is suspended |
 //!
@@ -53,7 +54,7 @@ use tidings_types::{EventPriority, JournalPosition};
 
 /// Running jobs, in units of `job_count_max`; the last two of these
 /// are for more urgent ones.
-pub const RUNNING_PER_SLOT: usize = 16;
+const RUNNING_PER_SLOT: usize = 16;
 /// Waiting jobs, in the same units; the last of these is for suspended ones.
 pub const WAITING_PER_SLOT: usize = 64;
 /// Bytes of the sets and counts of all waiting jobs together.
@@ -89,6 +90,9 @@ pub enum Claim {
 /// The slots and the jobs that hold them.
 pub struct Slots {
     job_count_max: usize,
+    job_bytes_max: usize,
+    /// Of all running jobs.
+    running_bytes: usize,
     /// All running jobs, with a slot and without.
     running_count: usize,
     /// Running jobs that were idle at the last look.
@@ -102,27 +106,37 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// `job_count_max` slots, all free.
-    pub fn new(job_count_max: usize) -> Self {
-        let (idle, sending) = (BTreeSet::new(), BTreeSet::new());
-        Self { job_count_max, running_count: 0, idle, sending, least_urgent: None, turns: Turns::new() }
+    /// `job_count_max` slots, all free, and memory for the running jobs.
+    pub fn new(job_count_max: usize, job_bytes_max: usize) -> Self {
+        Self {
+            job_count_max,
+            job_bytes_max,
+            running_bytes: 0,
+            running_count: 0,
+            idle: BTreeSet::new(),
+            sending: BTreeSet::new(),
+            least_urgent: None,
+            turns: Turns::new(),
+        }
     }
 
-    /// A job runs from now on.
-    pub fn on_started(&mut self) {
+    /// A job that may take so many bytes runs from now on.
+    pub fn on_started(&mut self, bytes: usize) {
         self.running_count += 1;
+        self.running_bytes += bytes;
     }
 
-    /// A job has ended, or is suspended.
-    pub fn on_stopped(&mut self, priority: EventPriority, position: JournalPosition) {
+    /// A job, which was started with so many bytes, has ended, or is suspended.
+    pub fn on_stopped(&mut self, priority: EventPriority, position: JournalPosition, bytes: usize) {
         self.running_count -= 1;
+        self.running_bytes -= bytes;
         self.idle.remove(&(priority, position));
         self.sending.remove(&(priority, position));
     }
 
     /// Whether it matters which running jobs are idle, when so many wait.
     pub fn are_contended(&self, waiting_count: usize) -> bool {
-        waiting_count > 0 || self.running_count >= self.job_count_max
+        waiting_count > 0 || self.running_count >= self.job_count_max || self.is_memory_short(EventPriority::Low)
     }
 
     /// Takes the running jobs, each with whether it is idle; no jobs if slots are not contended.
@@ -138,9 +152,15 @@ impl Slots {
         self.idle.iter().rev().map(|(_, position)| *position).collect()
     }
 
-    /// Whether there are more running jobs than slots.
+    /// Whether there are more running jobs than slots, or they keep others from starting.
     pub fn are_exceeded(&self) -> bool {
-        self.running_count > self.job_count_max
+        self.running_count > self.job_count_max || self.is_memory_short(EventPriority::Low)
+    }
+
+    /// Whether no job of this priority may start because of the memory of the running ones.
+    fn is_memory_short(&self, priority: EventPriority) -> bool {
+        let kept_for_more_urgent = self.job_bytes_max / RUNNING_PER_SLOT * priority as usize;
+        self.running_bytes >= self.job_bytes_max - kept_for_more_urgent
     }
 
     /// Whether a job may be suspended, given how many wait and how many bytes their sets and counts take.
@@ -169,6 +189,9 @@ impl Slots {
     }
 
     fn free_of(&self, slot_count: usize, priority: EventPriority) -> usize {
+        if self.is_memory_short(priority) {
+            return 0;
+        }
         // `High` is 0: it may use all.
         let running_max = (RUNNING_PER_SLOT - priority as usize) * self.job_count_max;
         let taken = self.running_count - self.idle.len();

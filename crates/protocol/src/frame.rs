@@ -85,6 +85,16 @@ pub struct Commands<B> {
 }
 
 impl<B> Commands<B> {
+    /// The whole frame.
+    pub fn frame(&self) -> &B {
+        &self.frame
+    }
+
+    /// Bytes of the commands that are not read yet.
+    pub fn left(&self) -> usize {
+        self.at.map_or(0, |at| self.end - at)
+    }
+
     /// Whether all commands are read. A frame has at least one, or an error.
     pub fn is_done(&self) -> bool {
         self.at.is_none()

@@ -279,7 +279,7 @@ impl Namespaces {
 
     /// Whether clients may use the name; its namespace is configured.
     pub(crate) fn admits(&self, channel: &str) -> bool {
-        let (namespace, rest) = split(channel);
+        let (namespace, rest) = ChannelName::split(channel);
         let pattern = self.patterns.get(namespace.unwrap_or_default());
         channel.len() <= self.name_bytes_max && pattern.is_none_or(|pattern| pattern.matches(rest))
     }
@@ -291,23 +291,14 @@ impl Namespaces {
 
     /// The name of a channel's namespace; empty for a channel without one.
     pub fn namespace_of(channel: &ChannelName) -> &str {
-        split(channel.as_str()).0.unwrap_or_default()
+        ChannelName::split(channel.as_str()).0.unwrap_or_default()
     }
 
     pub(crate) fn options_of(&self, channel: &str) -> Option<&NamespaceOptions> {
-        match split(channel).0 {
+        match ChannelName::split(channel).0 {
             Some(namespace) => self.named.get(namespace),
             None => Some(&self.without_namespace),
         }
-    }
-}
-
-/// The namespace, and the rest of the name; neither has the `$` of private channels.
-fn split(channel: &str) -> (Option<&str>, &str) {
-    let channel = channel.strip_prefix('$').unwrap_or(channel);
-    match channel.split_once(':') {
-        Some((namespace, rest)) => (Some(namespace), rest),
-        None => (None, channel),
     }
 }
 

@@ -19,6 +19,8 @@ use crate::error::StartError;
 pub struct SenderConfig {
     /// Slots for jobs that have something to send. At most 64 times as many jobs wait.
     pub job_count_max: usize,
+    /// Bytes of the running jobs, without the last one that has begun. Further jobs wait.
+    pub job_bytes_max: usize,
     /// Devices read, rendered and handed to a lake in one go.
     pub window_device_count: usize,
     /// Windows of one job and pool that may be in flight at a time.
@@ -110,6 +112,7 @@ impl Default for SenderConfig {
     fn default() -> Self {
         Self {
             job_count_max: 1024,
+            job_bytes_max: 1 << 30,
             window_device_count: 1024,
             window_open_count_max: 32,
             checkpoint_interval: Duration::from_millis(100),
@@ -135,6 +138,7 @@ impl SenderConfig {
     pub(crate) fn check(&self) -> Result<(), StartError> {
         let fields = [
             ("job_count_max", self.job_count_max, 1_000_000),
+            ("job_bytes_max", self.job_bytes_max, usize::MAX),
             ("window_device_count", self.window_device_count, 65_536),
             ("window_open_count_max", self.window_open_count_max, 65_536),
             ("report_count_max", self.report_count_max, 1_000_000),

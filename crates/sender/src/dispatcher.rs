@@ -17,10 +17,14 @@ use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
-use tidings_jobs::{Claim, Counts, DeviceOutcome, JobReport, Note, Progress, Ready, Slots, Suppression};
+use tidings_jobs::{
+    Claim, Counts, DeviceOutcome, Extent, JobReport, JobSize, Note, Progress, Ready, Slots, Suppression,
+};
 use tidings_store::{AcceptedEvent, ReadError};
 use tidings_telemetry::{chain, unix_now};
-use tidings_types::{DeviceNumber, EventPriority, ExpectAudience, JobState, JournalPosition, PushPolicy};
+use tidings_types::{
+    DeviceNumber, Event, EventPriority, ExpectAudience, JobState, JournalPosition, ParamValue, PushPolicy,
+};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -32,6 +36,7 @@ use crate::flow::Flow;
 use crate::hold;
 use crate::job::Job;
 use crate::phase::Phase;
+use crate::places::PLACE_COUNT_MAX;
 use crate::registry::JobRegistry;
 use crate::spans;
 use crate::supersede;
@@ -93,7 +98,7 @@ impl Dispatcher {
         Self {
             brakes: context.brakes.clone(),
             flow: Flow::new(context.routes.lanes().len()),
-            slots: Slots::new(config.job_count_max),
+            slots: Slots::new(config.job_count_max, config.job_bytes_max),
             config,
             context,
             registry,
@@ -278,10 +283,10 @@ impl Dispatcher {
             table.running.get(&position).and_then(|job| Some((job.clone(), job.suspend(&self.context.metrics)?)));
         let Some((job, (progress, lanes))) = suspended else { return };
         table.running.remove(&position);
-        self.slots.on_stopped(job.accepted.event.priority, position);
+        self.slots.on_stopped(job.accepted.event.priority, position, job.bytes);
         let waiting = WaitingJob::suspended(&job.accepted, progress, lanes).staying_with(job.topics_used());
         table.waiting.insert(position, waiting, &self.flow, unix_now());
-        self.registry.metrics.jobs_running.sub(1);
+        self.registry.metrics.on_running(-1, -(job.bytes as i64));
         self.registry.metrics.jobs_put_aside.inc();
     }
 
@@ -504,14 +509,28 @@ impl Dispatcher {
     ) -> Arc<Job> {
         let trail = self.context.trails.open(position, heeds_receipts, unix_now());
         let may_hold = heeds_receipts && accepted.event.push == PushPolicy::UnlessReceived;
+        let receipts = may_hold.then(|| self.context.receipts.get(position)).flatten();
+        let bytes = self.size(&accepted.event, &frozen, &progress).bytes();
         let job =
             Job::new(position, accepted, frozen, self.context.routes.lanes().len(), progress).staying_with(topics);
-        let job = job.with_trail(trail);
-        let receipts = may_hold.then(|| self.context.receipts.get(position)).flatten();
+        let job = job.with_trail(trail).taking(bytes);
         Arc::new(match receipts {
             Some(receipts) => job.with_receipts(receipts, unix_now()),
             None => job,
         })
+    }
+
+    /// What decides how much memory a job may take.
+    fn size(&self, event: &Event, frozen: &Frozen, progress: &Progress) -> JobSize {
+        let lane_count = self.context.routes.lanes().len();
+        let text_count = self.context.topics.get().locales(event).len() + 1;
+        let places = if event.params.values().any(ParamValue::is_typed) { PLACE_COUNT_MAX } else { 0 };
+        JobSize {
+            audience: Extent::of_audience(frozen).with(Extent::of(&progress.outstanding)),
+            lane_count,
+            in_flight_max: self.config.in_flight_max(),
+            rendering_count: lane_count * (text_count + places),
+        }
     }
 
     /// This happened to devices of a job that does not run.
@@ -529,8 +548,8 @@ impl Dispatcher {
     }
 
     fn launch(&mut self, job: &Arc<Job>) {
-        self.slots.on_started();
-        self.registry.metrics.jobs_running.add(1);
+        self.slots.on_started(job.bytes);
+        self.registry.metrics.on_running(1, job.bytes as i64);
         if job.is_holding() {
             let (job, context, phases) = (job.clone(), self.context.clone(), self.phases.clone());
             self.jobs.spawn(async move {
@@ -560,13 +579,13 @@ impl Dispatcher {
             return;
         }
         if let Some(job) = table.running.remove(&position) {
-            self.slots.on_stopped(job.accepted.event.priority, position);
+            self.slots.on_stopped(job.accepted.event.priority, position, job.bytes);
             let now = unix_now();
             let report = job.report(&self.brakes, now);
             let trace = job.accepted.event.trace.as_deref();
             spans::finished(self.context.tracer.as_ref(), trace, &report, &job.answered());
             self.registry.finish(&mut table, report, self.config.tell_finished, now);
-            self.registry.metrics.jobs_running.sub(1);
+            self.registry.metrics.on_running(-1, -(job.bytes as i64));
             tracing::debug!(job = position.0, event = %job.accepted.event.id, "job finished");
         }
     }

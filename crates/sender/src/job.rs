@@ -7,7 +7,8 @@
 //!
 //! **Held**: devices of an event with `push: unless_received`, until `receipt_wait` after the event's acceptance, but
 //! at most for half of its life, because a device that has not answered is to be pushed, not to expire. Receipts are
-//! lost at a restart: a device whose receipt was not counted yet is pushed.
+//! lost at a restart, and the hub may forget them for lack of memory: then a device whose receipt was not counted yet is
+//! pushed, without waiting any longer.
 //!
 //! **Expired or cancelled**: when the event expires, or from [`Job::cancel`] on, devices that were not handed out are
 //! counted as expired or cancelled at once. For notifications in flight the gateway learns this from the rendering, or
@@ -34,8 +35,8 @@ use roaring::RoaringBitmap;
 use tidings_audience::Frozen;
 use tidings_hub::EventReceipts;
 use tidings_jobs::{
-    Answer, Books, DeviceOutcome, Effects, Finding, JobReport, JobRow, Landing, LaneLimits, Note, Outgoing, Progress,
-    Step, Suppression, WalkWindow, Whereabouts, Window,
+    Answer, Books, DeviceOutcome, Effects, Extent, Finding, JobReport, JobRow, Landing, LaneLimits, Note, Outgoing,
+    Progress, Step, Suppression, WalkWindow, Whereabouts, Window,
 };
 use tidings_push::{JobStanding, Outcome, Rendering, Settled, Standing};
 use tidings_store::AcceptedEvent;
@@ -63,6 +64,8 @@ pub(crate) struct Job {
     pub(crate) accepted: AcceptedEvent,
     pub(crate) expires_at: Timestamp,
     pub(crate) collapse_id: CollapseKey,
+    /// The most that it takes; see [`tidings_jobs::JobSize`].
+    pub(crate) bytes: usize,
     ledger: Mutex<Ledger>,
     trail: Arc<Mutex<JobTrail>>,
     /// When somebody first saw that it is over; from then on always the same.
@@ -149,6 +152,7 @@ impl Job {
             position,
             expires_at,
             collapse_id: collapse_id(&accepted.event),
+            bytes: 0,
             trail: Arc::new(Mutex::new(JobTrail::new(true, accepted.accepted_at))),
             accepted,
             done_at: OnceLock::new(),
@@ -166,8 +170,10 @@ impl Job {
     /// `now`.
     pub(crate) fn with_receipts(mut self, receipts: Arc<EventReceipts>, now: Timestamp) -> Self {
         let hold_until = self.accepted.accepted_at.saturating_add(self.hold_max());
-        let received = receipts.received();
+        let Some(received) = receipts.received() else { return self }; // They are forgotten: as if there were none.
         let may_answer = if now < hold_until { receipts.may_answer() } else { RoaringBitmap::new() };
+        // Devices that come into its channels later are not counted.
+        self.bytes += Extent::of(&received).with(Extent::of(&may_answer)).bytes(1) as usize;
         self.ledger.get_mut().expect("no holder of this lock panics").books.heed_receipts(received, may_answer);
         panics::lock(&self.trail).receipts = Some(receipts.clone());
         self.receipts = Some(receipts);
@@ -177,6 +183,11 @@ impl Job {
     /// What happens to its devices is noted there.
     pub(crate) fn with_trail(self, trail: Arc<Mutex<JobTrail>>) -> Self {
         Self { trail, ..self }
+    }
+
+    /// It takes at most so many bytes.
+    pub(crate) fn taking(self, bytes: usize) -> Self {
+        Self { bytes, ..self }
     }
 
     /// The next devices to look at; `None` at the end of the walk. After `expires_at` everything that was not handed out is
@@ -517,10 +528,13 @@ impl Job {
         }
     }
 
-    /// Takes the receipts that have come.
+    /// Takes the receipts that have come. If they are forgotten, no further one can spare a device its push, so nobody is held
+    /// any more. Who was counted as received stays so.
     fn receive(&self, books: &mut Books<Weak<Self>>) {
-        if let Some(receipts) = &self.receipts {
-            books.receive(receipts.received());
+        match self.receipts.as_ref().map(|receipts| receipts.received()) {
+            Some(Some(received)) => books.receive(received),
+            Some(None) => books.let_go(),
+            None => {}
         }
     }
 

@@ -68,6 +68,7 @@
 //! | tasks | one per running job, one per lane with devices of its audience | |
 //! | devices in flight, per job and lane | `window_device_count` × `window_open_count_max` (1024 × 32); in practice lakes and gateways bound them first | the lane waits |
 //! | renderings per job | (own texts + catalogues + 1) × lanes; 512 × lanes more if it has typed values (`places.rs`) | values in the conventions of the text, not of the device |
+//! | bytes of running jobs, by their sizes at the start ([`JobSize`]) | `job_bytes_max` (1 GiB) and one job | events wait as above |
 //! | sets per job | three bits per device number, two more per lane with devices | |
 //! | parts of a job's counts | 512 | counted without a part |
 //! | jobs that only hold devices back | half a second after acceptance while others wait for their slots, looked up every 100 ms: some 1500 events a second begin | the oldest let go; an event that begins late holds shorter, in the end not at all |
@@ -118,7 +119,7 @@ pub use error::{StartError, TopicError};
 pub use report::{Backlog, Drained, Estimate};
 pub use service::Sender;
 pub use tidings_jobs::{
-    Counts, DeviceOutcome, DeviceTrail, JobPart, JobReport, Note, RUNNING_PER_SLOT, Suppression, Telling, TrailStep,
+    Counts, DeviceOutcome, DeviceTrail, Extent, JobPart, JobReport, JobSize, Note, Suppression, Telling, TrailStep,
     WAITING_BYTES_MAX, WAITING_PER_SLOT, Way, Whereabouts,
 };
 pub use topic::{CurrentTopics, NAMES, TextIndex, TopicTemplates, Topics};

@@ -16,6 +16,7 @@ use crate::routes::Route;
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) jobs_running: Gauge,
+    pub(crate) job_bytes: Gauge,
     pub(crate) devices_held: Gauge,
     /// Also decides how often each of these jobs looks for receipts.
     pub(crate) jobs_holding: Gauge,
@@ -61,6 +62,7 @@ impl Metrics {
             .collect();
         Self {
             jobs_running: gauge(&table::JOBS_RUNNING),
+            job_bytes: gauge(&table::JOB_BYTES),
             devices_held: gauge(&table::DEVICES_HELD),
             jobs_holding: gauge(&table::JOBS_HOLDING),
             holds_cut: counter(&table::HOLDS_CUT_TOTAL),
@@ -88,6 +90,12 @@ impl Metrics {
             unexpected_audiences: counter(&table::UNEXPECTED_AUDIENCES_TOTAL),
             strays: counter(&table::STRAYS_TOTAL),
         }
+    }
+
+    /// So many more jobs run, which may take so many bytes more.
+    pub(crate) fn on_running(&self, count: i64, bytes: i64) {
+        self.jobs_running.add(count);
+        self.job_bytes.add(bytes);
     }
 
     /// One alarm per lane.

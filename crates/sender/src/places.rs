@@ -14,7 +14,7 @@ use tidings_gettext::offset;
 use tidings_types::{Event, Locale, ParamValue, TimeZone};
 
 /// Each place is a rendering of one or two kilobytes for each lane.
-const PLACE_COUNT_MAX: usize = 512;
+pub(crate) const PLACE_COUNT_MAX: usize = 512;
 /// The IANA database has about 600 names. Devices may store others.
 const ZONE_COUNT_MAX: usize = 1024;
 

@@ -44,7 +44,7 @@ impl Sender {
         let locale = trail.text_of(device);
         let found = locale.and_then(|cell| texts.get(usize::from(cell)).map(|text| text.locale.clone()));
         let (known_since, is_done) = ((!trail.is_whole()).then(|| trail.begun_at()), *is_closed);
-        let was_connected = receipts.as_ref().map(|receipts| receipts.is_reader(device));
+        let was_connected = receipts.as_ref().and_then(|receipts| receipts.is_reader(device));
         let arrival = receipts.as_ref().and_then(|receipts| receipts.arrival(device));
         let received = arrival.map(|arrival| (arrival.client.to_string(), arrival.at));
         drop(job); // Before the books: their lock comes first.

@@ -48,6 +48,8 @@ const NAMED_COUNT_MAX: usize = 20;
 /// How long the store may take to write what waits. What it does not write in this time was not acknowledged, or is in
 /// its log.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Forgotten receipts are logged at most this often.
+const FORGOTTEN_LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long webhook reports in flight may take. A slow receiver gets the report again later, and delays nobody.
 pub(super) const TELL_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -462,9 +464,16 @@ impl Frontend {
 /// Removes expired state of the hub, once a second.
 async fn sweep(hub: Arc<Hub>) {
     let mut interval = tokio::time::interval(Duration::from_secs(1));
+    let (mut told, mut told_at) = (0, None);
     loop {
-        interval.tick().await;
+        let now = interval.tick().await;
         hub.sweep(unix_now());
+        let forgotten = hub.receipts().dropped_count();
+        if forgotten > told && told_at.is_none_or(|at| now >= at + FORGOTTEN_LOG_INTERVAL) {
+            let count = forgotten - told;
+            warn!(count, "Receipts of events were forgotten, their devices are pushed: raise edge.receipt_bytes_max");
+            (told, told_at) = (forgotten, Some(now));
+        }
     }
 }
 

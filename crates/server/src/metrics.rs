@@ -43,6 +43,8 @@ pub(super) fn register(registry: &Registry, sources: &Sources<'_>) {
     registry.computed(&table::hub::CHANNELS, &[], Arc::new(move || counts.counts().channels as f64));
     let counts = Arc::clone(hub);
     registry.computed(&table::hub::SUBSCRIPTIONS, &[], Arc::new(move || counts.counts().subscriptions as f64));
+    let receipts = Arc::clone(hub.receipts());
+    registry.computed(&table::hub::RECEIPTS_FORGOTTEN_TOTAL, &[], Arc::new(move || receipts.dropped_count() as f64));
     disk(registry, data_dir);
     memory::register_bounds(registry, memory);
     memory::register_use(registry, memory, live(registry, sources));
@@ -82,13 +84,17 @@ fn has_role(store: &Store, role: Role) -> f64 {
 }
 
 /// The parts of the memory sum whose level is known.
-fn live(registry: &Registry, Sources { store, hub, .. }: &Sources<'_>) -> [(&'static str, Live); 7] {
+fn live(registry: &Registry, Sources { store, hub, .. }: &Sources<'_>) -> [(&'static str, Live); 9] {
     let connections = registry.gauge(&table::edge::CONNECTIONS, &[]);
+    let replies = registry.gauge(&table::edge::REPLY_BYTES, &[]);
+    let input = registry.gauge(&table::edge::INPUT_BYTES, &[]);
     let (channels, subscriptions) = (Arc::clone(hub), Arc::clone(hub));
     let (queues, devices, logs) = (Store::clone(store), Store::clone(store), Arc::clone(hub));
     let receipts = Arc::clone(hub.receipts());
     [
         ("connections", Live::Count(Arc::new(move || connections.value() as f64))),
+        ("received commands", Live::Bytes(Arc::new(move || input.value() as f64))),
+        ("waiting replies", Live::Bytes(Arc::new(move || replies.value() as f64))),
         ("subscriptions", Live::Count(Arc::new(move || subscriptions.counts().subscriptions as f64))),
         ("channels", Live::Count(Arc::new(move || channels.counts().channels as f64))),
         ("channel logs", Live::Bytes(Arc::new(move || logs.tail_bytes() as f64))),
@@ -100,12 +106,12 @@ fn live(registry: &Registry, Sources { store, hub, .. }: &Sources<'_>) -> [(&'st
 
 /// The same of what sends pushes.
 fn live_of(registry: &Registry, sections: &[Section]) -> [(&'static str, Live); 2] {
-    let running = registry.gauge(&table::sender::JOBS_RUNNING, &[]);
+    let running = registry.gauge(&table::sender::JOB_BYTES, &[]);
     let pools = sections.iter().flat_map(|section| &section.pools);
     let lakes: Vec<Lakes> =
         pools.flat_map(|pool| [Some(&pool.lakes), pool.quarantine.as_ref()]).flatten().cloned().collect();
     [
-        ("jobs", Live::Count(Arc::new(move || running.value() as f64))),
+        ("jobs", Live::Bytes(Arc::new(move || running.value() as f64))),
         ("lakes", Live::Count(Arc::new(move || lakes.iter().map(Lakes::held).sum::<usize>() as f64))),
     ]
 }

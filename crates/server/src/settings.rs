@@ -63,6 +63,7 @@ pub(super) fn store_config(config: &Config) -> StoreConfig {
         subscription_count_max: store.subscription_count_max,
         channel_count_max: store.channel_count_max,
         channel_ttl: store.channel_ttl,
+        namespace_ttls: config.namespace_ttls(),
         later_count_max: store.later_count_max,
         reopen_backoff_min: store.reopen_backoff_min,
         reopen_backoff_max: store.reopen_backoff_max,
@@ -85,6 +86,7 @@ pub(super) fn hub_config(config: &Config, namespaces: Arc<tidings_protocol::Name
         tails_bytes_max: usize::try_from(config.edge.logs_bytes_max()).unwrap_or(usize::MAX),
         durable_start: store.channel_start(),
         receipt_event_count_max: config.edge.receipt_event_count_max,
+        receipt_bytes_max: config.edge.receipt_bytes_max.as_usize(),
     }
 }
 
@@ -108,6 +110,7 @@ pub(super) fn edge_config(config: &Config, node: &str) -> EdgeConfig {
         turn_bytes_max: config.edge.turn_bytes_max.as_usize(),
         control_bytes_max: config.edge.control_bytes_max.as_usize(),
         reply_budget_bytes: usize::try_from(config.edge.replies_bytes_max(loop_count(config))).unwrap_or(usize::MAX),
+        input_budget_bytes: usize::try_from(config.edge.input_part(loop_count(config))).unwrap_or(usize::MAX),
         reply_bytes_max: client.reply_bytes_max.as_usize(),
         write_timeout: client.write_timeout,
         recovery_count_max: client.recovery_count_max,
@@ -203,6 +206,7 @@ pub(super) fn sender_config(config: &Config, tracer: Option<Tracer>, tenure: Opt
     let sender = &config.sender;
     SenderConfig {
         job_count_max: sender.job_count_max,
+        job_bytes_max: sender.job_bytes_max.as_usize(),
         window_device_count: sender.window_device_count,
         window_open_count_max: sender.window_open_count_max,
         checkpoint_interval: sender.checkpoint_interval,

@@ -1,5 +1,6 @@
 //! Settings of the store; the binary has the defaults. Each bound says what happens when it is reached.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct StoreConfig {
     /// A durable channel with an empty history and without a publication for this long is forgotten. A reader that comes
     /// back to it starts anew.
     pub channel_ttl: Duration,
+    /// The same for namespaces that have a time of their own; "" is that of channels without one.
+    pub namespace_ttls: BTreeMap<String, Duration>,
     /// A new checkpoint is due after so many changes of devices, subscriptions and mutes, and moves of records. With a
     /// higher number there are fewer checkpoints, and opening takes longer. 1 M changes are replayed in some seconds.
     pub checkpoint_change_count: u64,

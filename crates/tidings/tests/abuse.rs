@@ -24,6 +24,7 @@ mod server;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ use tokio::time::{Instant, interval, sleep, timeout};
 
 use bystander::{Bystander, Seen, app_request};
 use net::{ABROAD, Client, HOME, backend_request, exchange, last_line, line, must, request};
-use server::{Server, memory_mib};
+use server::{Server, memory_mib, program};
 
 const API_KEY: &str = "abuse-campaign-key-0123456789";
 const TOKEN_SECRET: &str = "the-secret-of-the-abuse-campaign-0123456789";
@@ -663,4 +664,24 @@ fn made_up_browsers_beside_real_ones() {
             }
         },
     );
+}
+
+/// All are cut off at once, miss publications, and come back together. Each client checks that it then has every publication
+/// once and in order; the command fails if one has not.
+#[test]
+fn ten_thousand_clients_through_twenty_cuts() {
+    const MEMORY_MIB_MAX: f64 = 256.0; // Connections of 6 KiB, and four times as much for what is on its way.
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let nobody = tempfile::tempdir().unwrap(); // No other server beside it.
+    let mut command = Command::new(program());
+    command.args("bench storm --clients 10000 --cuts 20 --runs 1 --json --peers".split(' ')).arg(nobody.path());
+    let output = command.stdin(Stdio::null()).output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let measures = report["measures"].as_array().expect("it tells what it measured");
+    let of_name = |end: &str| measures.iter().find(|it| it["name"].as_str().is_some_and(|name| name.ends_with(end)));
+    let memory = &of_name("memory then").expect("it tells the memory")["runs"];
+    println!("\n10 000 clients through 20 cuts\n  memory    {memory} MiB");
+    let memory: Vec<f64> = serde_json::from_value(memory.clone()).unwrap();
+    assert!(memory.len() == 20 && memory.iter().all(|mib| *mib <= MEMORY_MIB_MAX), "{memory:?}");
 }

@@ -107,6 +107,17 @@ name!(
     /// A named, ordered stream of publications. The text before the first `:` (after an optional `$`) is its namespace.
     ChannelName, "channel", "must be 1 to 255 visible ASCII characters", |text| visible_ascii(text, 255)
 );
+impl ChannelName {
+    /// The namespace in a channel's name, and the rest of it; neither has the `$` of private channels.
+    pub fn split(name: &str) -> (Option<&str>, &str) {
+        let name = name.strip_prefix('$').unwrap_or(name);
+        match name.split_once(':') {
+            Some((namespace, rest)) => (Some(namespace), rest),
+            None => (None, name),
+        }
+    }
+}
+
 name!(
     /// What an event or a subscription is about: `kind:key`, for example `team:42`.
     Subject, "subject", "must be kind:key, 3 to 128 visible ASCII characters, kind of a-z, 0-9, _ and -", |text| {

@@ -14,8 +14,8 @@ use tidings_hub::{Arrival, EventReceipts};
 use tidings_protocol::ClientId;
 use tidings_telemetry::unix_now;
 use tidings_types::{
-    AppId, BrakeScope, DeviceNumber, EventId, EventPriority, JobState, JournalPosition, Locale, Provider, TimeTo,
-    Timestamp, TopicName,
+    AppId, BrakeScope, DeviceNumber, EventId, EventPriority, JobState, JournalPosition, Locale, Provider,
+    ReceiptRequest, TimeTo, Timestamp, TopicName,
 };
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
@@ -277,6 +277,26 @@ async fn one_that_is_written_to_late_is_waited_for_as_well() {
     };
     let ((answer, _), ()) = tokio::join!(server.wait("10s"), edge);
     assert_eq!((&answer["received"], &answer["users"]), (&json!(2), &json!(["ann", "bob"])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_receipts_that_are_forgotten_is_told_so() {
+    let server = Server::start();
+    server.join("team:42", "ann", 1, None);
+    let receipts = server.receipts(server.tell("g-1", json!({"receipt": true})).await);
+    receipts.on_written();
+    let (event, terms) = (receipts.event(), *receipts.terms());
+    let others = async {
+        sleep(Duration::from_millis(200)).await;
+        for number in 1..=100 {
+            server.hub.receipts().open(&ReceiptRequest { event: JournalPosition(event.0 + number), terms });
+        }
+    };
+    let began = Instant::now();
+    let (answer, ()) = tokio::join!(server.get("/v1/events/g-1/receipts?wait=10s"), others);
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    assert!(answer.detail().starts_with("the receipts of event g-1 are forgotten"), "{answer:?}");
+    assert!(began.elapsed() < Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -486,6 +486,7 @@ pub(crate) fn store_config(folder: &TempDir) -> StoreConfig {
         subscription_count_max: SUBSCRIPTION_COUNT_MAX as u32,
         channel_count_max: 1000,
         channel_ttl: Duration::from_secs(86_400),
+        namespace_ttls: BTreeMap::new(),
         reopen_backoff_min: Duration::from_millis(10),
         reopen_backoff_max: Duration::from_millis(100),
         cache_bytes: 1 << 20,
@@ -554,6 +555,7 @@ impl Server {
             tails_bytes_max: usize::MAX,
             durable_start,
             receipt_event_count_max: 100,
+            receipt_bytes_max: 256 << 20,
         };
         let hub = Arc::new(Hub::new(hub_config, 1));
         sink.hub.set(hub.clone()).unwrap();

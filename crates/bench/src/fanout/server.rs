@@ -154,6 +154,7 @@ fn hub_config() -> HubConfig {
         tails_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(0) },
         receipt_event_count_max: 10_000,
+        receipt_bytes_max: 256 << 20,
     }
 }
 
@@ -166,6 +167,7 @@ fn edge_config() -> EdgeConfig {
         turn_bytes_max: 256 << 10,
         control_bytes_max: 1 << 20,
         reply_budget_bytes: 64 << 20,
+        input_budget_bytes: 64 << 20,
         reply_bytes_max: 1 << 20,
         write_timeout: Duration::from_secs(10),
         recovery_count_max: 300,

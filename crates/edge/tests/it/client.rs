@@ -22,7 +22,7 @@ use crate::schema;
 use crate::server::Server;
 
 const WEBSOCKET: &str = "/connection/websocket";
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// The id of the command whose answer marks an end.
 const FLUSH_ID: u64 = 99;
 

@@ -11,6 +11,7 @@
 //! | `turn_bytes_max` | `main`: `a_burst_over_many_turns_reaches_a_reader_that_keeps_up` |
 //! | `control_bytes_max` | `main`: `large_answers_wait_for_the_reader_and_all_come`, `a_flood_of_pings_that_nobody_reads_the_answers_of_is_not_taken` |
 //! | `reply_budget_bytes` | `readers_that_take_nothing_share_a_budget_and_cost_nobody_else` |
+//! | `input_budget_bytes` | `messages_without_an_end_share_a_budget_and_cost_nobody_else`, `connects_that_wait_for_a_proof_share_a_budget` |
 //! | `reply_bytes_max` | `one_answer_holds_a_bounded_number_of_bytes`, `a_crowd_too_large_for_an_answer_is_only_counted` |
 //! | `recovery_count_max` | `a_client_that_missed_too_many_is_told_of_a_gap` |
 //! | `channel_creations_per_minute` | `a_user_creates_only_so_many_channels_a_minute` |
@@ -27,15 +28,17 @@
 //!
 //! HTTP heads and bodies that come drop by drop never reach the edge: the listener has time-outs for them.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidings_hub::Member;
 use tidings_protocol::{ClientId, ClientInfo};
-use tokio::io::AsyncWriteExt as _;
-use tokio::time::Instant;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
-use crate::client::{self, Client, Frame};
+use crate::client::{self, Client, DEADLINE, Frame};
 use crate::server::{JSON, Options, Server, channel};
 
 fn disconnects(server: &Server, reason: &str) -> f64 {
@@ -140,6 +143,62 @@ async fn readers_that_take_nothing_share_a_budget_and_cost_nobody_else() {
     }
     let cut_off = disconnects(&server, "reply_budget");
     assert!((1.0..=6.0).contains(&cut_off), "{cut_off}");
+}
+
+/// Each has sent most of a message that is allowed, and says nothing more.
+#[tokio::test]
+async fn messages_without_an_end_share_a_budget_and_cost_nobody_else() {
+    const PEERS: usize = 20;
+    let server = Server::start(Options { input_budget_bytes: 256 << 10, ..Options::default() }).await;
+    let mut bystander = client::upgraded(&server).await;
+    let [begin, end] = [(0x01, r#"{"id":1,"conn"#), (0x80, r#"ect":{}}"#)]
+        .map(|(first, text)| [&[first, 0x80 | text.len() as u8, 0, 0, 0, 0], text.as_bytes()].concat());
+    bystander.write_all(&begin).await.unwrap();
+    let most = [&[0x81, 0x80 | 126, 0xEA, 0x60, 0, 0, 0, 0][..], &[b'x'; 50_000]].concat();
+    let mut peers = Vec::new();
+    for _ in 0..PEERS {
+        let mut peer = client::upgraded(&server).await;
+        peer.write_all(&most).await.unwrap();
+        peers.push(peer);
+    }
+    // Half of the budget is for this: 128 KiB, the messages of two peers on each of the two loops.
+    server.until("most are closed", || disconnects(&server, "input") >= PEERS as f64 - 4.0).await;
+    bystander.write_all(&end).await.unwrap();
+    let mut answer = [0; 64];
+    let count = timeout(DEADLINE, bystander.read(&mut answer)).await.expect("an answer").unwrap();
+    assert!(String::from_utf8_lossy(&answer[..count]).contains(r#""connect""#), "{answer:?}");
+    let held = || server.metric("tidings_edge_input_bytes");
+    server.until("the metric has what the others hold", || (1.0..=262_144.0).contains(&held())).await;
+    assert_eq!(client::close_code(&mut peers[0]).await, Some(3013), "who holds as much for longer goes first");
+    drop(peers);
+    server.until("nothing is held", || held() == 0.0).await;
+}
+
+/// The directory answers when the test allows it. A connect that keeps too much to wait for that is let in without a proof.
+#[tokio::test]
+async fn connects_that_wait_for_a_proof_share_a_budget() {
+    let server = Server::start(Options { input_budget_bytes: 32 << 10, ..Options::default() }).await;
+    let connect = json!({"id": 1, "connect": {
+        "name": "x".repeat(6000), "data": {"tidings": {"device": "phone-9", "credential": "secret-9"}},
+    }});
+    let lookups = || server.lookups.load(Ordering::Relaxed);
+    let mut clients = JoinSet::new();
+    for count in 1..=10 {
+        let mut client = Client::open(&server).await;
+        client.send(connect.clone()).await;
+        server.until("it is handled", || server.metric("tidings_edge_commands_total") == f64::from(count)).await;
+        clients.spawn(async move {
+            assert!(client.reply(1).await["connect"].is_object());
+            client
+        });
+    }
+    assert_eq!(lookups(), 4, "there are 16 KiB on each of the two loops: for two connects");
+    server.permits.add_permits(5);
+    assert_eq!(clients.join_all().await.len(), 10);
+    let mut late = Client::open(&server).await;
+    late.send(connect).await;
+    assert!(late.reply(1).await["connect"].is_object());
+    assert_eq!(lookups(), 5, "there is room again");
 }
 
 /// A bystander on the same loop is answered while a frame full of commands is worked off, or many frames of one read.

@@ -71,7 +71,7 @@ impl<'a> Events<'a> {
 }
 
 fn devices(event: &EventReceipts) -> Vec<u32> {
-    event.received().iter().collect()
+    event.received().unwrap().iter().collect()
 }
 
 fn may_answer(event: &EventReceipts) -> Vec<u32> {

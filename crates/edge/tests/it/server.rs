@@ -62,6 +62,7 @@ pub(crate) struct Options {
     pub(crate) shutdown_spread: Duration,
     pub(crate) control_bytes_max: usize,
     pub(crate) reply_budget_bytes: usize,
+    pub(crate) input_budget_bytes: usize,
     pub(crate) reply_bytes_max: usize,
     pub(crate) write_timeout: Duration,
     /// Clients connect over TLS.
@@ -91,6 +92,7 @@ impl Default for Options {
             shutdown_spread: Duration::ZERO,
             control_bytes_max: 1 << 20,
             reply_budget_bytes: 64 << 20,
+            input_budget_bytes: 64 << 20,
             reply_bytes_max: 1 << 20,
             write_timeout: Duration::from_secs(10),
             tls: false,
@@ -115,6 +117,8 @@ pub(crate) struct Server {
     pub(crate) gate: Arc<AtomicU8>,
     /// For look-ups of `phone-9`.
     pub(crate) permits: Arc<Semaphore>,
+    /// Look-ups of devices so far.
+    pub(crate) lookups: Arc<AtomicU64>,
     pub(crate) backend: Arc<Backend>,
     edge: Arc<Edge>,
     registry: Registry,
@@ -162,11 +166,13 @@ impl Publisher for Journal {
 /// for a permit.
 struct Phones {
     permits: Arc<Semaphore>,
+    lookups: Arc<AtomicU64>,
 }
 
 impl DeviceDirectory for Phones {
     fn prove(&self, claim: DeviceClaim) -> ProveFuture {
         let permits = self.permits.clone();
+        self.lookups.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             if claim.device().as_str() == "phone-9" {
                 permits.acquire().await.ok()?.forget();
@@ -291,6 +297,7 @@ impl Server {
             tails_bytes_max: options.tails_bytes_max,
             durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
             receipt_event_count_max: 2000,
+            receipt_bytes_max: 256 << 20,
         };
         let changes = ChangesConfig { users: true, delay: Duration::ZERO, count_max: 1000 };
         let hub = Arc::new(Hub::new(hub_config, 2).with_changes(Some(Arc::new(Changes::new(&changes)))));
@@ -322,6 +329,7 @@ impl Server {
             turn_bytes_max: options.turn_bytes_max,
             control_bytes_max: options.control_bytes_max,
             reply_budget_bytes: options.reply_budget_bytes,
+            input_budget_bytes: options.input_budget_bytes,
             reply_bytes_max: options.reply_bytes_max,
             recovery_count_max: 300,
             channel_creations_per_minute: 20,
@@ -336,8 +344,8 @@ impl Server {
         };
         let gate = Arc::new(AtomicU8::new(gate::OPEN));
         let journal = Arc::new(Journal { hub: hub.clone(), gate: gate.clone(), top: AtomicU64::new(0) });
-        let permits = Arc::new(Semaphore::new(0));
-        let phones = Arc::new(Phones { permits: permits.clone() });
+        let (permits, lookups) = (Arc::new(Semaphore::new(0)), Arc::<AtomicU64>::default());
+        let phones = Arc::new(Phones { permits: permits.clone(), lookups: lookups.clone() });
         let backend = Arc::new(Backend::default());
         let hooks = backend.clone();
         let ports = Ports { publisher: journal, devices: phones, hooks, others: options.others };
@@ -361,7 +369,7 @@ impl Server {
         } else {
             tasks.spawn(serve(listener, router, None));
         }
-        Self { addr, format, hub, gate, permits, backend, edge, registry, tasks }
+        Self { addr, format, hub, gate, permits, lookups, backend, edge, registry, tasks }
     }
 
     pub(crate) fn edge(&self) -> &Edge {

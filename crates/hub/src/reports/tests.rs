@@ -172,21 +172,22 @@ fn a_node_is_known_from_its_first_whole_report_until_one_may_be_lost() {
 
 #[test]
 fn what_comes_early_waits_for_its_event_and_not_for_ever() {
-    let mut early = Early::default();
+    let (mut early, budget) = (Early::default(), Budget::new(usize::MAX));
     let of = |position| EventReport { event: JournalPosition(position), ..EventReport::default() };
     let count = EARLY_EVENT_COUNT_MAX as u64;
-    (0..=count).for_each(|position| early.put(of(position)));
-    early.put(of(count));
+    (0..=count).for_each(|position| early.put(of(position), &budget));
+    early.put(of(count), &budget);
     assert_eq!(early.take(JournalPosition(0)), [], "the oldest one goes");
     assert_eq!(early.take(JournalPosition(count)).len(), 2);
     assert_eq!(early.take(JournalPosition(count)), []);
     let later = |seconds| Timestamp(5_000).saturating_add(std::time::Duration::from_secs(seconds));
     early.sweep(later(0));
-    early.put(of(count));
+    early.put(of(count), &budget);
     early.sweep(later(59));
     assert_eq!(early.0.len(), EARLY_EVENT_COUNT_MAX);
     early.sweep(later(60));
     assert_eq!(early.0.len(), 1, "it came later");
     early.sweep(later(119));
     assert!(early.0.is_empty());
+    assert_eq!(budget.used(), 0);
 }

@@ -116,6 +116,7 @@ fn node() -> Node {
         tails_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 1,
+        receipt_bytes_max: 256 << 20,
     };
     let outbox = Arc::new(Outbox::default());
     let hub = Hub::new(config, 1).with_relay(outbox.clone());

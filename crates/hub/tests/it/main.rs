@@ -46,6 +46,7 @@ fn hub_with(channel_count_max: usize, tails_bytes_max: usize) -> Hub {
         tails_bytes_max,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 3,
+        receipt_bytes_max: 256 << 20,
     };
     Hub::new(config, 2)
 }

@@ -94,7 +94,10 @@ impl EventModel {
             ReceiptPolicy::Visible => self.readers.iter().copied().filter(is_visible).collect(),
         };
         assert_eq!(real.may_answer().iter().collect::<Vec<_>>(), may_answer);
-        assert_eq!(real.received().iter().collect::<Vec<_>>(), self.devices.iter().copied().collect::<Vec<_>>());
+        assert_eq!(
+            real.received().unwrap().iter().collect::<Vec<_>>(),
+            self.devices.iter().copied().collect::<Vec<_>>()
+        );
         let summary = real.summary();
         assert_eq!((summary.written, summary.received), (self.written, self.received));
         assert_eq!(summary.users, self.users.iter().cloned().collect::<Vec<_>>());
@@ -109,7 +112,7 @@ proptest! {
     /// model says that looks everything up anew.
     #[test]
     fn receipts_are_what_a_naive_model_says(actions in actions()) {
-        let receipts = Receipts::new(EVENT_COUNT_MAX);
+        let receipts = Receipts::new(EVENT_COUNT_MAX, usize::MAX);
         let mut now = NOW;
         let mut events: BTreeMap<u64, EventModel> = BTreeMap::new();
         let mut visible: BTreeMap<(u32, u8), u64> = BTreeMap::new();
@@ -172,7 +175,7 @@ proptest! {
 
 #[test]
 fn users_are_listed_up_to_a_limit_and_the_summary_says_whether_those_are_all() {
-    let receipts = Receipts::new(1);
+    let receipts = Receipts::new(1, usize::MAX);
     let event = receipts.open(&request(1, ReceiptPolicy::Any));
     for number in 0..RECEIPT_USER_COUNT_MAX {
         event.on_received(&format!("user-{number:04}"), None, false, arrival());
@@ -198,7 +201,7 @@ fn users_are_listed_up_to_a_limit_and_the_summary_says_whether_those_are_all() {
 
 #[test]
 fn what_receipts_take_is_known_while_they_are_collected() {
-    let receipts = Receipts::new(10);
+    let receipts = Receipts::new(10, usize::MAX);
     assert_eq!(receipts.bytes_len(), 0);
     let events: Vec<_> = (1..=2).map(|event| receipts.open(&request(event, ReceiptPolicy::Any))).collect();
     let empty = receipts.bytes_len();
@@ -206,14 +209,113 @@ fn what_receipts_take_is_known_while_they_are_collected() {
         (0..1000).for_each(|device| event.on_received("", Some(DeviceNumber(device)), true, arrival()));
     }
     assert!(receipts.bytes_len() >= empty + 2 * 1000 * ARRIVAL_BYTES, "{}", receipts.bytes_len());
+    let full = receipts.bytes_len();
     receipts.sweep(NOW.saturating_add(Duration::from_secs(2) + RECEIPTS_TTL));
+    assert_eq!(receipts.bytes_len(), full, "somebody still holds them");
+    drop(events);
     assert_eq!(receipts.bytes_len(), 0);
+}
+
+/// 1000 receipts of devices: about 90 KiB.
+fn fill(event: &EventReceipts) {
+    (0..1000).for_each(|device| event.on_received("", Some(DeviceNumber(device)), true, arrival()));
+}
+
+#[test]
+fn when_memory_is_used_up_the_oldest_events_are_forgotten_also_for_whoever_holds_them() {
+    let receipts = Receipts::new(10, 256 << 10);
+    let events: Vec<_> = (1..=5).map(|event| receipts.open(&request(event, ReceiptPolicy::Any))).collect();
+    events.iter().for_each(|event| event.add_readers(&[7].into_iter().collect()));
+    let mut changed = pin!(events[0].changed());
+    fill(&events[0]);
+    fill(&events[2]);
+    assert!(changed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    let mut changed = pin!(events[0].changed());
+    fill(&events[3]);
+    assert!(changed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready(), "who waits for it is told");
+    let forgotten: Vec<bool> = events.iter().map(|event| event.is_forgotten()).collect();
+    assert_eq!((forgotten, receipts.dropped_count()), (vec![true, false, false, false, false], 1));
+    let first = &events[0];
+    assert_eq!((first.received(), first.is_reader(DeviceNumber(7)), first.bytes_len()), (None, None, 0));
+    assert!(first.may_answer().is_empty() && first.arrival(DeviceNumber(1)).is_none());
+    assert!(receipts.get(JournalPosition(1)).is_none() && receipts.get(JournalPosition(2)).is_some());
+    fill(first);
+    first.add_readers(&(0..1000).collect());
+    assert_eq!((first.received(), first.bytes_len()), (None, 0), "nothing is collected any more");
+
+    fill(&events[4]);
+    let forgotten: Vec<bool> = events.iter().map(|event| event.is_forgotten()).collect();
+    assert_eq!(forgotten, [true, true, true, false, false], "the second one was too small to be enough");
+    assert!(events[3..].iter().all(|event| event.received().unwrap().len() == 1000));
+    assert_eq!(receipts.bytes_len(), events.iter().map(|event| event.bytes_len()).sum::<usize>());
+    assert!(receipts.bytes_len() <= 256 << 10);
+}
+
+#[test]
+fn one_event_too_many_is_forgotten_like_one_too_large() {
+    let receipts = Receipts::new(1, usize::MAX);
+    let first = receipts.open(&request(1, ReceiptPolicy::Any));
+    first.on_received("", Some(DeviceNumber(1)), true, arrival());
+    let second = receipts.open(&request(2, ReceiptPolicy::Any));
+    assert_eq!((first.received(), second.received()), (None, Some(Default::default())));
+    assert_eq!((receipts.bytes_len(), receipts.dropped_count()), (second.bytes_len(), 0), "memory was not the reason");
+}
+
+#[test]
+fn an_event_that_is_too_large_alone_is_forgotten_and_the_next_one_is_not() {
+    let receipts = Receipts::new(10, 64 << 10);
+    let large = receipts.open(&request(1, ReceiptPolicy::Any));
+    fill(&large);
+    assert!(large.is_forgotten() && receipts.bytes_len() == 0);
+    let next = receipts.open(&request(2, ReceiptPolicy::Any));
+    next.on_received("ann", Some(DeviceNumber(1)), true, arrival());
+    assert_eq!((next.received().unwrap().len(), next.summary().users), (1, vec!["ann".to_owned()]));
+}
+
+/// They are only there for the question why.
+#[test]
+fn events_whose_time_is_over_and_that_somebody_holds_are_forgotten_first() {
+    let receipts = Receipts::new(10, 256 << 10);
+    let over = receipts.open(&request(9, ReceiptPolicy::Any));
+    fill(&over);
+    let still = |event| ReceiptRequest {
+        terms: ReceiptTerms { until: NOW.saturating_add(RECEIPTS_TTL * 9), ..request(event, ReceiptPolicy::Any).terms },
+        ..request(event, ReceiptPolicy::Any)
+    };
+    let open = receipts.open(&still(1));
+    fill(&open);
+    receipts.sweep(NOW.saturating_add(Duration::from_secs(2) + RECEIPTS_TTL));
+    assert!(receipts.get(JournalPosition(9)).is_none() && over.arrival(DeviceNumber(3)).is_some());
+    fill(&receipts.open(&still(2)));
+    assert!(over.is_forgotten() && !open.is_forgotten());
+}
+
+#[test]
+fn what_others_report_of_events_that_are_not_open_takes_of_the_same_memory() {
+    let (node, home) = (Receipts::new(10, usize::MAX), Receipts::new(10, 256 << 10));
+    node.begin_reports();
+    let report_of = |event| {
+        fill(&node.open(&request(event, ReceiptPolicy::Any)));
+        node.take_report().unwrap()
+    };
+    let first = report_of(1);
+    home.take_in(7, first.clone());
+    let one = home.bytes_len();
+    assert!(one > 1000 * 64, "{one}");
+    assert_eq!(home.open(&request(1, ReceiptPolicy::Any)).received().unwrap().len(), 1000);
+    for event in 2..9 {
+        home.take_in(7, report_of(event));
+        assert!(home.bytes_len() <= 256 << 10, "{}", home.bytes_len());
+    }
+    assert!(home.get(JournalPosition(1)).is_none(), "the oldest one");
+    assert_eq!(home.open(&request(2, ReceiptPolicy::Any)).received().unwrap().len(), 0);
+    assert_eq!(home.open(&request(8, ReceiptPolicy::Any)).received().unwrap().len(), 1000);
 }
 
 /// What a client says when it comes back may be what its connection before has said.
 #[test]
 fn a_client_that_answers_and_then_resumes_is_one_receipt() {
-    let receipts = Receipts::new(10);
+    let receipts = Receipts::new(10, usize::MAX);
     for (number, (user, device)) in [("", None), ("ann", None), ("ann", Some(DeviceNumber(1)))].into_iter().enumerate()
     {
         // The app is not on the screen: no receipt of a device, but one of a client.
@@ -232,7 +334,7 @@ fn a_client_that_answers_and_then_resumes_is_one_receipt() {
 
 #[test]
 fn a_change_between_looking_and_waiting_is_not_missed() {
-    let receipts = Receipts::new(1);
+    let receipts = Receipts::new(1, usize::MAX);
     let event = receipts.open(&request(1, ReceiptPolicy::Any));
     let mut context = Context::from_waker(Waker::noop());
     for change in [

@@ -51,7 +51,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let new = || Receipts::new(EVENTS as usize);
+        let new = || Receipts::new(EVENTS as usize, usize::MAX);
         let nodes = [new(), new()];
         nodes.iter().for_each(Receipts::begin_reports);
         Self {
@@ -237,7 +237,7 @@ fn the_home_knows_of_two_nodes_what_one_node_with_all_connections_would() {
 
 #[test]
 fn what_is_reported_of_an_event_that_is_over_is_not_kept() {
-    let (node, home) = (Receipts::new(2), Receipts::new(2));
+    let (node, home) = (Receipts::new(2, usize::MAX), Receipts::new(2, usize::MAX));
     node.begin_reports();
     let event = node.open(&request(1));
     event.on_written();
@@ -250,7 +250,7 @@ fn what_is_reported_of_an_event_that_is_over_is_not_kept() {
     // It is kept for a while if it is not open yet, as often as it was reported.
     event.on_written();
     let second = node.take_report().unwrap();
-    let home = Receipts::new(2);
+    let home = Receipts::new(2, usize::MAX);
     home.take_in(7, report);
     home.take_in(7, second);
     home.sweep(NOW);

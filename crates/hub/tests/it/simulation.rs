@@ -155,6 +155,7 @@ fn new_hub() -> Hub {
         tails_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 1,
+        receipt_bytes_max: 256 << 20,
     };
     Hub::new(config, LOOPS)
 }

@@ -85,6 +85,7 @@ fn hub(key: Option<&str>) -> Hub {
         tails_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 3,
+        receipt_bytes_max: 256 << 20,
     };
     Hub::new(config, 1)
 }

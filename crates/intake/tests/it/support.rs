@@ -171,6 +171,7 @@ pub(crate) fn open(folder: &TempDir) -> Store {
         idle_max: None,
         channel_count_max: 1000,
         channel_ttl: Duration::from_secs(3600),
+        namespace_ttls: BTreeMap::new(),
         later_count_max: 1000,
         reopen_backoff_min: Duration::from_millis(1),
         reopen_backoff_max: Duration::from_millis(10),

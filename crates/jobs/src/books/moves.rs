@@ -154,7 +154,8 @@ impl<N: Clone> Books<N> {
             lane.held -= &of_lane;
             answered |= of_lane;
         }
-        self.received = received;
+        // Only the walk asks for those that are not held.
+        self.received = if self.is_walked() { RoaringBitmap::new() } else { received };
         if !answered.is_empty() {
             self.effects.held -= answered.len() as i64;
             self.end(DeviceOutcome::Received, &answered);

@@ -52,6 +52,20 @@ fn numbers(set: &BTreeSet<u32>) -> RoaringBitmap {
     set.iter().copied().collect()
 }
 
+/// How many devices are in each set whose memory [`crate::JobSize`] tells, in its order.
+fn set_lens(books: &Books<u32>) -> [(u64, &'static str); 7] {
+    let sum = |of: fn(&Lane) -> u64| books.lanes.iter().map(of).sum();
+    [
+        (books.resumed.len(), "resumed"),
+        (books.may_answer.len(), "may_answer"),
+        (sum(|lane| lane.held.len() + lane.pending.len()), "of lanes"),
+        (books.superseded.len(), "superseded"),
+        (books.waiters.iter().map(|waiter| waiter.numbers.len()).sum(), "waiters"),
+        (books.unproven.len(), "unproven"),
+        (sum(Lane::handed_out_len), "handed out"),
+    ]
+}
+
 /// A driver, and what it was told.
 struct World {
     books: Books<u32>,
@@ -124,6 +138,10 @@ impl World {
             assert!(newer.contains(&newest), "the newest is told of {device}");
         }
         self.books.check(self.audience.len());
+        let handed_out = (LANE_COUNT as u64 * LIMITS.in_flight_max).min(self.audience.len());
+        for (index, (len, name)) in set_lens(&self.books).into_iter().enumerate() {
+            assert!(len <= if index < 3 { self.audience.len() } else { handed_out }, "{len} are {name}");
+        }
         assert_eq!(self.held as u64, self.books.held_len());
         assert_eq!(self.counted, self.books.tally().counts.total(), "each is counted once, here and over all jobs");
         assert!(!self.books.is_over() || is_over || self.has_ended, "nobody says that the job is over");

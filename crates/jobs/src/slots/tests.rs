@@ -17,8 +17,8 @@ type Running = (u64, EventPriority, bool);
 
 /// So many slots, with these running jobs, which were looked at.
 fn slots(job_count_max: usize, running: &[Running]) -> Slots {
-    let mut slots = Slots::new(job_count_max);
-    running.iter().for_each(|_| slots.on_started());
+    let mut slots = Slots::new(job_count_max, usize::MAX);
+    running.iter().for_each(|_| slots.on_started(1));
     slots.on_look(running.iter().map(|&(position, priority, is_idle)| (priority, at(position), is_idle)));
     slots
 }
@@ -46,11 +46,11 @@ fn an_urgent_job_starts_in_addition_when_no_less_urgent_one_can_be_suspended() {
     assert_eq!(slots.claim(HIGH), Claim::Suspend(at(2)), "the first has something in flight");
     for _ in 0..2 {
         assert_eq!(slots.claim(HIGH), Claim::Granted, "and so has the other");
-        slots.on_started();
+        slots.on_started(1);
     }
     assert_eq!(slots.claim(HIGH), Claim::Denied, "twice as many are the limit");
     assert_eq!(slots.claim(LOW), Claim::Denied);
-    slots.on_stopped(LOW, at(1));
+    slots.on_stopped(LOW, at(1), 1);
     assert_eq!(slots.claim(HIGH), Claim::Granted);
     assert_eq!(slots.claim(NORMAL), Claim::Granted, "there was a job of low priority at the last look");
 }
@@ -63,19 +63,47 @@ fn the_last_running_jobs_are_for_more_urgent_ones() {
 }
 
 #[test]
+fn the_last_memory_is_for_more_urgent_jobs() {
+    let free = |bytes: usize| {
+        let mut slots = Slots::new(9, 32);
+        slots.on_started(bytes);
+        EventPriority::ALL.map(|priority| slots.free(priority) > 0)
+    };
+    assert_eq!(
+        [27, 28, 29, 30, 32].map(free),
+        [[true; 3], [true, true, false], [true, true, false], [true, false, false], [false; 3]]
+    );
+    let mut slots = Slots::new(9, 32);
+    slots.on_started(10);
+    slots.on_started(1000);
+    assert!(
+        slots.are_contended(0) && slots.are_exceeded(),
+        "one more than the limit has begun, and idle jobs make room"
+    );
+    slots.on_look([(LOW, at(1), false), (LOW, at(2), false)].into_iter());
+    assert_eq!(slots.claim(LOW), Claim::Denied);
+    assert_eq!(
+        (slots.claim(HIGH), slots.claim(HIGH), slots.claim(HIGH)),
+        (Claim::Suspend(at(2)), Claim::Suspend(at(1)), Claim::Denied)
+    );
+    slots.on_stopped(LOW, at(2), 1000);
+    assert_eq!((slots.claim(LOW), slots.are_contended(0)), (Claim::Granted, false));
+}
+
+#[test]
 fn idle_jobs_are_suspended_while_there_are_more_running_jobs_than_slots() {
     let mut slots = slots(2, &[(1, NORMAL, true), (2, LOW, true), (3, NORMAL, true), (4, HIGH, false)]);
     assert_eq!(slots.idle(), [at(2), at(3), at(1)]);
-    slots.on_stopped(LOW, at(2));
+    slots.on_stopped(LOW, at(2), 1);
     assert!(slots.are_exceeded());
-    slots.on_stopped(NORMAL, at(3));
+    slots.on_stopped(NORMAL, at(3), 1);
     assert!(!slots.are_exceeded());
     assert_eq!((slots.idle(), slots.free(LOW)), (vec![at(1)], 1));
 }
 
 #[test]
 fn events_stay_in_the_journal_and_jobs_run_on_when_too_many_wait() {
-    let slots = Slots::new(2);
+    let slots = Slots::new(2, usize::MAX);
     assert_eq!((slots.waiting_room(0), slots.waiting_room(125), slots.waiting_room(126)), (126, 1, 0));
     assert_eq!(slots.waiting_room(1000), 0, "after a start with fewer slots");
     assert!(slots.may_suspend(127, WAITING_BYTES_MAX - 1));
@@ -142,6 +170,7 @@ enum Seen {
 #[derive(Debug, Clone, Copy)]
 struct ModelJob {
     priority: EventPriority,
+    bytes: usize,
     doing: Doing,
     is_idle: bool,
     can_be_suspended: bool,
@@ -150,6 +179,7 @@ struct ModelJob {
 /// Knows all jobs there ever were, by position, and nothing else.
 struct Model {
     job_count_max: usize,
+    job_bytes_max: usize,
     jobs: Vec<ModelJob>,
     least_urgent: Option<EventPriority>,
     turns: Turns<3>,
@@ -164,10 +194,22 @@ impl Model {
         self.count(|doing| matches!(doing, Doing::Runs(_)))
     }
 
+    fn running_bytes(&self) -> usize {
+        self.jobs.iter().filter(|job| matches!(job.doing, Doing::Runs(_))).map(|job| job.bytes).sum()
+    }
+
+    fn has_memory(&self, priority: EventPriority) -> bool {
+        self.running_bytes() < self.job_bytes_max * [16, 15, 14][priority as usize] / 16
+    }
+
+    fn is_exceeded(&self) -> bool {
+        self.running() > self.job_count_max || !self.has_memory(LOW)
+    }
+
     fn has_room(&self, slot_count: usize, priority: EventPriority) -> bool {
         let in_slots = self.count(|doing| matches!(doing, Doing::Runs(seen) if seen != Some(Seen::Idle)));
         let running_max = self.job_count_max * [16, 15, 14][priority as usize];
-        in_slots < slot_count && self.running() < running_max
+        in_slots < slot_count && self.running() < running_max && self.has_memory(priority)
     }
 
     fn claim(&mut self, priority: EventPriority) -> Claim {
@@ -216,9 +258,10 @@ struct Both {
 }
 
 impl Both {
-    fn new(job_count_max: usize) -> Self {
-        let model = Model { job_count_max, jobs: Vec::new(), least_urgent: None, turns: Turns::new() };
-        Self { model, slots: Slots::new(job_count_max), queue: ReadyQueue::default() }
+    fn new(job_count_max: usize, job_bytes_max: usize) -> Self {
+        let (jobs, turns) = (Vec::new(), Turns::new());
+        let model = Model { job_count_max, job_bytes_max, jobs, least_urgent: None, turns };
+        Self { model, slots: Slots::new(job_count_max, job_bytes_max), queue: ReadyQueue::default() }
     }
 
     fn set(&mut self, index: usize, doing: Doing) {
@@ -227,8 +270,8 @@ impl Both {
         let ready = |doing| if let Doing::Waits(ready) = doing { ready } else { None };
         self.queue.update(at(index as u64), ready(before), ready(doing));
         match (matches!(before, Doing::Runs(_)), matches!(doing, Doing::Runs(_))) {
-            (false, true) => self.slots.on_started(),
-            (true, false) => self.slots.on_stopped(job.priority, at(index as u64)),
+            (false, true) => self.slots.on_started(job.bytes),
+            (true, false) => self.slots.on_stopped(job.priority, at(index as u64), job.bytes),
             _ => {}
         }
     }
@@ -283,7 +326,7 @@ impl Both {
         let sending = self.seen().filter(|(_, job)| !job.is_idle);
         self.model.least_urgent = sending.map(|(_, job)| job.priority).max();
         for position in self.slots.idle() {
-            assert_eq!(self.slots.are_exceeded(), self.model.running() > self.model.job_count_max);
+            assert_eq!(self.slots.are_exceeded(), self.model.is_exceeded());
             let job = self.model.jobs[position.0 as usize];
             if self.slots.are_exceeded() && job.can_be_suspended {
                 self.set(position.0 as usize, Doing::Waits(None));
@@ -291,7 +334,7 @@ impl Both {
         }
         let can_go = |job: &ModelJob| job.doing == Doing::Runs(Some(Seen::Idle)) && job.can_be_suspended;
         let is_left = self.model.jobs.iter().any(can_go);
-        assert!(!is_left || self.model.running() <= self.model.job_count_max, "an idle job keeps others waiting");
+        assert!(!is_left || !self.model.is_exceeded(), "an idle job keeps others waiting");
     }
 
     /// The running jobs of the last look.
@@ -304,10 +347,14 @@ impl Both {
             assert_eq!(self.slots.free(priority) > 0, self.model.has_room(self.model.job_count_max, priority));
         }
         assert!(self.model.running() <= 16 * self.model.job_count_max);
+        assert!(self.model.running_bytes() < self.model.job_bytes_max + JOB_BYTES_MAX);
         let ready = self.model.count(|doing| matches!(doing, Doing::Waits(Some(_))));
         assert_eq!(self.queue.job_count(), ready);
     }
 }
+
+/// Of one job here.
+const JOB_BYTES_MAX: usize = 4;
 
 fn priority() -> impl Strategy<Value = EventPriority> {
     prop_oneof![Just(HIGH), Just(NORMAL), Just(LOW)]
@@ -319,11 +366,15 @@ proptest! {
     #[test]
     fn slots_go_to_the_jobs_that_a_plain_model_gives_them_to(
         job_count_max in 1..4_usize,
-        steps in prop::collection::vec((0..9_u8, any::<prop::sample::Index>(), priority(), any::<[bool; 2]>()), 0..250),
+        job_bytes_max in prop_oneof![Just(16_usize), Just(32), Just(usize::MAX / 32)],
+        steps in prop::collection::vec(
+            (0..9_u8, any::<prop::sample::Index>(), priority(), any::<[bool; 2]>(), 1..=JOB_BYTES_MAX),
+            0..250,
+        ),
     ) {
-        let mut both = Both::new(job_count_max);
-        for (step, index, priority, [is_idle, can_be_suspended]) in steps {
-            let job = ModelJob { priority, doing: Doing::Over, is_idle, can_be_suspended };
+        let mut both = Both::new(job_count_max, job_bytes_max);
+        for (step, index, priority, [is_idle, can_be_suspended], bytes) in steps {
+            let job = ModelJob { priority, bytes, doing: Doing::Over, is_idle, can_be_suspended };
             if step < 3 || both.model.jobs.is_empty() {
                 both.read_event(job);
             }

@@ -38,6 +38,8 @@ pub struct Decoder {
     /// The unfinished control frame. Invariant: at most [`CONTROL_BYTES_MAX`] bytes.
     control: Vec<u8>,
     awaits: Awaits,
+    /// Messages are not kept.
+    discards: bool,
 }
 
 enum Awaits {
@@ -91,7 +93,23 @@ impl Decoder {
             empty_fragment_count: 0,
             control: Vec::new(),
             awaits: Awaits::START,
+            discards: false,
         }
+    }
+
+    /// From now on only control frames are events. An unfinished message is forgotten, and no further one is kept.
+    pub fn discard(&mut self) {
+        (self.message, self.discards) = (Vec::new(), true);
+    }
+
+    /// From now on nothing is an event, and nothing is kept.
+    pub fn stop(&mut self) {
+        *self = Self { awaits: Awaits::Closed, ..Self::new(self.message_bytes_max) };
+    }
+
+    /// The memory of an unfinished message, in bytes.
+    pub fn bytes_len(&self) -> usize {
+        self.message.capacity()
     }
 
     /// Reads the first event in `input`, the next bytes of the stream. Unmasks in place.
@@ -104,7 +122,7 @@ impl Decoder {
         let decoded = self.decode_events(input);
         let ended = matches!(decoded, Err(_) | Ok(Decoded { event: Event::Close { .. }, .. }));
         if ended {
-            *self = Self { awaits: Awaits::Closed, ..Self::new(self.message_bytes_max) };
+            self.stop();
         }
         decoded
     }
@@ -181,6 +199,9 @@ impl Decoder {
         if !frame.is_control() {
             self.message_opcode = (!event_ends).then_some(opcode);
             self.empty_fragment_count = if event_ends { 0 } else { self.empty_fragment_count };
+            if self.discards {
+                return Ok(None);
+            }
         }
         if !event_ends {
             append(buffer, piece, self.message_bytes_max);

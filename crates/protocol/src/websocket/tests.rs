@@ -99,6 +99,50 @@ fn heard<'a>(message_bytes_max: usize, pieces: impl IntoIterator<Item = &'a [u8]
     all
 }
 
+/// Whole messages, one in two fragments with a ping between, and control frames; at last a close frame.
+fn conversation(parts: &[(u8, usize)]) -> Vec<u8> {
+    let frame = |(kind, len): &(u8, usize)| match kind {
+        0 => masked(0x81, &vec![b'a'; *len]),
+        1 => [masked(0x01, &vec![b'b'; *len]), masked(0x89, b"between"), masked(0x80, &vec![b'c'; *len])].concat(),
+        2 => masked(0x82, &vec![0xFF; *len]),
+        3 => masked(0x89, &vec![7; *len % 126]),
+        _ => masked(0x8A, &vec![7; *len % 126]),
+    };
+    parts.iter().map(frame).chain([masked(0x88, &[])]).collect::<Vec<_>>().concat()
+}
+
+proptest! {
+    #[test]
+    fn a_decoder_that_discards_keeps_no_message_and_hears_all_control_frames(
+        parts in prop::collection::vec((0_u8..5, 0_usize..LIMIT / 2), 1..12),
+        cut in any::<prop::sample::Index>(),
+        piece in 1_usize..100,
+    ) {
+        let stream = conversation(&parts);
+        let (mut decoder, mut said_all, cut) = (Decoder::new(LIMIT), Vec::new(), cut.index(stream.len()));
+        for (at, part) in [(0, &stream[..cut]), (cut, &stream[cut..])] {
+            if at == cut {
+                decoder.discard();
+            }
+            for piece in part.chunks(piece) {
+                let mut input = piece.to_vec();
+                let mut rest = &mut input[..];
+                while !rest.is_empty() {
+                    let decoded = decoder.decode(rest).unwrap();
+                    let consumed = decoded.consumed;
+                    said_all.extend(said(decoded.event).map(|said| (at == cut, said)));
+                    rest = &mut rest[consumed..];
+                }
+                prop_assert!(at != cut || decoder.bytes_len() == 0);
+            }
+        }
+        let is_message = |said: &Said| matches!(said, Said::Text(_) | Said::Binary(_));
+        prop_assert!(said_all.iter().all(|(is_late, said)| !is_late || !is_message(said)));
+        let controls = |all: Vec<Said>| all.into_iter().filter(|said| !is_message(said)).collect::<Vec<_>>();
+        prop_assert_eq!(controls(said_all.into_iter().map(|(_, said)| said).collect()), controls(ours([&stream[..]])));
+    }
+}
+
 /// What tungstenite reads from the same bytes.
 fn theirs(stream: &[u8]) -> Vec<Said> {
     struct Socket(Cursor<Vec<u8>>);

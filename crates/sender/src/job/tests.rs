@@ -47,10 +47,22 @@ fn job(frozen: &Frozen, progress: Progress) -> Job {
 
 /// The event's receipts; these devices read it.
 fn receipts(readers: &BTreeSet<u32>) -> Arc<EventReceipts> {
+    forgettable(readers).1
+}
+
+/// The same, with all receipts of the hub.
+fn forgettable(readers: &BTreeSet<u32>) -> (Receipts, Arc<EventReceipts>) {
     let terms = accepted().event.receipt_terms(NOW).unwrap();
-    let receipts = Receipts::new(10).open(&ReceiptRequest { event: POSITION, terms });
+    let hub = Receipts::new(1, usize::MAX);
+    let receipts = hub.open(&ReceiptRequest { event: POSITION, terms });
     receipts.add_readers(&readers.iter().copied().collect());
-    receipts
+    (hub, receipts)
+}
+
+/// The hub has room for one event.
+fn forget(hub: &Receipts) {
+    let terms = accepted().event.receipt_terms(NOW).unwrap();
+    hub.open(&ReceiptRequest { event: JournalPosition(POSITION.0 + 1), terms });
 }
 
 pub(crate) fn receive(receipts: &EventReceipts, number: DeviceNumber) {
@@ -124,6 +136,50 @@ fn who_is_held_when_time_is_over_expires_unless_the_receipt_has_come() {
     assert_eq!((last.state, last.done_at), (JobState::Finished, Some(Timestamp(7))));
     assert_eq!(report(&job, Timestamp(8)), last, "whoever asks later is told the same");
     assert!(is_told(&job));
+}
+
+/// What was counted stays counted; nobody else is spared a push, and nobody is waited for.
+#[test]
+fn forgotten_receipts_spare_nobody_a_push_whom_the_job_has_not_counted() {
+    let (metrics, audience) = (Metrics::new(&Registry::new()), BTreeSet::from_iter(1..=7));
+    let (hub, receipts) = forgettable(&audience);
+    [1, 5].into_iter().for_each(|number| receive(&receipts, DeviceNumber(number)));
+    let job = job(&freeze(&audience), Progress::start()).with_receipts(receipts.clone(), NOW);
+    let window = job.open_walk(4, &metrics, NOW).unwrap();
+    job.assign(window, &[Finding::Lane(0); 4], &metrics);
+    receive(&receipts, DeviceNumber(2));
+    assert!(job.take_receipts(&metrics) && report(&job, NOW).held == 2, "1 and 2 have it");
+    [3, 6].into_iter().for_each(|number| receive(&receipts, DeviceNumber(number))); // The job has not looked yet.
+    forget(&hub);
+    assert!(!job.take_receipts(&metrics) && report(&job, NOW).held == 0);
+    walk_all(&job, &metrics, NOW);
+    receive(&receipts, DeviceNumber(7));
+    job.let_go(&metrics); // Its time is up.
+    assert_eq!(job.take_wanted_lanes(), [0]);
+    let mut pushed = Vec::new();
+    while let Some(window) = job.open_window(0, LIMITS, &metrics, NOW) {
+        let findings = vec![Finding::Lane(0); window.devices().len()];
+        let devices: Vec<u32> = window.devices().iter().map(|device| device.0).collect();
+        job.hand_out(window, &findings, &[], BTreeMap::new(), &metrics);
+        pushed.extend(devices.iter().copied());
+        devices.into_iter().for_each(|device| assert_eq!(job.settle(&[settled(device)], &metrics, NOW).strays, 0));
+    }
+    assert_eq!(pushed, [3, 4, 6, 7], "5 had it when the job began");
+    let last = report(&job, NOW);
+    assert_eq!((last.state, last.counts.received(), last.counts.accepted()), (JobState::Finished, 3, 4));
+    assert_eq!((last.held, metrics.devices_held.value()), (0, 0));
+}
+
+#[test]
+fn a_job_that_begins_when_its_receipts_are_forgotten_pushes_all_at_once() {
+    let (metrics, audience) = (Metrics::new(&Registry::new()), BTreeSet::from([1, 2, 3]));
+    let (hub, receipts) = forgettable(&audience);
+    receive(&receipts, DeviceNumber(1));
+    forget(&hub);
+    let job = job(&freeze(&audience), Progress::start()).with_receipts(receipts, NOW);
+    walk_all(&job, &metrics, NOW);
+    assert!(!job.is_holding() && report(&job, NOW).counts.total() == 0);
+    assert_eq!(job.open_window(0, LIMITS, &metrics, NOW).unwrap().devices().len(), 3);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidings_push::apns::Reason;
 use tidings_push::{Notification, Outcome};
 use tidings_sender::{Backlog, DeviceOutcome, Sender, SenderConfig, StartError, Suppression};
-use tidings_telemetry::unix_now;
+use tidings_telemetry::{Registry, metrics, unix_now};
 use tidings_types::{
     AppId, CollapseKey, Country, Environment, Filter, JobState, JournalPosition, Locale, NotificationId,
     PushPermission, PushPolicy, Subject, Timestamp,
@@ -404,6 +404,27 @@ async fn while_nobody_takes_what_is_held_stays_within_its_bounds() {
     until("the sender is idle", || sender.idle()).await;
     assert_eq!(provider.taken().len(), 8 * 500);
     assert_eq!(sender.totals().accepted(), 8 * 500);
+}
+
+/// The first job leaves no room for another one, whatever the slots.
+#[tokio::test]
+async fn jobs_wait_while_a_running_one_takes_all_memory() {
+    let (world, registry) = (World::new(), Registry::default());
+    world.register((0..500).map(device)).await;
+    let pool = pool("main", "app", 1000);
+    let sender = world.start_measured(SenderConfig { job_bytes_max: 1, ..config() }, vec![pool.clone()], &registry);
+    let mut last = JournalPosition(0);
+    for index in 0..8 {
+        last = world.accept(goal(&format!("goal-{index}"))).await;
+    }
+    let one = Backlog { events_waiting: 7, jobs_running: 1, devices_in_flight: 4 * 16 };
+    until("one runs", || sender.backlog() == one).await;
+    let bytes = registry.gauge(&metrics::sender::JOB_BYTES, &[]);
+    assert!((80_000..500_000).contains(&bytes.value()), "{}", bytes.value());
+    let mut provider = Automatic::accepting(&pool, &sender);
+    finished(&sender, last).await;
+    until("the sender is idle", || sender.idle()).await;
+    assert_eq!((provider.taken().len(), bytes.value()), (8 * 500, 0));
 }
 
 #[tokio::test]

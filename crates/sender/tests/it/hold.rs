@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use tidings_push::{Notification, Outcome};
-use tidings_sender::{DeviceOutcome, JobReport, Sender, SenderConfig, Suppression};
+use tidings_sender::{DeviceOutcome, JobReport, Note, Sender, SenderConfig, Suppression};
 use tidings_telemetry::unix_now;
 use tidings_types::{AppId, Country, Filter, JobState, JournalPosition, Platform, PushPolicy, Subject, Timestamp};
 use tokio::time::Instant;
 
-use crate::world::{Automatic, Gateway, World, addressee, config, device, goal, pool, quiet_goal, soon, until};
+use crate::world::{
+    Automatic, Gateway, World, addressee, arrival, config, device, goal, pool, quiet_goal, soon, until,
+};
 use tidings_store::{Precondition, PutTerms};
 
 /// Longer than any test: what ends before was not waited for.
@@ -160,6 +162,31 @@ async fn an_event_from_the_future_is_held_for_its_own_wait_only() {
     let _provider = Automatic::accepting(&pool, &sender);
     let position = world.accept_ahead(quiet_goal("goal", Duration::from_millis(200))).await;
     assert_eq!(finished(&sender, position).await.counts.accepted(), 10);
+}
+
+#[tokio::test]
+async fn when_the_hub_forgets_the_receipts_those_who_are_held_are_pushed_once_and_at_once() {
+    let world = World::new();
+    world.register((0..100).map(device)).await;
+    world.connect(0..20);
+    let pool = pool("main", "app", 50);
+    let sender = world.start(config(), vec![pool.clone()]);
+    let mut provider = Automatic::accepting(&pool, &sender);
+    let position = world.accept_ahead(quiet_goal("goal", LONG)).await;
+    until("the others are pushed", || sender.job(position).is_some_and(|job| job.counts.accepted() == 80)).await;
+    world.receive(position, 0..5);
+    held(&sender, position, 15).await;
+    let receipts = world.receipts(position);
+    world.use_up_receipts();
+    assert!(receipts.is_forgotten());
+    let report = finished(&sender, position).await;
+    assert_eq!((report.counts.received(), report.counts.accepted(), report.counts.total()), (5, 95, 100));
+    receipts.on_received("", Some(world.number(7)), false, arrival()); // This changes nothing.
+    assert_eq!(sender.job(position).unwrap(), report);
+    assert_eq!(addressees(&provider.taken()), (5..100).collect::<Vec<_>>());
+    let why = sender.why(position, world.number(3)).unwrap();
+    assert_eq!((why.was_connected, why.received), (None, None), "that is not known any more");
+    assert_eq!(why.steps.last().unwrap().note, Note::Ended(DeviceOutcome::Received), "this is");
 }
 
 #[tokio::test]

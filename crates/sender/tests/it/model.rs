@@ -190,10 +190,11 @@ struct Run {
 }
 
 impl Run {
-    fn new(world: &World) -> Self {
+    fn new(world: &World, job_bytes_max: usize) -> Self {
         let pools = [pool("one", APPS[0], 4), pool("two", APPS[1], 4)];
         let config = SenderConfig {
             job_count_max: 1,
+            job_bytes_max,
             window_device_count: 3,
             window_open_count_max: 2,
             ..crate::world::config()
@@ -221,7 +222,7 @@ impl Run {
     }
 }
 
-async fn play(operations: Vec<Operation>) {
+async fn play(operations: Vec<Operation>, job_bytes_max: usize) {
     let mut world = World::new();
     let mut model = Model::default();
     for index in 0..DEVICE_COUNT {
@@ -235,7 +236,7 @@ async fn play(operations: Vec<Operation>) {
     let numbers: Vec<DeviceNumber> = (0..DEVICE_COUNT).map(|index| world.number(index)).collect();
     // Time is up somewhere in the middle.
     let position = world.accept(quiet_goal("goal", Duration::from_millis(20))).await;
-    let mut run = Run::new(&world);
+    let mut run = Run::new(&world, job_bytes_max);
     until("the job runs", || run.sender.job(position).is_some()).await;
     for operation in operations {
         match operation {
@@ -265,7 +266,7 @@ async fn play(operations: Vec<Operation>) {
                 drop(run);
                 world = world.restarted().await;
                 (model.crashed, model.told) = (true, BTreeSet::new());
-                run = Run::new(&world);
+                run = Run::new(&world, job_bytes_max);
             }
         }
     }
@@ -310,6 +311,11 @@ fn block_on(future: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future);
 }
 
+/// Memory for one job of any size, for two or three, or for all.
+fn job_bytes_max() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(1), Just(300_000), Just(1 << 30)]
+}
+
 proptest! {
     // A run that hangs is found by its deadline: few steps of shrinking, or it takes hours.
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 8, ..ProptestConfig::default() })]
@@ -317,12 +323,16 @@ proptest! {
     #[test]
     fn changing_devices_are_told_once_and_strangers_never(
         operations in prop::collection::vec(operation(false), 0..60),
+        job_bytes_max in job_bytes_max(),
     ) {
-        block_on(play(operations));
+        block_on(play(operations, job_bytes_max));
     }
 
     #[test]
-    fn also_when_the_sender_is_killed_in_between(operations in prop::collection::vec(operation(true), 0..60)) {
-        block_on(play(operations));
+    fn also_when_the_sender_is_killed_in_between(
+        operations in prop::collection::vec(operation(true), 0..60),
+        job_bytes_max in job_bytes_max(),
+    ) {
+        block_on(play(operations, job_bytes_max));
     }
 }

@@ -20,8 +20,8 @@ use tidings_store::{
 use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{
     AppId, ChannelName, DeviceId, DeviceNumber, DeviceToken, Environment, Event, EventId, EventPriority,
-    JournalPosition, Locale, ParamValue, Platform, Present, Provider, PushPolicy, ReceiptPolicy, StreamPosition,
-    Subject, Timestamp, TopicName,
+    JournalPosition, Locale, ParamValue, Platform, Present, Provider, PushPolicy, ReceiptPolicy, ReceiptRequest,
+    ReceiptTerms, StreamPosition, Subject, Timestamp, TopicName,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -78,6 +78,9 @@ pub(crate) fn current() -> Arc<CurrentTopics> {
     Arc::new(CurrentTopics::new(topics()))
 }
 
+/// More than the receipts of a test take.
+const RECEIPT_BYTES_MAX: usize = 4 << 20;
+
 /// The hub, as far as the sender sees it: an event's receipts are open, with its readers, before the event is told of.
 struct Live {
     receipts: Arc<Receipts>,
@@ -106,7 +109,8 @@ impl World {
     }
 
     fn open(folder: TempDir, id_window: Duration) -> Self {
-        let live = Arc::new(Live { receipts: Arc::new(Receipts::new(1000)), readers: Mutex::default() });
+        let receipts = Arc::new(Receipts::new(1000, RECEIPT_BYTES_MAX));
+        let live = Arc::new(Live { receipts, readers: Mutex::default() });
         Self { store: open(&folder, live.clone(), id_window), folder, live }
     }
 
@@ -135,6 +139,15 @@ impl World {
 
     pub(crate) fn receipts(&self, position: JournalPosition) -> Arc<EventReceipts> {
         self.live.receipts.get(position).expect("an event that asks for receipts")
+    }
+
+    /// An event comes that needs all memory for its own receipts: those of all others are forgotten.
+    pub(crate) fn use_up_receipts(&self) {
+        let until = unix_now().saturating_add(Duration::from_secs(9));
+        let terms = ReceiptTerms { until, every_client: false, policy: ReceiptPolicy::Any };
+        let large = self.live.receipts.open(&ReceiptRequest { event: JournalPosition(1 << 40), terms });
+        large.add_readers(&(0..1 << 15).map(|number| number << 16).collect());
+        assert!(self.live.receipts.dropped_count() > 0);
     }
 
     /// The pongs of these devices' connections come.
@@ -221,6 +234,7 @@ fn open(folder: &TempDir, live: Arc<Live>, id_window: Duration) -> Store {
         subscription_count_max: 1000,
         channel_count_max: 1000,
         channel_ttl: Duration::from_secs(86_400),
+        namespace_ttls: BTreeMap::new(),
         reopen_backoff_min: Duration::from_millis(10),
         reopen_backoff_max: Duration::from_millis(100),
         cache_bytes: 8 << 20,

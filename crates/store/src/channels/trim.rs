@@ -1,4 +1,5 @@
-//! Deletes expired publications, and forgets channels that are idle for `channel_ttl`, in bounded rounds.
+//! Deletes expired publications, and forgets channels that are idle for `channel_ttl`, or that of their
+//! namespace, in bounded rounds.
 
 use std::ops::Bound;
 
@@ -41,7 +42,7 @@ impl Draft<'_> {
             self.skip_expired(&name, &mut row)?;
             taken += row.base.0 - base.0;
             let key = name.as_str().as_bytes().to_vec();
-            if self.is_idle(&row) {
+            if self.is_idle(&name, &row) {
                 self.forget_channel(name, &row);
             } else if row.base > base {
                 self.rows.put(Table::Channel, key.clone(), rows::encode(&row));
@@ -54,8 +55,11 @@ impl Draft<'_> {
         Ok(false)
     }
 
-    fn is_idle(&self, row: &ChannelRow) -> bool {
-        row.base > row.top && self.wall().saturating_since(row.published_at) > self.shared.config.channel_ttl
+    fn is_idle(&self, name: &ChannelName, row: &ChannelRow) -> bool {
+        let config = &self.shared.config;
+        let namespace = ChannelName::split(name.as_str()).0.unwrap_or_default();
+        let ttl = config.namespace_ttls.get(namespace).copied().unwrap_or(config.channel_ttl);
+        row.base > row.top && self.wall().saturating_since(row.published_at) > ttl
     }
 
     /// Forgets a channel. A later channel of this name has the same epoch, so it must not use an offset twice: it begins

@@ -1,5 +1,6 @@
 //! The committer with a failing disk and damaged rows, and what the tests of its parts share.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -69,6 +70,7 @@ pub(crate) fn config(path: &std::path::Path) -> StoreConfig {
         subscription_count_max: 100,
         channel_count_max: 100,
         channel_ttl: Duration::from_secs(86_400),
+        namespace_ttls: BTreeMap::new(),
         reopen_backoff_min: Duration::from_millis(1),
         reopen_backoff_max: Duration::from_millis(10),
         cache_bytes: 1 << 20,

@@ -215,6 +215,29 @@ async fn an_idle_channel_is_forgotten_and_no_offset_is_used_twice() {
 }
 
 #[tokio::test]
+async fn a_namespace_may_forget_its_channels_sooner_or_later_than_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = |namespace_ttls: &[(&str, Duration)], clock| {
+        let namespace_ttls = namespace_ttls.iter().map(|(name, ttl)| ((*name).to_owned(), *ttl)).collect();
+        open_with(StoreConfig { channel_ttl: 5 * HOUR, namespace_ttls, clock, ..config(folder.path()) }).0
+    };
+    let names = |store: &Store| channels(store, T0).iter().map(|channel| channel.name.to_string()).collect::<Vec<_>>();
+    let store = opened(&[], || T0);
+    for name in ["$chat:1", "chat:1", "match:1", "news", "order:1"] {
+        let publication = store.append_publication(channel(name, 10), Json::of(&1), BTreeMap::new(), None, T0);
+        publication.await.unwrap();
+    }
+    store.close().await;
+    // The histories end after an hour.
+    let ttls = [("chat", 2 * HOUR), ("", 3 * HOUR), ("order", 9 * HOUR)];
+    let store = opened(&ttls, || T0.saturating_add(2 * HOUR).saturating_add(Duration::from_millis(1)));
+    eventually("chats are forgotten", || names(&store) == ["match:1", "news", "order:1"]).await;
+    store.close().await;
+    let store = opened(&ttls, || T0.saturating_add(6 * HOUR));
+    eventually("others are forgotten, and what has no namespace", || names(&store) == ["order:1"]).await;
+}
+
+#[tokio::test]
 async fn a_channel_reserved_for_a_cancelled_event_is_forgotten() {
     let folder = tempfile::tempdir().unwrap();
     let clock = || T0.saturating_add(HOUR).saturating_add(Duration::from_millis(1));

@@ -1,5 +1,6 @@
 //! What the tests share: a small configuration, names, a sink that remembers.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -36,6 +37,7 @@ pub(crate) fn config(path: &Path) -> StoreConfig {
         subscription_count_max: 100,
         channel_count_max: 1000,
         channel_ttl: Duration::from_secs(86_400),
+        namespace_ttls: BTreeMap::new(),
         reopen_backoff_min: Duration::from_millis(5),
         reopen_backoff_max: Duration::from_millis(50),
         cache_bytes: 1 << 20,

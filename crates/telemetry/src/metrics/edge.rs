@@ -13,7 +13,7 @@ group! {
 
     /// Connections that the server closed: their reader was overtaken (`slow`), took nothing for client.write_timeout
     /// (`stalled`), was the slowest when the replies' part of edge.memory_bytes_max was used up (`reply_budget`), was one too many of its user
-    /// (`user_limit`), or anything else (`other`).
+    /// (`user_limit`), had sent too much that waited (`input`: 3013, edge.input_bytes_max), or anything else (`other`).
     DISCONNECTS_TOTAL = Metric::counter("tidings_edge_disconnects_total")
         .labels(&["reason"])
         .panel("Opened and closed connections");
@@ -23,6 +23,12 @@ group! {
     HANDSHAKES_REFUSED_TOTAL = Metric::counter("tidings_edge_handshakes_refused_total")
         .labels(&["reason"])
         .panel("Refused connections");
+
+    /// Memory of replies that wait for clients, of at most a quarter of edge.memory_bytes_max; looked at twice a second.
+    REPLY_BYTES = Metric::gauge("tidings_edge_reply_bytes").panel("Memory for clients");
+
+    /// Memory of what clients have sent and what is not handled yet, of at most edge.input_bytes_max; looked at twice a second.
+    INPUT_BYTES = Metric::gauge("tidings_edge_input_bytes").panel("Memory for clients");
 
     /// Publications written to a client's socket.
     DELIVERIES_TOTAL = Metric::counter("tidings_edge_deliveries_total").panel("Deliveries");

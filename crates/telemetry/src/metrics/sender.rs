@@ -66,6 +66,9 @@ group! {
     /// Running jobs.
     JOBS_RUNNING = Metric::gauge("tidings_sender_jobs_running").panel("Jobs");
 
+    /// Memory that the running jobs may take, of at most sender.job_bytes_max and one job.
+    JOB_BYTES = Metric::gauge("tidings_sender_job_bytes").panel("Memory of jobs");
+
     /// Running jobs that wait for receipts.
     JOBS_HOLDING = Metric::gauge("tidings_sender_jobs_holding").panel("Jobs");
 

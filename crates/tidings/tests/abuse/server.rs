@@ -1,5 +1,6 @@
 //! The server under attack: the real program in a folder of its own. The soak uses it, too.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -18,16 +19,20 @@ pub(crate) struct Server {
     pub(crate) addr: SocketAddr,
 }
 
+/// The program that is attacked.
+pub(crate) fn program() -> OsString {
+    std::env::var_os("TIDINGS_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidings").into())
+}
+
 impl Server {
     /// Starts it with `more` settings and returns when it listens. It may open so many files, sockets among them.
     pub(crate) async fn start(more: &str, open_files_max: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("tidings.toml"), configuration() + more).unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
-        let program = std::env::var_os("TIDINGS_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidings").into());
         let child = Command::new("/bin/sh")
             .args(["-c", &format!("ulimit -n {open_files_max} && exec \"$0\" serve --config tidings.toml")])
-            .arg(program)
+            .arg(program())
             .current_dir(&folder)
             .env_clear() // Settings of whoever runs the test are not the test's.
             .stdin(Stdio::null())

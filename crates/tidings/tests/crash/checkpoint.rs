@@ -239,6 +239,7 @@ fn store_config(folder: &Path) -> StoreConfig {
         subscription_count_max: u32::MAX,
         channel_count_max: u64::MAX,
         channel_ttl: Duration::from_secs(86_400),
+        namespace_ttls: BTreeMap::new(),
         later_count_max: u64::MAX,
         reopen_backoff_min: Duration::from_millis(100),
         reopen_backoff_max: Duration::from_secs(1),

@@ -66,7 +66,7 @@ struct World {
     /// Those whose events were read in this run; `None` wait, or were finished in an earlier one.
     jobs: Vec<Option<Arc<Job>>>,
     /// None are known of an event that was accepted in an earlier run.
-    receipts: Vec<Option<Arc<EventReceipts>>>,
+    receipts: Vec<Option<(Receipts, Arc<EventReceipts>)>>,
     waiting: WaitingJobs,
     flow: Flow,
     lake: Vec<Attempt>,
@@ -131,7 +131,7 @@ impl World {
         let index = self.jobs.len();
         let is_new = !self.begun.contains_key(&index); // Of events of an earlier run no receipts are known.
         self.begun.entry(index).or_insert(usize::MAX);
-        self.receipts.push((is_new && has_receipts).then(|| receipts(&self.plans[index].readers)));
+        self.receipts.push((is_new && has_receipts).then(|| forgettable(&self.plans[index].readers)));
         self.jobs.push(None);
         self.waiting.insert(position(index), WaitingJob::unbegun(&Self::accepted()), &self.flow, NOW);
         self.check();
@@ -177,7 +177,8 @@ impl World {
         *begun = (*begun).min(self.clock);
         let waiting = self.waiting.remove(position(index)).unwrap();
         let frozen = if waiting.is_frozen() { BTreeSet::new() } else { self.plans[index].audience(self.is_odd_run) };
-        let receipts = self.receipts[index].clone().filter(|_| !waiting.has_begun());
+        let receipts = self.receipts[index].as_ref().map(|(_, receipts)| receipts.clone());
+        let receipts = receipts.filter(|_| !waiting.has_begun());
         let job = Job::new(position(index), accepted, freeze(&frozen), 2, waiting.into_progress());
         let job = Arc::new(match receipts {
             Some(receipts) => job.with_receipts(receipts, NOW),
@@ -312,13 +313,25 @@ impl World {
     }
 
     fn receive(&mut self, index: usize, salt: u32) {
-        let Some(Some(receipts)) = self.receipts.get(index) else { return };
+        let Some(Some((_, receipts))) = self.receipts.get(index) else { return };
+        if receipts.is_forgotten() {
+            return;
+        }
         let audience: Vec<u32> = self.plans[index].readers.iter().copied().collect();
         let Some(&device) = audience.get(salt as usize % audience.len().max(1)) else { return };
         receive(receipts, DeviceNumber(device));
         self.reached.insert((index, device));
         if let Some(job) = self.job(index) {
             job.take_receipts(&self.metrics);
+        }
+    }
+
+    /// The hub forgets the event's receipts; the job may look at once, or later.
+    fn forget(&mut self, index: usize, looks: bool) {
+        let Some(Some((hub, _))) = self.receipts.get(index) else { return };
+        forget(hub);
+        if let Some(job) = self.job(index).filter(|_| looks) {
+            assert!(!job.take_receipts(&self.metrics), "nobody is held any more");
         }
     }
 
@@ -437,7 +450,7 @@ proptest! {
     #[test]
     fn a_newer_event_takes_over_whatever_happens_in_between(
         plans in prop::collection::vec(plan(), JOB_COUNT),
-        actions in prop::collection::vec((0..31_u8, 0..JOB_COUNT, 0..2_usize, any::<u32>()), 0..150),
+        actions in prop::collection::vec((0..33_u8, 0..JOB_COUNT, 0..2_usize, any::<u32>()), 0..150),
     ) {
         let mut world = World::new(plans);
         world.begin(true);
@@ -464,6 +477,7 @@ proptest! {
                 25 if world.jobs.len() < JOB_COUNT => world.park(true),
                 26..=27 => world.suspend(index),
                 28..=30 => world.bring_back(index),
+                31 => world.forget(index, salt.is_multiple_of(2)),
                 _ => {}
             }
             world.check();
