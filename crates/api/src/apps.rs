@@ -246,9 +246,7 @@ impl Gate {
                        all its clients count as one until that is set to its header");
             });
         }
-        let told = self.apps.address_header.as_ref().and_then(|header| last_address(headers, header));
-        let peer = || request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(addr)| addr.ip());
-        told.or_else(peer).map(network)
+        network_of(request, self.apps.address_header.as_ref())
     }
 
     fn charge(&self, buckets: Option<&Buckets>, who: &impl Hash, what: &str, counter: &Counter) -> Result<(), Problem> {
@@ -374,6 +372,13 @@ pub(crate) fn too_fast(what: &str, Rate { per_second, burst }: Rate, wait: Durat
 
 fn refused(why: &str) -> Problem {
     Problem::new(Kind::Unauthorized, why.to_owned())
+}
+
+/// The network from which a request comes. `header`: where the proxy in front tells the client's address.
+pub fn network_of<B>(request: &axum::http::Request<B>, header: Option<&HeaderName>) -> Option<IpAddr> {
+    let told = header.and_then(|header| last_address(request.headers(), header));
+    let peer = || request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(addr)| addr.ip());
+    told.or_else(peer).map(network)
 }
 
 /// The network of an address; for IPv6 the /64 of a household.

@@ -153,7 +153,7 @@ use tidings_types::Event;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-pub use apps::{Apps, SubjectPattern, network};
+pub use apps::{Apps, SubjectPattern, network, network_of};
 pub use audited::OnBehalf;
 pub use auth::{ApiKey, ApiKeys, Caller, Scope};
 pub use config::ApiConfig;

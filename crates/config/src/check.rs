@@ -42,6 +42,9 @@ use crate::WebhookKey;
 pub(super) const API_KEY_CHARACTERS_MIN: usize = 16;
 
 /// The least length of a secret without a warning (RFC 7518, 3.2: the length of the hash).
+const CHANNEL_TTL_MIN: Duration = Duration::from_secs(1);
+/// Bytes that are read of a client at a time.
+const READ_BYTES: ByteSize = ByteSize(64 << 10);
 const TOKEN_SECRET_BYTES: usize = 32;
 
 /// The server's certificate causes a warning if it ends sooner. Automatic renewal replaces it 30 days before its end.
@@ -405,10 +408,12 @@ impl Check<'_> {
             let text = format!("must be at least \"{largest}\", four times `http.body_bytes_max`, got \"{got}\"");
             self.problem("edge.memory_bytes_max", &text);
         }
-        let (needed, got) = (ByteSize(8 * client.frame_bytes_max.0 * loops as u64), edge.input_bytes_max);
+        let largest = client.frame_bytes_max.max(READ_BYTES);
+        let (needed, got) = (ByteSize(4 * largest.0 * loops as u64), edge.input_bytes_max);
         if got < needed {
             let text = format!(
-                "must be at least \"{needed}\" with {loops} loops, eight times `client.frame_bytes_max` for each, got \"{got}\""
+                "must be at least \"{needed}\" with {loops} loops, for each four times `client.frame_bytes_max` or \"{READ_BYTES}\", got \
+                 \"{got}\""
             );
             self.problem("edge.input_bytes_max", &text);
         }
@@ -432,6 +437,9 @@ impl Check<'_> {
         }
         if namespace.auto_cache_recover && namespace.force_recovery_mode == RecoveryMode::Stream {
             self.problem(&format!("{path}.auto_cache_recover"), "needs `force_recovery_mode = \"cache\"`");
+        }
+        if !namespace.channel_ttl.is_zero() && namespace.channel_ttl < CHANNEL_TTL_MIN {
+            self.problem(&format!("{path}.channel_ttl"), "must be at least \"1s\", or \"0s\" for `store.channel_ttl`");
         }
         if !namespace.channel_ttl.is_zero() && !namespace.durable {
             self.problem(

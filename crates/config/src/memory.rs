@@ -13,7 +13,7 @@ use tidings_intake::POLL_COUNT_MAX;
 use tidings_protocol::{
     CONNECT_SUBSCRIPTION_COUNT_MAX, EMULATED_BYTES_MAX, HOOK_HEADER_BYTES_MAX, SlowReaders, SubscribeRequest,
 };
-use tidings_sender::{Extent, JobSize, WAITING_BYTES_MAX, WAITING_PER_SLOT};
+use tidings_sender::{Extent, JobSize, WAITING_BYTES_PART, WAITING_PER_SLOT};
 use tidings_telemetry::trace::SPAN_COUNT_MAX;
 use tidings_types::EventPriority;
 
@@ -299,6 +299,7 @@ fn largest_job_bytes(config: &Config, lane_count: usize) -> u64 {
     let audience = Extent::dense(store.device_count_max.into());
     let size = JobSize {
         audience,
+        muted: audience,
         lane_count,
         in_flight_max: (sender.window_device_count * sender.window_open_count_max) as u64,
         rendering_count: lane_count * RENDERING_COUNT,
@@ -330,7 +331,7 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
         standing("devices", devices, DEVICE_BYTES, "store.device_count_max"),
         peak("jobs", 1, jobs, "sender.job_bytes_max, store.device_count_max, *.apps"),
         peak("waiting jobs", WAITING_PER_SLOT * sender.job_count_max, WAITING_JOB_BYTES, "sender.job_count_max"),
-        peak("sets of waiting jobs", 1, WAITING_BYTES_MAX as u64, "no setting"),
+        peak("sets of waiting jobs", 1, sender.job_bytes_max.0 / WAITING_BYTES_PART as u64, "sender.job_bytes_max"),
         standing("reports", sender.report_count_max, REPORT_BYTES, "sender.report_count_max"),
         peak("trails of jobs", 1, sender.why_bytes_max.0, "sender.why_bytes_max"),
         peak("webhook backlog", tellings, TELLING_BYTES, "webhook.url, sender.report_count_max"),

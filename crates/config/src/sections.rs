@@ -211,7 +211,8 @@ section! {
         allowed_origins: Vec<OriginPattern>;
         /// When a user has this many devices, the user's apps cannot register more.
         user_device_count_max: usize = "20", from "1" to "1000";
-        /// Behind a proxy: the header in which the proxy gives the client's address; the last address in it counts.
+        /// Behind a proxy: the header in which the proxy gives the client's address; the last address in it counts. Also for
+        /// `client.address_connection_count_max`.
         address_header: Option<HeaderName>, like "X-Forwarded-For";
     }
 
@@ -282,6 +283,9 @@ section! {
         frame_bytes_max: ByteSize = "64KiB", from "1KiB" to "16MiB";
         /// Connections at a time; a further one is refused with 503.
         connection_count_max: usize = "100000", from "1" to "10000000";
+        /// Connections of one address at a time (for IPv6: of one /64), on each server; a further one is refused with 429. Behind a
+        /// proxy set `apps.address_header`; otherwise all clients have the proxy's address. 0 is no limit.
+        address_connection_count_max: usize = "0", from "0" to "10000000";
         /// Connections of one user at a time, on each server; a further one is closed (3504). Clients without a user are not
         /// counted. 0 is no limit.
         user_connection_count_max: usize = "0", from "0" to "10000000";
@@ -424,7 +428,8 @@ section! {
         /// How long after the last publication the history is kept; 0s keeps none.
         history_ttl: Duration = "0s", from "0s" to "365d";
         /// A channel whose history is over is forgotten after this long without a publication. A reader that comes back to it
-        /// starts anew. 0s is `store.channel_ttl`. Needs `durable`.
+        /// starts anew; so may, about once in this time, one of a durable channel of any namespace in which nothing was published
+        /// so far. 0s is `store.channel_ttl`. Needs `durable`.
         channel_ttl: Duration = "0s", from "0s" to "3650d";
         /// Every subscription resumes from its last position after a break. Needs a history.
         force_recovery: bool = "false";
@@ -948,8 +953,9 @@ section! {
         /// Slots: jobs that send at a time. Further jobs wait; while they do, jobs stop waiting for receipts after 500
         /// ms.
         job_count_max: usize = "1024", from "1" to "100000";
-        /// Memory for the jobs that send. A job for a million devices needs about 2 MB, more with many apps, and one for a single
-        /// device 80 KB. When it is used up, further jobs wait.
+        /// Memory for the jobs that send. A job for a single device is counted with 80 KB; one for a million of them with 2 to 8 MB,
+        /// and 1 MB more for each app if its texts have typed values. When it is used up, further jobs wait. A quarter as much
+        /// is for jobs that wait after they have begun.
         job_bytes_max: ByteSize = "1GiB", from "16MiB" to "1024GiB";
         /// Devices of a job that are read, rendered and handed on in one step (a window).
         window_device_count: usize = "1024", from "1" to "65536";

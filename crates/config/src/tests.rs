@@ -185,6 +185,12 @@ fn relations_between_settings_are_checked() {
         ],
     );
     check(
+        "[channel.namespaces.n]\ndurable = true\nhistory_size = 1\nhistory_ttl = \"1m\"\nchannel_ttl = \"999ms\"",
+        &[
+            "t.toml:5:15: `channel.namespaces.n.channel_ttl`: must be at least \"1s\", or \"0s\" for `store.channel_ttl`",
+        ],
+    );
+    check(
         "[channel.namespaces.n]\nchannel_ttl = \"1h\"",
         &[
             "t.toml:2:15: `channel.namespaces.n.channel_ttl`: needs `durable = true`: other channels end with their history",
@@ -208,10 +214,10 @@ fn relations_between_settings_are_checked() {
         ],
     );
     check(
-        "[client]\nframe_bytes_max = \"1MiB\"\n[edge]\nloops = 4\ninput_bytes_max = \"31MiB\"",
+        "[client]\nframe_bytes_max = \"1MiB\"\n[edge]\nloops = 4\ninput_bytes_max = \"15MiB\"",
         &[
-            "t.toml:5:19: `edge.input_bytes_max`: must be at least \"32MiB\" with 4 loops, eight times `client.frame_bytes_max` for \
-             each, got \"31MiB\"",
+            "t.toml:5:19: `edge.input_bytes_max`: must be at least \"16MiB\" with 4 loops, for each four times `client.frame_bytes_max` \
+             or \"64KiB\", got \"15MiB\"",
         ],
     );
     check(
@@ -1043,9 +1049,9 @@ fn the_memory_sum_adds_up_its_terms() {
         ("store cache", 1 << 20),
         ("devices", 800 * 160),
         // Its sets of 800 devices and of the 10 that can be connected, and a rendering for each device.
-        ("jobs", (1 << 30) + 73_728 + 12 * (96 + 4 * 800) + 800 * 5120 + 96 + 4 * 10),
+        ("jobs", (1 << 30) + 73_728 + 13 * (96 + 4 * 800) + 800 * 2048 + 96 + 4 * 10),
         ("waiting jobs", 64 * 3 * 1024),
-        ("sets of waiting jobs", 64 << 20),
+        ("sets of waiting jobs", 256 << 20),
         ("reports", 9 * 1024),
         ("trails of jobs", 64 << 20),
         ("webhook backlog", 2 * 9 * 160),

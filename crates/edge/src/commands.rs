@@ -280,6 +280,14 @@ impl Client {
                 let publication =
                     Publication { offset: Offset(0), data, info: Some(info), tags, receipt: None, texts: None };
                 let new = NewPublication { publication, skip_history };
+                // Another server is asked, and may not be found for a while.
+                let may_wait = self.edge_loop.shared.publisher.is_home() || self.edge_loop.may_wait(state, self.key, 0);
+                if !may_wait {
+                    let reply =
+                        state.connections[self.key].session.on_published(ticket, Err(ErrorCode::TooManyRequests));
+                    state.connections[self.key].reply(reply);
+                    return None;
+                }
                 match self.publish(state, channel, options.durable, new, now) {
                     Ok(Some(future)) => return Some(Awaited::Publish { ticket, future }),
                     outcome => state.connections[self.key].session.on_published(ticket, outcome.map(|_| ())),

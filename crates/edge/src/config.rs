@@ -11,6 +11,8 @@ pub struct EdgeConfig {
     pub node: Box<str>,
     /// Connections at one time; a further one is refused with 503.
     pub connection_count_max: usize,
+    /// Connections of one network at a time; a further one is refused with 429. 0: no limit.
+    pub address_connection_count_max: usize,
     /// Connections of one user at a time; a further one is closed. 0: no limit.
     pub user_connection_count_max: usize,
     /// The largest message of a client, in bytes; also the largest body of a request that carries commands.

@@ -254,7 +254,7 @@ impl EdgeLoop {
                 break;
             }
             self.close_in(state, key, &Disconnect::TOO_MANY_REQUESTS);
-            state.connections[key].input.forget();
+            state.connections[key].input.forget_undecoded();
         }
     }
 
@@ -263,7 +263,8 @@ impl EdgeLoop {
     pub(crate) fn may_wait(&self, state: &mut LoopState, key: Key, subscription_count: usize) -> bool {
         let input = &mut state.connections[key].input;
         let bytes = input.command_bytes() + subscription_count * size_of::<SubscribeEffect>();
-        let fits = self.input_held.working.get() + bytes <= self.shared.config.input_budget_bytes / 2;
+        let others = self.input_held.working.get() - input.working();
+        let fits = others + bytes <= self.shared.config.input_budget_bytes / 2;
         if fits {
             input.begin_work(bytes);
         }

@@ -25,19 +25,23 @@ pub enum HandshakeError {
     /// The socket cannot be taken out of the HTTP server.
     #[error("this connection cannot carry a stream")]
     NotStreamable,
+    /// The client's network has as many connections as allowed.
+    #[error("your address already has client.address_connection_count_max connections: close some, or try again later")]
+    Address,
     /// There is no room for another connection.
     #[error("the server already has client.connection_count_max connections: try again later")]
     Full,
 }
 
 impl HandshakeError {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::NotWebSocket,
         Self::Version,
         Self::NoPings,
         Self::Origin,
         Self::NoConnect,
         Self::NotStreamable,
+        Self::Address,
         Self::Full,
     ];
 
@@ -50,6 +54,7 @@ impl HandshakeError {
             Self::Origin => "origin",
             Self::NoConnect => "no_connect",
             Self::NotStreamable => "not_streamable",
+            Self::Address => "address",
             Self::Full => "full",
         }
     }
@@ -61,6 +66,7 @@ impl HandshakeError {
             Self::NotStreamable => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Version => StatusCode::UPGRADE_REQUIRED,
             Self::Origin => StatusCode::FORBIDDEN,
+            Self::Address => StatusCode::TOO_MANY_REQUESTS,
             Self::Full => StatusCode::SERVICE_UNAVAILABLE,
         }
     }

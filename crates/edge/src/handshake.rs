@@ -1,5 +1,5 @@
 //! Answers WebSocket handshakes (RFC 6455, 4.2) and chooses the format of the connection. Before any transport begins,
-//! two checks are made here: the page's origin must be admitted, and a loop must have room.
+//! three checks are made here: the page's origin must be admitted, and the client's network and a loop must have room.
 //!
 //! A client speaks Protobuf if it offers the subprotocol `centrifuge-protobuf`, or if the query of its address has
 //! `format=protobuf` or `cf_protocol=protobuf`. All others speak JSON. Of several subprotocols that we know the client's
@@ -12,13 +12,14 @@ use http::header::{
     ACCEPT_LANGUAGE, CONNECTION, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http::{Extensions, HeaderMap, Request, Response, StatusCode, Uri};
 use tidings_protocol::{HookHeaders, SessionHooks, SessionId, websocket};
 use tidings_types::{Format, Language, Locale, Transport, Variant};
 use tokio::sync::mpsc::OwnedPermit;
 
 use crate::Edge;
 use crate::error::HandshakeError;
+use crate::networks::ClientNetwork;
 use crate::shared::{ConnectionPermit, HandedOver, Handshake, Opening};
 
 impl Edge {
@@ -46,7 +47,7 @@ impl Edge {
         };
         let (language, hook_headers) = (self.language(headers), hook_headers(&self.shared.session.hooks, headers));
         let opening = Opening { head: Vec::new(), first, headers: hook_headers, language };
-        let entrance = self.enter(Variant { transport, format })?;
+        let entrance = self.enter(Variant { transport, format }, request.extensions())?;
         entrance.hand_over(HandedOver::Upgrade(hyper::upgrade::on(request)), opening);
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -79,12 +80,12 @@ impl Edge {
     }
 
     /// Makes room for a connection on one of the loops.
-    pub(crate) fn enter(&self, variant: Variant) -> Result<Entrance, HandshakeError> {
+    pub(crate) fn enter(&self, variant: Variant, request: &Extensions) -> Result<Entrance, HandshakeError> {
         let shared = &self.shared;
         if variant.format == Format::Protobuf && shared.config.ping_interval.is_zero() {
             return Err(HandshakeError::NoPings);
         }
-        let permit = ConnectionPermit::new(shared).ok_or(HandshakeError::Full)?;
+        let permit = ConnectionPermit::new(shared, request.get::<ClientNetwork>().copied())?;
         let loop_index = self.next_loop.fetch_add(1, Ordering::Relaxed) % self.loops.len();
         let queue = self.loops[loop_index].handshakes.clone();
         let place = queue.try_reserve_owned().map_err(|_| HandshakeError::Full)?;

@@ -55,7 +55,7 @@ pub(crate) struct Input {
     emulated_bytes: usize,
     /// Bytes from which the last command was read.
     command_bytes: usize,
-    /// Since when there has always been something.
+    /// When it last began, or a message of the client was whole, or a command was taken.
     since: Instant,
     /// What is counted in `held`.
     waiting: usize,
@@ -106,6 +106,7 @@ impl Input {
         debug_assert!(!self.is_full());
         self.frame_bytes += frame.bytes_len();
         self.frames.push_back(frame);
+        self.since = Instant::now();
     }
 
     /// Keeps the rest of a read until no frame waits. Call [`Input::settle`] after it.
@@ -129,7 +130,9 @@ impl Input {
 
     /// The next command that has arrived.
     pub(crate) fn next_command(&mut self) -> Option<Result<Command, FrameError>> {
-        let (command, is_last) = match self.frames.front_mut()? {
+        let frame = self.frames.front_mut()?;
+        self.since = Instant::now();
+        let (command, is_last) = match frame {
             Frame::Commands(commands) => {
                 let left = commands.left();
                 let command = commands.next();
@@ -172,6 +175,13 @@ impl Input {
         self.settle();
     }
 
+    /// Forgets what waits also where frames are cut, so that the peer's close frame is not noticed then.
+    pub(crate) fn forget_undecoded(&mut self) {
+        if !self.undecoded.is_empty() {
+            self.forget();
+        }
+    }
+
     /// Forgets all that waits; nothing that comes is read any more.
     pub(crate) fn forget(&mut self) {
         self.decoder.stop();
@@ -192,7 +202,12 @@ impl Input {
         self.begin_work(0);
     }
 
-    /// How much it holds, and for how long: bytes times milliseconds.
+    /// What the command in work keeps.
+    pub(crate) fn working(&self) -> usize {
+        self.working
+    }
+
+    /// How much it holds, and for how long without any progress: bytes times milliseconds.
     pub(crate) fn burden(&self, now: Instant) -> u128 {
         self.waiting as u128 * (1 + now.duration_since(self.since).as_millis())
     }

@@ -35,6 +35,7 @@
 //! | `orders` | the queues of orders about connections |
 //! | `emulated` | the queue of commands that come in requests of their own |
 //! | `subscribers` | the readers of one channel |
+//! | `networks` | how many connections each address has |
 //! | `creations`, `users`, `config`, `metrics` | channels created by each user, connected users, settings, counters |
 //!
 //! Bounds, and what happens when they are reached:
@@ -42,6 +43,7 @@
 //! | What | Then |
 //! |---|---|
 //! | connections | 503 |
+//! | connections of one network | 429 |
 //! | bytes of a message from a client | closed with 1009; in a request of its own: 413 |
 //! | commands in requests of their own that wait | of a connection: closed with 3013; of a loop: 503 |
 //! | messages and commands of a loop's clients that wait | those that hold most for longest are closed with 3013 |
@@ -71,6 +73,7 @@ mod handshake;
 mod identity;
 mod input;
 mod metrics;
+mod networks;
 mod orders;
 mod output;
 mod receipts;
@@ -97,6 +100,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use config::EdgeConfig;
 pub use error::HandshakeError;
+pub use networks::{ClientNetwork, NetworkPlace, Networks};
 pub use shared::{
     Alone, DeviceDirectory, Emulation, EmulationFuture, HookFuture, Hooks, NoHooks, Others, PresenceFuture,
     ProveFuture, PublishFuture, Publisher, StatsFuture,
@@ -174,6 +178,7 @@ impl Edge {
             others,
             metrics,
             connection_count: AtomicUsize::new(0),
+            networks: Arc::default(),
             users,
             orders: orders_tx,
             last_number: AtomicU64::new(0),

@@ -18,7 +18,9 @@ use tidings_types::{ChannelName, DeviceNumber, Language, Variant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::config::EdgeConfig;
+use crate::error::HandshakeError;
 use crate::metrics::EdgeMetrics;
+use crate::networks::{ClientNetwork, NetworkPlace, Networks};
 use crate::orders::Posted;
 use crate::takeover::Socket;
 use crate::users::Users;
@@ -160,20 +162,32 @@ pub(crate) struct Opening {
 }
 
 /// One of the connections that may be open at a time.
-pub(crate) struct ConnectionPermit(Arc<Shared>);
+pub(crate) struct ConnectionPermit {
+    shared: Arc<Shared>,
+    _place: Option<NetworkPlace>,
+}
 
 impl ConnectionPermit {
-    /// `None`: there are as many connections as there may be.
-    pub(crate) fn new(shared: &Arc<Shared>) -> Option<Self> {
-        let permit = Self(shared.clone());
+    /// # Errors
+    /// When there are as many connections as there may be, in all or of this network.
+    pub(crate) fn new(shared: &Arc<Shared>, network: Option<ClientNetwork>) -> Result<Self, HandshakeError> {
+        let EdgeConfig { connection_count_max, address_connection_count_max, .. } = shared.config;
         let count = shared.connection_count.fetch_add(1, Ordering::Relaxed);
-        (count < shared.config.connection_count_max).then_some(permit)
+        let mut permit = Self { shared: shared.clone(), _place: None };
+        if count >= connection_count_max {
+            return Err(HandshakeError::Full);
+        }
+        if let Some(ClientNetwork(network)) = network {
+            let place = shared.networks.enter(network, address_connection_count_max);
+            permit._place = Some(place.ok_or(HandshakeError::Address)?);
+        }
+        Ok(permit)
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.0.connection_count.fetch_sub(1, Ordering::Relaxed);
+        self.shared.connection_count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -196,6 +210,7 @@ pub(crate) struct Shared {
     pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) metrics: EdgeMetrics,
     pub(crate) connection_count: AtomicUsize,
+    pub(crate) networks: Arc<Networks>,
     pub(crate) users: Users,
     /// The queues of the loops.
     pub(crate) orders: Vec<mpsc::Sender<Posted>>,

@@ -25,6 +25,7 @@
 //! | What | Limit | Then |
 //! |---|---|---|
 //! | connections, together with WebSockets | `connection_count_max` | 503 |
+//! | connections of one network, together with WebSockets | `address_connection_count_max` | 429 |
 //! | requests with commands that wait for a loop | 1024, and 4 MiB of commands | 503 |
 //! | commands of one connection that wait while it handles others | 128 requests, and [`EMULATED_FRAME_COUNT_MAX`](tidings_protocol::EMULATED_FRAME_COUNT_MAX) × `message_bytes_max` | closed with 3013 |
 
@@ -98,7 +99,7 @@ impl Edge {
         let taker = request.extensions().get::<Taker>().ok_or(HandshakeError::NotStreamable)?.clone();
         let language = self.language(request.headers());
         let headers = hook_headers(&self.shared.session.hooks, request.headers());
-        let entrance = self.enter(variant)?;
+        let entrance = self.enter(variant, request.extensions())?;
         let head = head_bytes(&self.with_cors(request.headers(), stream_head(variant)));
         let socket = taker.take().await.ok_or(HandshakeError::NotStreamable)?;
         entrance.hand_over(HandedOver::Socket(socket), Opening { head, first: Some(first), headers, language });

@@ -18,16 +18,19 @@
 //! # Life of an event
 //! ```text
 //!   open ──RECEIPTS_TTL after its time──► kept: for whoever still holds it ──► gone
-//!     └──one too many, or no memory──► forgotten ◄──no memory──┘
+//!     ├──no memory──► bare: only who has received it      │
+//!     └──one too many, or still no memory──► forgotten ◄──┘ no memory
 //! ```
-//! Forgetting empties an event at once, also for the jobs and connections that hold it. It never suppresses a push: of a
-//! forgotten event nobody is known to have received it ([`EventReceipts::received`] is `None`), so its devices are pushed.
-//! If the newest event alone is too large, it is forgotten itself.
+//! What decides no push goes first: when, where and by which users an event was received. Then events are forgotten, those
+//! first whose time for receipts ends first. Forgetting empties an event at once, also for the jobs and connections that hold
+//! it. It never suppresses a push: of a forgotten event nobody is known to have received it ([`EventReceipts::received`] is
+//! `None`), so its devices are pushed. If the newest event alone is too large, it is forgotten itself. A forgotten event is not
+//! opened again.
 //!
 //! # Bounds
 //! `event_count_max` open events, and `bytes_max` for all events together ([`Budget`]): the open ones, those that
 //! somebody still holds, and what other nodes of a cluster report of events that are not open here yet ([`Early`]). Beyond
-//! that the oldest events are forgotten, those that are no longer open first. The bytes may be exceeded by what
+//! that events are forgotten, those that are no longer open first. The bytes may be exceeded by what
 //! is added at this moment: a receipt or the readers of a channel for each thread, or the report of another node. A
 //! forgotten event takes a few hundred bytes while somebody holds it. An event has two sets of device
 //! numbers and at most [`RECEIPT_USER_COUNT_MAX`] users of [`USER_BYTES_MAX`] bytes. Visible devices are bounded by
@@ -86,10 +89,13 @@ struct Table {
     events: Mutex<Events>,
 }
 
-/// Invariant: no event is both open and early.
+/// Invariant: no event is both open and early; an open one is whole or bare.
 #[derive(Debug, Default)]
 struct Events {
     open: BTreeMap<JournalPosition, Arc<EventReceipts>>,
+    /// The open ones in the order in which their time ends: those that have all, and those that are bare.
+    whole: BTreeSet<(Timestamp, JournalPosition)>,
+    bare: BTreeSet<(Timestamp, JournalPosition)>,
     /// Those that are no longer open, while somebody holds them: a job, or its trail for the question why. Oldest first.
     kept: VecDeque<Weak<EventReceipts>>,
     early: Early,
@@ -108,7 +114,7 @@ impl Table {
     fn make_room_in(&self, events: &mut Events) {
         while events.open.len() > self.event_count_max && events.forget_open() {}
         while self.budget.is_exceeded() {
-            if events.forget_kept() {
+            if events.forget_kept() || events.strip_open() {
                 continue;
             }
             if !events.forget_open() && !events.early.forget() {
@@ -124,12 +130,34 @@ impl Events {
         self.removed.is_some_and(|removed| event <= removed)
     }
 
-    /// Forgets the oldest open event; false if there is none.
+    fn add(&mut self, event: Arc<EventReceipts>) {
+        self.whole.insert((event.terms.until, event.event));
+        self.open.insert(event.event, event);
+    }
+
+    /// Forgets the open event whose time ends first; false if there is none.
     fn forget_open(&mut self) -> bool {
-        let Some((oldest, event)) = self.open.pop_first() else { return false };
-        self.removed = self.removed.max(Some(oldest));
-        event.forget();
+        let Some((_, position)) = self.whole.first().into_iter().chain(self.bare.first()).min().copied() else {
+            return false;
+        };
+        self.remove(position).inspect(|event| event.forget());
         true
+    }
+
+    /// Strips the open event whose time ends first, of those that are whole; false if there is none.
+    fn strip_open(&mut self) -> bool {
+        let Some((until, position)) = self.whole.pop_first() else { return false };
+        self.bare.insert((until, position));
+        self.open.get(&position).inspect(|event| event.strip());
+        true
+    }
+
+    fn remove(&mut self, position: JournalPosition) -> Option<Arc<EventReceipts>> {
+        let event = self.open.remove(&position)?;
+        let end = (event.terms.until, position);
+        let _ = self.whole.remove(&end) || self.bare.remove(&end);
+        self.removed = self.removed.max(Some(position));
+        Some(event)
     }
 
     /// Forgets the oldest event that is no longer open; false if there is none.
@@ -141,16 +169,14 @@ impl Events {
 
     /// Whoever still holds events that are over at `now` keeps them.
     fn close(&mut self, now: Timestamp) {
-        let Self { open, kept, removed, .. } = self;
-        kept.retain(|event| event.strong_count() > 0);
-        open.retain(|position, event| {
-            let is_open = now < event.terms.until.saturating_add(RECEIPTS_TTL);
-            if !is_open {
-                *removed = (*removed).max(Some(*position));
-                kept.extend((Arc::strong_count(event) > 1).then(|| Arc::downgrade(event)));
-            }
-            is_open
-        });
+        self.kept.retain(|event| event.strong_count() > 0);
+        let is_over = |(until, _): &(Timestamp, JournalPosition)| now >= until.saturating_add(RECEIPTS_TTL);
+        let ends =
+            self.whole.iter().take_while(|end| is_over(end)).chain(self.bare.iter().take_while(|end| is_over(end)));
+        for (_, position) in ends.copied().collect::<Vec<_>>() {
+            let Some(event) = self.remove(position) else { continue };
+            self.kept.extend((Arc::strong_count(&event) > 1).then(|| Arc::downgrade(&event)));
+        }
     }
 }
 
@@ -219,8 +245,15 @@ impl Receipts {
     /// The receipts of an event. If they are not collected yet, this starts it.
     pub fn open(&self, request: &ReceiptRequest) -> Arc<EventReceipts> {
         let mut events = lock(&self.table.events);
-        let new = || Arc::new(EventReceipts::new(request, self.devices.clone(), &self.table));
-        let event = events.open.entry(request.event).or_insert_with(new).clone();
+        if let Some(event) = events.open.get(&request.event) {
+            return event.clone();
+        }
+        let event = Arc::new(EventReceipts::new(request, self.devices.clone(), &self.table));
+        if events.is_over(request.event) {
+            event.forget(); // For another channel of the event it was open before.
+            return event;
+        }
+        events.add(event.clone());
         for report in events.early.take(request.event) {
             event.take_in(report);
         }
@@ -402,6 +435,8 @@ struct State {
     user_bytes: usize,
     /// There were more users than are listed.
     is_cut: bool,
+    /// There was no memory for more than the sets.
+    is_bare: bool,
     /// By device, where and when its receipt came.
     arrivals: BTreeMap<u32, Arrival>,
     /// When they came, in this order: the clock may be set back, so not quite in the order of time.
@@ -418,6 +453,7 @@ impl State {
             users: BTreeSet::new(),
             user_bytes: 0,
             is_cut: false,
+            is_bare: false,
             arrivals: BTreeMap::new(),
             arrived: Vec::new(),
         };
@@ -518,6 +554,16 @@ impl EventReceipts {
         }
     }
 
+    /// Frees all but who has received it; from now on only that is collected.
+    fn strip(&self) {
+        if let Some(state) = &mut *lock(&self.state) {
+            state.is_cut |= !state.users.is_empty();
+            (state.users, state.user_bytes, state.is_bare) = (BTreeSet::new(), 0, true);
+            (state.arrivals, state.arrived) = (BTreeMap::new(), Vec::new());
+            state.recharge();
+        }
+    }
+
     /// Frees what it has collected; nothing is collected any more.
     fn forget(&self) {
         let state = lock(&self.state).take();
@@ -607,7 +653,9 @@ impl EventReceipts {
     ) -> bool {
         let device = device.filter(|_| visible || self.terms.policy == ReceiptPolicy::Any);
         let is_new_device = device.is_some_and(|device| state.devices.insert(device.0));
-        if let Some(device) = device.filter(|_| is_new_device && state.arrivals.len() < ARRIVAL_COUNT_MAX) {
+        if let Some(device) =
+            device.filter(|_| is_new_device && !state.is_bare && state.arrivals.len() < ARRIVAL_COUNT_MAX)
+        {
             state.arrivals.insert(device.0, arrival);
             state.arrived.push(arrival.at);
         }
@@ -615,7 +663,7 @@ impl EventReceipts {
         if !self.terms.every_client || user.is_empty() || state.users.contains(user) {
             return is_new_device;
         }
-        if state.users.len() >= RECEIPT_USER_COUNT_MAX || user.len() > USER_BYTES_MAX {
+        if state.is_bare || state.users.len() >= RECEIPT_USER_COUNT_MAX || user.len() > USER_BYTES_MAX {
             state.is_cut = true;
             return is_new_device;
         }

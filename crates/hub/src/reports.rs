@@ -323,6 +323,8 @@ pub(crate) struct Early(BTreeMap<JournalPosition, EarlyEvent>);
 #[derive(Debug)]
 struct EarlyEvent {
     reports: Vec<EventReport>,
+    bytes: usize,
+    /// For them.
     charge: Charge,
     /// When a sweep saw it first.
     seen: Option<Timestamp>,
@@ -331,9 +333,10 @@ struct EarlyEvent {
 impl Early {
     /// The caller makes room then.
     pub(crate) fn put(&mut self, report: EventReport, budget: &Arc<Budget>) {
-        let new = || EarlyEvent { reports: Vec::new(), charge: Charge::none(budget.clone()), seen: None };
+        let new = || EarlyEvent { reports: Vec::new(), bytes: 0, charge: Charge::none(budget.clone()), seen: None };
         let early = self.0.entry(report.event).or_insert_with(new);
-        early.charge.set(early.charge.bytes() + report.bytes_len());
+        early.bytes += report.bytes_len();
+        early.charge.set(early.bytes);
         early.reports.push(report);
         if self.0.len() > EARLY_EVENT_COUNT_MAX {
             self.forget();

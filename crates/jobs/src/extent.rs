@@ -14,8 +14,8 @@ const BLOCK_BYTES: u64 = 96;
 const BITS_BYTES: u64 = 8 << 10;
 /// A job without its sets and renderings: an event with all limits used, its tasks and its counts.
 const JOB_BYTES: u64 = 72 << 10;
-/// The notification of one language, provider and app: at most 4 KiB, with its place in the job's table.
-const RENDERING_BYTES: u64 = 5 << 10;
+/// The notification of one language, provider and app: one or two kilobytes. Where it needs its 4 KiB, it is counted too low.
+const RENDERING_BYTES: u64 = 2 << 10;
 /// Sets that may have any device of the audience: the audience itself, what an earlier run has left, and those that may answer.
 const WHOLE_SETS: u64 = 3;
 /// Those of a lane. A device is in that of one lane.
@@ -70,6 +70,8 @@ impl Extent {
 pub struct JobSize {
     /// Its devices.
     pub audience: Extent,
+    /// Devices that have muted it.
+    pub muted: Extent,
     /// Its lanes.
     pub lane_count: usize,
     /// Devices that may be handed out and unanswered at a time, in each lane.
@@ -81,10 +83,11 @@ pub struct JobSize {
 impl JobSize {
     /// The most bytes that the job takes, without the devices that have answered or may.
     pub fn bytes(&self) -> usize {
-        let Self { audience, lane_count, in_flight_max, rendering_count } = *self;
+        let Self { audience, muted, lane_count, in_flight_max, rendering_count } = *self;
         let lanes = lane_count as u64;
         let handed_out = Extent { len: audience.len.min(in_flight_max.saturating_mul(lanes)), ..audience };
-        let sets = WHOLE_SETS * audience.bytes(1)
+        let sets = muted.bytes(1)
+            + WHOLE_SETS * audience.bytes(1)
             + LANE_SETS * audience.bytes(lanes)
             + HANDED_OUT_SETS * handed_out.bytes(1)
             + HANDED_OUT_LANE_SETS * handed_out.bytes(lanes);

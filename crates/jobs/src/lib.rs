@@ -24,6 +24,6 @@ pub use extent::{Extent, JobSize};
 pub use outcome::{Counts, DeviceOutcome, OUTCOME_COUNT, Suppression};
 pub use report::{DeviceTrail, JobReport, Telling, TrailStep, Way};
 pub use row::{JobRow, Progress, RowError};
-pub use slots::{Claim, Ready, ReadyQueue, Slots, WAITING_BYTES_MAX, WAITING_PER_SLOT};
+pub use slots::{Claim, Ready, ReadyQueue, Slots, WAITING_BYTES_PART, WAITING_PER_SLOT};
 pub use tally::{JobPart, Tally};
 pub use trail::{Note, Noted, Trail, Whereabouts};

@@ -18,13 +18,14 @@
 //!    or holds devices back for receipts. If no less urgent job can be suspended, the urgent one starts in addition.
 //! 4. A free slot goes to the most urgent waiting job that can go on, then to the oldest. But of 16 slots in a row, each
 //!    lower priority that waits gets one ([`Turns`]), so that no job starves.
-//! 5. A waiting job that only has to end needs no slot and goes before all others: it is cancelled, its time is over, or no
-//!    device of it is left.
-//! 6. While no slot is free, running jobs that only wait for receipts stop waiting 500 ms after their event's acceptance:
+//! 5. A waiting job that only has to end needs no slot, but memory, and goes before all others: it is cancelled, its time is
+//!    over, or no device of it is left.
+//! 6. While no slot is free, or no memory for a job of low priority, running jobs that only wait for receipts stop waiting 500 ms after their event's acceptance:
 //!    the oldest ones, and no more of them than there are waiting jobs that can go on.
 //!
 //! So, within the limits below, a job waits only behind jobs that are no less urgent and have something to send, walk, or
-//! hold devices back.
+//! hold devices back. When jobs that can send nothing, because their provider does not answer, take all memory, other jobs
+//! wait for them.
 //!
 //! Which running jobs are idle is looked up every 100 ms while jobs wait or at least `job_count_max` run, and when a pause
 //! begins or ends. A job that has started since the last look counts as one that has something to send, and does not lose
@@ -35,12 +36,12 @@
 //! |---|---|---|
 //! | slots | `job_count_max` (1024), 2 × for jobs that start in addition | rules 3 and 4 |
 //! | running jobs | 16 × `job_count_max` (16 384); low priority 14 ×, normal 15 × | the next job waits |
-//! | bytes of running jobs ([`JobSize`](crate::JobSize)) | `job_bytes_max` (1 GiB) and one job; low priority 14 sixteenths, normal 15 | the next job waits, and idle ones are suspended as by rule 2 |
+//! | bytes of running jobs ([`JobSize`](crate::JobSize)) | `job_bytes_max` (1 GiB) and one job; to begin by its own claim, low priority 14 sixteenths, normal 15 | the next job waits, and idle ones are suspended as by rule 2 |
 //! | waiting jobs | 64 × `job_count_max` (65 536), 1 KiB each; the last `job_count_max` for suspended jobs | the next event stays in the journal, and no further job is suspended |
-//! | sets and counts of waiting jobs | 64 MiB together | no further job is suspended |
+//! | sets and counts of waiting jobs | a quarter of `job_bytes_max` together | no further job is suspended |
 //!
 //! Running jobs that hold no slot and cannot be suspended have devices in flight. So they are no more than the devices that
-//! lakes and gateways hold. Repeats to one failing provider can be that many. Beyond the 64 MiB comes only what a newer
+//! lakes and gateways hold. Repeats to one failing provider can be that many. Beyond that quarter comes only what a newer
 //! event leaves of older waiting jobs with the same collapse key.
 //!
 //! # After a crash
@@ -57,8 +58,8 @@ use tidings_types::{EventPriority, JournalPosition};
 const RUNNING_PER_SLOT: usize = 16;
 /// Waiting jobs, in the same units; the last of these is for suspended ones.
 pub const WAITING_PER_SLOT: usize = 64;
-/// Bytes of the sets and counts of all waiting jobs together.
-pub const WAITING_BYTES_MAX: usize = 64 << 20;
+/// The sets and counts of all waiting jobs may take this part of what the running ones may.
+pub const WAITING_BYTES_PART: usize = 4;
 
 /// A job's rank among others of its kind. A greater rank is less urgent, then younger.
 type Rank = (EventPriority, JournalPosition);
@@ -152,9 +153,14 @@ impl Slots {
         self.idle.iter().rev().map(|(_, position)| *position).collect()
     }
 
-    /// Whether there are more running jobs than slots, or they keep others from starting.
-    pub fn are_exceeded(&self) -> bool {
-        self.running_count > self.job_count_max || self.is_memory_short(EventPriority::Low)
+    /// Whether there are more running jobs than slots, or their memory keeps some from starting of which so many wait.
+    pub fn are_exceeded(&self, waiting_count: usize) -> bool {
+        self.running_count > self.job_count_max || (waiting_count > 0 && self.is_memory_short(EventPriority::Low))
+    }
+
+    /// Whether there is memory for a job that only has to end.
+    pub fn may_end_one(&self) -> bool {
+        !self.is_memory_short(EventPriority::High)
     }
 
     /// Whether no job of this priority may start because of the memory of the running ones.
@@ -165,12 +171,12 @@ impl Slots {
 
     /// Whether a job may be suspended, given how many wait and how many bytes their sets and counts take.
     pub fn may_suspend(&self, waiting_count: usize, waiting_bytes: usize) -> bool {
-        waiting_bytes < WAITING_BYTES_MAX && waiting_count < WAITING_PER_SLOT * self.job_count_max
+        waiting_bytes < self.job_bytes_max / WAITING_BYTES_PART && waiting_count < WAITING_PER_SLOT * self.job_count_max
     }
 
     /// How many jobs must stop waiting for receipts, given how many waiting jobs can go on: rule 6.
     pub fn holds_to_cut(&self, ready_count: usize) -> usize {
-        if self.free(EventPriority::High) > 0 { 0 } else { ready_count }
+        if self.free(EventPriority::Low) > 0 { 0 } else { ready_count }
     }
 
     /// How many more events may become waiting jobs.
@@ -180,18 +186,15 @@ impl Slots {
 
     /// How many jobs of a priority may start without taking another's slot.
     pub fn free(&self, priority: EventPriority) -> usize {
-        self.free_of(self.job_count_max, priority)
+        if self.is_memory_short(priority) { 0 } else { self.free_of(self.job_count_max, priority) }
     }
 
-    /// As [`Slots::free`], with the slots of those that start in addition.
+    /// As [`Slots::free`], with the slots of those that start in addition, and whatever the memory.
     fn free_in_addition(&self, priority: EventPriority) -> usize {
         self.free_of(2 * self.job_count_max, priority)
     }
 
     fn free_of(&self, slot_count: usize, priority: EventPriority) -> usize {
-        if self.is_memory_short(priority) {
-            return 0;
-        }
         // `High` is 0: it may use all.
         let running_max = (RUNNING_PER_SLOT - priority as usize) * self.job_count_max;
         let taken = self.running_count - self.idle.len();
@@ -209,13 +212,13 @@ impl Slots {
             return Claim::Suspend(position);
         }
         let is_more_urgent = self.least_urgent.is_some_and(|other| other > priority);
-        let is_granted = is_more_urgent && self.free_in_addition(priority) > 0;
+        let is_granted = is_more_urgent && !self.is_memory_short(priority) && self.free_in_addition(priority) > 0;
         if is_granted { Claim::Granted } else { Claim::Denied }
     }
 
     /// Which waiting job gets the slot that was granted for one of priority `first`, the most urgent that waits: rule 4.
     /// `next` says which job of a priority is next. A less urgent job may also start in addition to the others, but not as
-    /// one of the last running jobs, which are for more urgent ones.
+    /// one of the last running jobs, which are for more urgent ones. It takes the memory that was granted.
     pub fn choose(
         &mut self,
         first: EventPriority,

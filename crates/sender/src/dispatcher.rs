@@ -243,7 +243,7 @@ impl Dispatcher {
         let jobs = running.iter();
         self.slots.on_look(jobs.map(|job| (job.accepted.event.priority, job.position, job.is_idle(&self.flow))));
         for position in self.slots.idle() {
-            if !self.slots.are_exceeded() {
+            if !self.slots.are_exceeded(self.registry.table().waiting.len()) {
                 break;
             }
             self.suspend(position);
@@ -312,7 +312,7 @@ impl Dispatcher {
     fn next_waiting(&mut self) -> Option<JournalPosition> {
         let now = unix_now();
         let (ready, first) = self.registry.table().waiting.first_ready(Ready::ToEnd, &self.flow, now)?;
-        let Ready::ToSend(priority) = ready else { return Some(first) };
+        let Ready::ToSend(priority) = ready else { return self.slots.may_end_one().then_some(first) };
         if !self.claim_slot(priority) {
             return None;
         }
@@ -527,6 +527,7 @@ impl Dispatcher {
         let places = if event.params.values().any(ParamValue::is_typed) { PLACE_COUNT_MAX } else { 0 };
         JobSize {
             audience: Extent::of_audience(frozen).with(Extent::of(&progress.outstanding)),
+            muted: Extent::of(frozen.muted()),
             lane_count,
             in_flight_max: self.config.in_flight_max(),
             rendering_count: lane_count * (text_count + places),

@@ -120,7 +120,7 @@ pub use report::{Backlog, Drained, Estimate};
 pub use service::Sender;
 pub use tidings_jobs::{
     Counts, DeviceOutcome, DeviceTrail, Extent, JobPart, JobReport, JobSize, Note, Suppression, Telling, TrailStep,
-    WAITING_BYTES_MAX, WAITING_PER_SLOT, Way, Whereabouts,
+    WAITING_BYTES_PART, WAITING_PER_SLOT, Way, Whereabouts,
 };
 pub use topic::{CurrentTopics, NAMES, TextIndex, TopicTemplates, Topics};
 pub use why::DeviceEvents;

@@ -16,16 +16,19 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http;
 use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get};
-use tidings_edge::Edge;
+use tidings_config::Config;
+use tidings_edge::{ClientNetwork, Edge};
 use tidings_types::Transport;
 use tokio::time::timeout;
 
 /// How long the body of a request may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn router(edge: Arc<Edge>, client: &tidings_config::Client) -> Router {
+pub(super) fn router(edge: Arc<Edge>, config: &Config) -> Router {
+    let (client, header) = (&config.client, config.apps.address_header.clone());
     let websocket = |transport| get(move |edge, request| upgrade(transport, edge, request));
     let mut router = Router::new().route("/connection/websocket", websocket(Transport::WebSocket));
     if client.uni_websocket {
@@ -43,7 +46,13 @@ pub(super) fn router(edge: Arc<Edge>, client: &tidings_config::Client) -> Router
     if client.sse || client.http_stream {
         router = router.route("/emulation", any(emulate));
     }
-    router.with_state(edge)
+    let with_network = from_fn(move |mut request: Request, next: Next| {
+        if let Some(network) = tidings_api::network_of(&request, header.as_ref()) {
+            request.extensions_mut().insert(ClientNetwork(network));
+        }
+        next.run(request)
+    });
+    router.layer(with_network).with_state(edge)
 }
 
 async fn upgrade(transport: Transport, State(edge): State<Arc<Edge>>, mut request: Request) -> Response {

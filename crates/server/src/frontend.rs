@@ -319,7 +319,7 @@ impl Frontend {
 
     /// Where clients connect.
     pub(super) fn connections(&self) -> Router {
-        connections::router(self.edge.clone(), &self.config.client)
+        connections::router(self.edge.clone(), &self.config)
     }
 
     /// `/health`.
@@ -471,7 +471,10 @@ async fn sweep(hub: Arc<Hub>) {
         let forgotten = hub.receipts().dropped_count();
         if forgotten > told && told_at.is_none_or(|at| now >= at + FORGOTTEN_LOG_INTERVAL) {
             let count = forgotten - told;
-            warn!(count, "Receipts of events were forgotten, their devices are pushed: raise edge.receipt_bytes_max");
+            warn!(
+                count,
+                "Receipts of events were forgotten for lack of memory, and who waits for them is pushed: raise edge.receipt_bytes_max"
+            );
             (told, told_at) = (forgotten, Some(now));
         }
     }

@@ -17,11 +17,9 @@
 //!
 //! Stopping: no new connections, requests in work are finished.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::io;
-use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
 use std::pin::pin;
@@ -41,7 +39,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
-use tidings_edge::{LentSocket, Socket};
+use tidings_edge::{LentSocket, NetworkPlace, Networks, Socket};
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{Counter, Registry, chain, metrics};
 use tidings_types::Timestamp;
@@ -127,8 +125,7 @@ pub(super) struct Admission {
     limits: Limits,
     /// A connection with this file number, or a larger one, is in the reserve. `None`: there are as many files as one likes.
     file_number_max: Option<u64>,
-    /// Connections by address. Bound: an entry for each open connection.
-    by_address: Mutex<HashMap<IpAddr, usize>>,
+    networks: Arc<Networks>,
     refused_by_address: Refused,
     refused_by_files: Refused,
     stalled: Counter,
@@ -157,7 +154,7 @@ impl Admission {
         Arc::new(Self {
             limits,
             file_number_max,
-            by_address: Mutex::default(),
+            networks: Arc::default(),
             refused_by_address: Refused::new(registry, "address"),
             refused_by_files: Refused::new(registry, "files"),
             stalled: registry.counter(&metrics::http::STALLED_TOTAL, &[]),
@@ -179,43 +176,23 @@ impl Admission {
     /// `None`: its address has as many connections as it may.
     fn enter(self: &Arc<Self>, addr: SocketAddr) -> Option<Lease> {
         let (address, limit) = (tidings_api::network(addr.ip()), self.limits.address_count_max);
-        if limit > 0 {
-            let mut by_address = self.by_address.lock();
-            let count = by_address.entry(address).or_default();
-            if *count >= limit {
-                drop(by_address);
-                if self.refused_by_address.count() {
-                    warn!(
-                        peer.addr = %address,
-                        limit,
-                        "An address has as many connections as http.address_connection_count_max allows; behind a proxy \
-                         all clients have the proxy's address"
-                    );
-                }
-                return None;
-            }
-            *count += 1;
+        let place = self.networks.enter(address, limit);
+        if place.is_none() && self.refused_by_address.count() {
+            warn!(
+                peer.addr = %address,
+                limit,
+                "An address has as many connections as http.address_connection_count_max allows; behind a proxy all clients have \
+                 the proxy's address"
+            );
         }
-        Some(Lease { admission: self.clone(), address })
+        Some(Lease { admission: self.clone(), _place: place? })
     }
 }
 
 /// The right of one connection to be there, until it is dropped.
 struct Lease {
     admission: Arc<Admission>,
-    address: IpAddr,
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let mut by_address = self.admission.by_address.lock();
-        if let Some(count) = by_address.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                by_address.remove(&self.address);
-            }
-        }
-    }
+    _place: NetworkPlace,
 }
 
 /// Connections refused for one reason: counted, and told of now and then.

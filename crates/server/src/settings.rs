@@ -105,6 +105,7 @@ pub(super) fn edge_config(config: &Config, node: &str) -> EdgeConfig {
     EdgeConfig {
         node: node.into(),
         connection_count_max: client.connection_count_max,
+        address_connection_count_max: client.address_connection_count_max,
         user_connection_count_max: client.user_connection_count_max,
         message_bytes_max: client.frame_bytes_max.as_usize(),
         turn_bytes_max: config.edge.turn_bytes_max.as_usize(),

@@ -39,7 +39,7 @@ use tokio::time::{Instant, interval, sleep, timeout};
 
 use bystander::{Bystander, Seen, app_request};
 use net::{ABROAD, Client, HOME, backend_request, exchange, last_line, line, must, request};
-use server::{Server, memory_mib, program};
+use server::{ADDRESS_CONNECTIONS_MAX, Server, memory_mib, program};
 
 const API_KEY: &str = "abuse-campaign-key-0123456789";
 const TOKEN_SECRET: &str = "the-secret-of-the-abuse-campaign-0123456789";
@@ -357,6 +357,18 @@ fn thousands_of_idle_connections() {
         let lines = idle_lines(server, 5000).await;
         sleep(HOLD).await;
         Ok(lines)
+    });
+}
+
+#[test]
+fn websockets_of_one_address() {
+    judge("2 500 WebSockets of an address that may have 2 000", PLAIN, nothing, async |server, ()| {
+        let clients = many(2500, |_| Client::connect(server, ABROAD)).await;
+        let admitted = clients.iter().filter(|client| client.is_ok()).count();
+        match admitted == ADDRESS_CONNECTIONS_MAX {
+            true => Ok(clients),
+            false => Err(format!("{admitted} were let in")),
+        }
     });
 }
 

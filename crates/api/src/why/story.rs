@@ -378,8 +378,9 @@ impl Facts<'_> {
             _ => {}
         }
         let is_over = matches!(verdict, Verdict::Ended(_) | Verdict::NotSelected);
+        let is_received = matches!(verdict, Verdict::Ended(DeviceOutcome::Received));
         let has_receipts = self.trail.as_ref().is_some_and(|trail| trail.was_connected.is_some());
-        if is_over && !has_receipts && !self.accepted.published.is_empty() {
+        if is_over && !is_received && !has_receipts && !self.accepted.published.is_empty() {
             let asks = event.receipt_terms(self.accepted.accepted_at).is_some();
             unknown.push(if asks {
                 "Whether the app got the event over a live connection: those receipts are forgotten.".to_owned()

@@ -162,6 +162,7 @@ fn edge_config() -> EdgeConfig {
     EdgeConfig {
         node: "bench".into(),
         connection_count_max: 100_000,
+        address_connection_count_max: 0,
         user_connection_count_max: 0,
         message_bytes_max: 64 << 10,
         turn_bytes_max: 256 << 10,

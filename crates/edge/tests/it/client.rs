@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tidings_client::{PONG, ServerUrl, Socket, SocketError};
 use tidings_types::Format;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use crate::schema;
@@ -335,6 +335,17 @@ pub(crate) fn upgrade_request(target: &str, subprotocol: &str) -> Vec<u8> {
          Sec-WebSocket-Protocol: {subprotocol}\r\n\r\n"
     )
     .into_bytes()
+}
+
+/// The status that a request for a connection from this address gets, and its socket.
+pub(crate) async fn asked_from(server: &Server, from: [u8; 4], request: &[u8]) -> (u16, TcpStream) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    let mut socket = socket.connect(server.addr).await.unwrap();
+    socket.write_all(request).await.unwrap();
+    let mut head = [0; 12];
+    timeout(DEADLINE, socket.read_exact(&mut head)).await.expect("an answer within the deadline").unwrap();
+    (String::from_utf8_lossy(&head[9..]).parse().unwrap(), socket)
 }
 
 /// Status and confirmed subprotocol of a handshake that offers these.

@@ -5,6 +5,7 @@
 //! | Limit | Test |
 //! |---|---|
 //! | `connection_count_max` | `main`: `one_connection_too_many_is_refused_with_503_and_room_comes_back` |
+//! | `address_connection_count_max` | `an_address_has_its_number_of_connections_over_all_transports` |
 //! | `message_bytes_max`; 64 empty fragments; frames that are not allowed | `a_frame_that_is_not_allowed_ends_its_own_connection` |
 //! | commands in one read: 1 ms, then others have their turn | `commands_of_one_client_do_not_hold_its_loop` |
 //! | commands in requests of their own: count and bytes | `streams`: `commands_that_pile_up_end_their_stream_and_no_other` |
@@ -143,6 +144,26 @@ async fn readers_that_take_nothing_share_a_budget_and_cost_nobody_else() {
     }
     let cut_off = disconnects(&server, "reply_budget");
     assert!((1.0..=6.0).contains(&cut_off), "{cut_off}");
+}
+
+/// Other addresses have their own number.
+#[tokio::test]
+async fn an_address_has_its_number_of_connections_over_all_transports() {
+    let [one, other] = [[127, 0, 0, 1], [127, 0, 0, 2]];
+    let server = Server::start(Options { address_connection_count_max: 2, ..Options::default() }).await;
+    let websocket = client::upgrade_request("/connection/websocket", "");
+    let stream = b"GET /connection/uni_sse HTTP/1.1\r\nHost: test\r\n\r\n";
+    let (first, _socket) = client::asked_from(&server, one, &websocket).await;
+    let (second, leaving) = client::asked_from(&server, one, stream).await;
+    assert_eq!((first, second), (101, 200));
+    for request in [&websocket[..], stream] {
+        assert_eq!(client::asked_from(&server, one, request).await.0, 429);
+        assert_eq!(client::asked_from(&server, other, request).await.0, if request == stream { 200 } else { 101 });
+    }
+    assert_eq!(server.metric("tidings_edge_handshakes_refused_total{reason=\"address\"}"), 2.0);
+    drop(leaving);
+    server.until("those that left are gone", || server.edge().connection_count() == 1).await;
+    assert_eq!(client::asked_from(&server, one, stream).await.0, 200);
 }
 
 /// Each has sent most of a message that is allowed, and says nothing more.

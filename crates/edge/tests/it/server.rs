@@ -17,7 +17,8 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tidings_edge::{
-    Alone, DeviceDirectory, Edge, EdgeConfig, LentSocket, Others, Ports, ProveFuture, PublishFuture, Publisher, Socket,
+    Alone, ClientNetwork, DeviceDirectory, Edge, EdgeConfig, LentSocket, Others, Ports, ProveFuture, PublishFuture,
+    Publisher, Socket,
 };
 use tidings_hub::{Changes, ChangesConfig, EventReceipts, Hub, HubConfig, NewPublication};
 use tidings_protocol::token::{TokenSecret, TokenVerifier};
@@ -55,6 +56,7 @@ pub(crate) struct Options {
     pub(crate) pong_timeout: Duration,
     pub(crate) stale_timeout: Duration,
     pub(crate) connection_count_max: usize,
+    pub(crate) address_connection_count_max: usize,
     pub(crate) user_connection_count_max: usize,
     pub(crate) turn_bytes_max: usize,
     pub(crate) bytes_per_second_max: u64,
@@ -85,6 +87,7 @@ impl Default for Options {
             pong_timeout: Duration::from_secs(8),
             stale_timeout: Duration::from_secs(10),
             connection_count_max: 100,
+            address_connection_count_max: 0,
             user_connection_count_max: 0,
             turn_bytes_max: 256 << 10,
             bytes_per_second_max: 0,
@@ -324,6 +327,7 @@ impl Server {
         let config = EdgeConfig {
             node: NODE.into(),
             connection_count_max: options.connection_count_max,
+            address_connection_count_max: options.address_connection_count_max,
             user_connection_count_max: options.user_connection_count_max,
             message_bytes_max: 65_536,
             turn_bytes_max: options.turn_bytes_max,
@@ -443,13 +447,14 @@ async fn whole(request: Request) -> HttpRequest<Bytes> {
 pub(crate) async fn serve(listener: TcpListener, router: Router, acceptor: Option<TlsAcceptor>) {
     let mut connections = JoinSet::new();
     loop {
-        let (socket, _) = listener.accept().await.unwrap();
+        let (socket, peer) = listener.accept().await.unwrap();
         let (router, acceptor) = (router.clone(), acceptor.clone());
         connections.spawn(async move {
             let socket = LentSocket::new(match acceptor {
                 None => Socket::Plain(socket),
                 Some(acceptor) => Socket::Tls(Box::new(acceptor.accept(socket).await.unwrap())),
             });
+            let router = router.layer(Extension(ClientNetwork(peer.ip())));
             let service = TowerToHyperService::new(router.layer(Extension(socket.taker().clone())));
             let _ = http1::Builder::new().serve_connection(TokioIo::new(socket), service).with_upgrades().await;
         });

@@ -429,7 +429,7 @@ async fn commands_that_pile_up_end_their_stream_and_no_other() {
     for _ in 0..5 {
         assert_eq!(busy.send(&server, &flood).await, 204);
     }
-    server.until("it is closed", || server.metric("tidings_edge_disconnects_total{reason=\"other\"}") == 1.0).await;
+    server.until("it is closed", || server.metric("tidings_edge_disconnects_total{reason=\"input\"}") == 1.0).await;
     assert_eq!(code(busy.drain().await.last().unwrap()), 3013);
     assert_eq!(
         bystander.send(&server, &json!({"id": 9, "presence_stats": {"channel": "kept:1"}}).to_string()).await,

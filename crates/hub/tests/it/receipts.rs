@@ -115,15 +115,20 @@ proptest! {
         let receipts = Receipts::new(EVENT_COUNT_MAX, usize::MAX);
         let mut now = NOW;
         let mut events: BTreeMap<u64, EventModel> = BTreeMap::new();
+        let mut removed: Option<u64> = None;
         let mut visible: BTreeMap<(u32, u8), u64> = BTreeMap::new();
         for action in actions {
             let real = |event: u64| receipts.get(JournalPosition(event));
             match action {
                 Action::Open(event) => {
-                    receipts.open(&request(event, policy(event)));
-                    events.entry(event).or_default();
+                    let opened = receipts.open(&request(event, policy(event)));
+                    let is_again = !events.contains_key(&event) && removed >= Some(event);
+                    prop_assert!(!is_again || opened.is_forgotten());
+                    if !is_again {
+                        events.entry(event).or_default();
+                    }
                     if events.len() > EVENT_COUNT_MAX {
-                        events.pop_first();
+                        removed = removed.max(events.pop_first().map(|(event, _)| event));
                     }
                 }
                 Action::Readers(event, device) => if let Some(real) = real(event) {
@@ -161,7 +166,10 @@ proptest! {
                     receipts.sweep(now);
                     visible.retain(|_, until| *until > now.0);
                     let until = NOW.saturating_add(Duration::from_secs(2)).saturating_add(RECEIPTS_TTL);
-                    events.retain(|_, _| now < until);
+                    if now >= until {
+                        removed = removed.max(events.keys().next_back().copied());
+                        events.clear();
+                    }
                 }
             }
             for event in 0..5 {
@@ -216,9 +224,46 @@ fn what_receipts_take_is_known_while_they_are_collected() {
     assert_eq!(receipts.bytes_len(), 0);
 }
 
-/// 1000 receipts of devices: about 90 KiB.
+/// 1000 receipts of devices: the sets take some 10 KiB, the rest 90.
+fn answer(event: &EventReceipts) {
+    (0..1000).for_each(|device| event.on_received("ann", Some(DeviceNumber(device)), true, arrival()));
+}
+
+/// Readers that are far from each other: about 90 KiB of sets.
 fn fill(event: &EventReceipts) {
-    (0..1000).for_each(|device| event.on_received("", Some(DeviceNumber(device)), true, arrival()));
+    event.add_readers(&(0..700).map(|device| device << 16).collect());
+}
+
+#[test]
+fn what_decides_no_push_goes_before_any_event_is_forgotten() {
+    let receipts = Receipts::new(20, 256 << 10);
+    let events: Vec<_> = (1..=10).map(|event| receipts.open(&request(event, ReceiptPolicy::Any))).collect();
+    events.iter().for_each(|event| answer(event));
+    assert!(events.iter().all(|event| event.received().unwrap().len() == 1000), "who has it is known of all");
+    assert_eq!(receipts.dropped_count(), 0);
+    let known = |event: &EventReceipts| (event.arrival(DeviceNumber(3)).is_some(), event.summary().users_complete);
+    assert_eq!((known(&events[0]), known(&events[9])), ((false, false), (true, true)));
+    assert_eq!((events[0].time_to(Timestamp(0)), events[0].summary().received), (None, events[9].summary().received));
+    answer(&events[0]);
+    assert!(events[0].arrival(DeviceNumber(3)).is_none() && events[0].summary().users.is_empty());
+    events[0].on_received("bob", Some(DeviceNumber(5000)), true, arrival());
+    assert_eq!((events[0].received().unwrap().len(), known(&events[0])), (1001, (false, false)));
+}
+
+#[test]
+fn of_two_events_the_one_whose_time_ends_first_is_forgotten_and_not_opened_again() {
+    let receipts = Receipts::new(10, 256 << 10);
+    let mut long = request(1, ReceiptPolicy::Any);
+    long.terms.until = NOW.saturating_add(Duration::from_secs(30));
+    let [older, younger] = [long, request(2, ReceiptPolicy::Any)].map(|request| receipts.open(&request));
+    fill(&older);
+    fill(&younger);
+    fill(&receipts.open(&request(3, ReceiptPolicy::Any)));
+    assert!(!older.is_forgotten() && younger.is_forgotten());
+    // As for the next channel of the event.
+    let again = receipts.open(&request(2, ReceiptPolicy::Any));
+    again.add_readers(&[1].into_iter().collect());
+    assert!(again.is_forgotten() && again.may_answer().is_empty() && receipts.get(JournalPosition(2)).is_none());
 }
 
 #[test]
@@ -246,7 +291,7 @@ fn when_memory_is_used_up_the_oldest_events_are_forgotten_also_for_whoever_holds
     fill(&events[4]);
     let forgotten: Vec<bool> = events.iter().map(|event| event.is_forgotten()).collect();
     assert_eq!(forgotten, [true, true, true, false, false], "the second one was too small to be enough");
-    assert!(events[3..].iter().all(|event| event.received().unwrap().len() == 1000));
+    assert!(events[3..].iter().all(|event| event.is_reader(DeviceNumber(3 << 16)) == Some(true)));
     assert_eq!(receipts.bytes_len(), events.iter().map(|event| event.bytes_len()).sum::<usize>());
     assert!(receipts.bytes_len() <= 256 << 10);
 }
@@ -282,11 +327,11 @@ fn events_whose_time_is_over_and_that_somebody_holds_are_forgotten_first() {
         terms: ReceiptTerms { until: NOW.saturating_add(RECEIPTS_TTL * 9), ..request(event, ReceiptPolicy::Any).terms },
         ..request(event, ReceiptPolicy::Any)
     };
-    let open = receipts.open(&still(1));
+    let open = receipts.open(&still(10));
     fill(&open);
     receipts.sweep(NOW.saturating_add(Duration::from_secs(2) + RECEIPTS_TTL));
-    assert!(receipts.get(JournalPosition(9)).is_none() && over.arrival(DeviceNumber(3)).is_some());
-    fill(&receipts.open(&still(2)));
+    assert!(receipts.get(JournalPosition(9)).is_none() && over.is_reader(DeviceNumber(3 << 16)) == Some(true));
+    fill(&receipts.open(&still(11)));
     assert!(over.is_forgotten() && !open.is_forgotten());
 }
 
@@ -295,7 +340,7 @@ fn what_others_report_of_events_that_are_not_open_takes_of_the_same_memory() {
     let (node, home) = (Receipts::new(10, usize::MAX), Receipts::new(10, 256 << 10));
     node.begin_reports();
     let report_of = |event| {
-        fill(&node.open(&request(event, ReceiptPolicy::Any)));
+        answer(&node.open(&request(event, ReceiptPolicy::Any)));
         node.take_report().unwrap()
     };
     let first = report_of(1);

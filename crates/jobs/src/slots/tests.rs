@@ -76,10 +76,9 @@ fn the_last_memory_is_for_more_urgent_jobs() {
     let mut slots = Slots::new(9, 32);
     slots.on_started(10);
     slots.on_started(1000);
-    assert!(
-        slots.are_contended(0) && slots.are_exceeded(),
-        "one more than the limit has begun, and idle jobs make room"
-    );
+    assert!(slots.are_contended(0), "one more than the limit has begun");
+    assert!(slots.are_exceeded(1) && !slots.are_exceeded(0), "idle jobs make room for those that wait");
+    assert!(!slots.may_end_one() && slots.holds_to_cut(7) == 7, "and so do those that hold devices back");
     slots.on_look([(LOW, at(1), false), (LOW, at(2), false)].into_iter());
     assert_eq!(slots.claim(LOW), Claim::Denied);
     assert_eq!(
@@ -95,19 +94,19 @@ fn idle_jobs_are_suspended_while_there_are_more_running_jobs_than_slots() {
     let mut slots = slots(2, &[(1, NORMAL, true), (2, LOW, true), (3, NORMAL, true), (4, HIGH, false)]);
     assert_eq!(slots.idle(), [at(2), at(3), at(1)]);
     slots.on_stopped(LOW, at(2), 1);
-    assert!(slots.are_exceeded());
+    assert!(slots.are_exceeded(0));
     slots.on_stopped(NORMAL, at(3), 1);
-    assert!(!slots.are_exceeded());
+    assert!(!slots.are_exceeded(9));
     assert_eq!((slots.idle(), slots.free(LOW)), (vec![at(1)], 1));
 }
 
 #[test]
 fn events_stay_in_the_journal_and_jobs_run_on_when_too_many_wait() {
-    let slots = Slots::new(2, usize::MAX);
+    let slots = Slots::new(2, 4000);
     assert_eq!((slots.waiting_room(0), slots.waiting_room(125), slots.waiting_room(126)), (126, 1, 0));
     assert_eq!(slots.waiting_room(1000), 0, "after a start with fewer slots");
-    assert!(slots.may_suspend(127, WAITING_BYTES_MAX - 1));
-    assert!(!slots.may_suspend(128, 0) && !slots.may_suspend(0, WAITING_BYTES_MAX));
+    assert!(slots.may_suspend(127, 999));
+    assert!(!slots.may_suspend(128, 0) && !slots.may_suspend(0, 1000));
 }
 
 #[test]
@@ -132,6 +131,13 @@ fn of_16_slots_each_lower_priority_that_waits_gets_one() {
     assert_eq!(chosen(&idle[..14], &EventPriority::ALL), [30, 2, 0], "the last running jobs are for more urgent ones");
     assert_eq!(chosen(&idle, &EventPriority::ALL), [32, 0, 0]);
     assert_eq!(slots(1, &[]).choose(HIGH, |_| None), None);
+    // The memory that was granted to a more urgent job is theirs, too.
+    let mut slots = Slots::new(9, 32);
+    slots.on_started(29);
+    assert_eq!((slots.free(NORMAL), slots.free(LOW)), (8, 0));
+    let chosen =
+        (0..32).filter_map(|_| slots.choose(NORMAL, |priority| (priority != HIGH).then(|| at(priority as u64))));
+    assert_eq!(chosen.filter(|job| *job == at(LOW as u64)).count(), 2);
 }
 
 #[test]
@@ -202,14 +208,22 @@ impl Model {
         self.running_bytes() < self.job_bytes_max * [16, 15, 14][priority as usize] / 16
     }
 
+    fn waiting(&self) -> usize {
+        self.count(|doing| matches!(doing, Doing::Waits(_)))
+    }
+
     fn is_exceeded(&self) -> bool {
-        self.running() > self.job_count_max || !self.has_memory(LOW)
+        self.running() > self.job_count_max || (self.waiting() > 0 && !self.has_memory(LOW))
+    }
+
+    fn has_slot(&self, slot_count: usize, priority: EventPriority) -> bool {
+        let in_slots = self.count(|doing| matches!(doing, Doing::Runs(seen) if seen != Some(Seen::Idle)));
+        let running_max = self.job_count_max * [16, 15, 14][priority as usize];
+        in_slots < slot_count && self.running() < running_max
     }
 
     fn has_room(&self, slot_count: usize, priority: EventPriority) -> bool {
-        let in_slots = self.count(|doing| matches!(doing, Doing::Runs(seen) if seen != Some(Seen::Idle)));
-        let running_max = self.job_count_max * [16, 15, 14][priority as usize];
-        in_slots < slot_count && self.running() < running_max && self.has_memory(priority)
+        self.has_slot(slot_count, priority) && self.has_memory(priority)
     }
 
     fn claim(&mut self, priority: EventPriority) -> Claim {
@@ -244,7 +258,8 @@ impl Model {
 
     /// Who gets the slot that was granted for one of priority `first`.
     fn choose(&mut self, first: EventPriority) -> usize {
-        let has_room = |priority| priority == first || self.has_room(2 * self.job_count_max, priority);
+        // Memory was granted to one of them.
+        let has_room = |priority| priority == first || self.has_slot(2 * self.job_count_max, priority);
         let next = EventPriority::ALL.map(|priority| self.oldest(priority).filter(|_| has_room(priority)));
         next[self.turns.next(|level| next[level].is_some()).expect("the first one waits")].expect("it waits")
     }
@@ -302,7 +317,12 @@ impl Both {
         let first = self.model.first(Ready::ToEnd);
         assert_eq!(self.queue.first(Ready::ToEnd), first.map(|(ready, index)| (ready, at(index as u64))));
         let Some((ready, first)) = first else { return };
-        let Ready::ToSend(priority) = ready else { return self.set(first, Doing::Over) };
+        let Ready::ToSend(priority) = ready else {
+            assert_eq!(self.slots.may_end_one(), self.model.has_memory(HIGH));
+            return if self.slots.may_end_one() {
+                self.set(first, Doing::Runs(None))
+            };
+        };
         if !self.claim(priority) {
             return;
         }
@@ -326,9 +346,10 @@ impl Both {
         let sending = self.seen().filter(|(_, job)| !job.is_idle);
         self.model.least_urgent = sending.map(|(_, job)| job.priority).max();
         for position in self.slots.idle() {
-            assert_eq!(self.slots.are_exceeded(), self.model.is_exceeded());
+            let is_exceeded = self.slots.are_exceeded(self.model.waiting());
+            assert_eq!(is_exceeded, self.model.is_exceeded());
             let job = self.model.jobs[position.0 as usize];
-            if self.slots.are_exceeded() && job.can_be_suspended {
+            if is_exceeded && job.can_be_suspended {
                 self.set(position.0 as usize, Doing::Waits(None));
             }
         }

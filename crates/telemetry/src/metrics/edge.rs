@@ -13,13 +13,13 @@ group! {
 
     /// Connections that the server closed: their reader was overtaken (`slow`), took nothing for client.write_timeout
     /// (`stalled`), was the slowest when the replies' part of edge.memory_bytes_max was used up (`reply_budget`), was one too many of its user
-    /// (`user_limit`), had sent too much that waited (`input`: 3013, edge.input_bytes_max), or anything else (`other`).
+    /// (`user_limit`), had sent more than may wait (`input`: code 3013), or anything else (`other`).
     DISCONNECTS_TOTAL = Metric::counter("tidings_edge_disconnects_total")
         .labels(&["reason"])
         .panel("Opened and closed connections");
 
     /// Requests for a connection that were refused, by reason: `not_websocket`, `version`, `no_pings`, `origin`,
-    /// `no_connect`, `not_streamable`, or `full` (client.connection_count_max).
+    /// `no_connect`, `not_streamable`, `address` (client.address_connection_count_max), or `full` (client.connection_count_max).
     HANDSHAKES_REFUSED_TOTAL = Metric::counter("tidings_edge_handshakes_refused_total")
         .labels(&["reason"])
         .panel("Refused connections");

@@ -12,6 +12,8 @@ use crate::net::PATIENCE;
 use crate::{API_KEY, PULSE, TOKEN_SECRET};
 
 const LOG_LINES_SHOWN: usize = 20;
+/// WebSockets and streams of one address.
+pub(crate) const ADDRESS_CONNECTIONS_MAX: usize = 2000;
 
 pub(crate) struct Server {
     folder: TempDir,
@@ -100,6 +102,7 @@ key = "{API_KEY}"
 scopes = ["publish", "read", "devices", "metrics", "operate", "backup"]
 
 [client]
+address_connection_count_max = {ADDRESS_CONNECTIONS_MAX}
 allow_anonymous = true
 sse = true
 http_stream = true
