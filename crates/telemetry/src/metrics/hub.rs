@@ -11,7 +11,7 @@ group! {
     /// Subscriptions of live connections.
     SUBSCRIPTIONS = Metric::gauge("tidings_hub_subscriptions").panel("Live subscriptions");
 
-    /// Events whose receipts were forgotten because those of all events took more than edge.receipt_bytes_max. Devices that wait
+    /// Events whose receipts were forgotten because those of all events took more than edge.receipt_bytes_max; devices that wait
     /// for them are pushed.
     RECEIPTS_FORGOTTEN_TOTAL = Metric::counter("tidings_hub_receipts_forgotten_total").panel("Forgotten receipts");
 }
