@@ -32,7 +32,7 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use crate::connection::Connection;
-use crate::edge_loop::{EdgeLoop, LoopState};
+use crate::edge_loop::{EdgeLoop, LoopState, PUBLICATIONS_PART, WORK_PART};
 use crate::orders::{self, Work};
 use crate::shared::{HookFuture, PresenceFuture, ProveFuture, PublishFuture, Shared, StatsFuture};
 use crate::subscribers::{Key, Subscriber, Thin};
@@ -206,7 +206,7 @@ impl Client {
     /// Performs one effect, and answers unless the answer must wait.
     fn perform(&self, state: &mut LoopState, effect: Effect, now: Timestamp) -> Option<Awaited> {
         let behind = self.catch_up(subscriptions_of(&effect));
-        match behind.filter(|_| self.edge_loop.may_wait(state, self.key, subscriptions_of(&effect).len())) {
+        match behind.filter(|_| self.edge_loop.may_wait(state, self.key, subscriptions_of(&effect).len(), WORK_PART)) {
             Some(future) => Some(Awaited::CatchUp { effect: Box::new(effect), future }),
             None => self.perform_now(state, effect, now),
         }
@@ -251,7 +251,8 @@ impl Client {
                 connection.accept();
                 state.users.insert((connection.session.user().into(), self.key));
                 let device = connect.introduction.device.take();
-                let device = device.filter(|_| self.edge_loop.may_wait(state, self.key, connect.subscriptions.len()));
+                let device =
+                    device.filter(|_| self.edge_loop.may_wait(state, self.key, connect.subscriptions.len(), WORK_PART));
                 if let Some(future) = self.edge_loop.begin_proof(state, self.key, device) {
                     return Some(Awaited::Proof { future, connect });
                 }
@@ -281,7 +282,8 @@ impl Client {
                     Publication { offset: Offset(0), data, info: Some(info), tags, receipt: None, texts: None };
                 let new = NewPublication { publication, skip_history };
                 // Another server is asked, and may not be found for a while.
-                let may_wait = self.edge_loop.shared.publisher.is_home() || self.edge_loop.may_wait(state, self.key, 0);
+                let may_wait = self.edge_loop.shared.publisher.is_home()
+                    || self.edge_loop.may_wait(state, self.key, 0, PUBLICATIONS_PART);
                 if !may_wait {
                     let reply =
                         state.connections[self.key].session.on_published(ticket, Err(ErrorCode::TooManyRequests));

@@ -36,6 +36,10 @@ use crate::subscribers::Key;
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 /// No subscription waits so long for its time.
 const LATER: Duration = Duration::from_hours(1);
+/// What commands that wait may keep is one part in so many of the budget.
+pub(crate) const WORK_PART: usize = 2;
+/// While so much is kept, no publication may wait: what is left is for proofs.
+pub(crate) const PUBLICATIONS_PART: usize = 4;
 /// Bytes of one read.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
@@ -258,13 +262,13 @@ impl EdgeLoop {
         }
     }
 
-    /// Whether the last command, which makes so many subscriptions, may wait. If so, what it keeps is counted until its
-    /// connection ends the work.
-    pub(crate) fn may_wait(&self, state: &mut LoopState, key: Key, subscription_count: usize) -> bool {
+    /// Whether the last command, which makes so many subscriptions, may wait: what it and others keep is no more than this part
+    /// of the loop's budget. If so, it is counted until its connection ends the work.
+    pub(crate) fn may_wait(&self, state: &mut LoopState, key: Key, subscription_count: usize, part: usize) -> bool {
         let input = &mut state.connections[key].input;
         let bytes = input.command_bytes() + subscription_count * size_of::<SubscribeEffect>();
         let others = self.input_held.working.get() - input.working();
-        let fits = others + bytes <= self.shared.config.input_budget_bytes / 2;
+        let fits = others + bytes <= self.shared.config.input_budget_bytes / part;
         if fits {
             input.begin_work(bytes);
         }

@@ -311,8 +311,16 @@ impl Dispatcher {
     /// The waiting job that starts or ends next.
     fn next_waiting(&mut self) -> Option<JournalPosition> {
         let now = unix_now();
-        let (ready, first) = self.registry.table().waiting.first_ready(Ready::ToEnd, &self.flow, now)?;
-        let Ready::ToSend(priority) = ready else { return self.slots.may_end_one().then_some(first) };
+        let first_from = |from| self.registry.table().waiting.first_ready(from, &self.flow, now);
+        let (mut ready, first) = first_from(Ready::ToEnd)?;
+        if ready == Ready::ToEnd {
+            if self.slots.may_end_one() {
+                return Some(first);
+            }
+            // There is no memory, but a more urgent job may get that of a less urgent one.
+            (ready, _) = first_from(Ready::ToSend(EventPriority::High))?;
+        }
+        let Ready::ToSend(priority) = ready else { return None };
         if !self.claim_slot(priority) {
             return None;
         }

@@ -316,13 +316,17 @@ impl Both {
     fn start_waiting(&mut self) {
         let first = self.model.first(Ready::ToEnd);
         assert_eq!(self.queue.first(Ready::ToEnd), first.map(|(ready, index)| (ready, at(index as u64))));
-        let Some((ready, first)) = first else { return };
-        let Ready::ToSend(priority) = ready else {
+        let Some((mut ready, first)) = first else { return };
+        if ready == Ready::ToEnd {
             assert_eq!(self.slots.may_end_one(), self.model.has_memory(HIGH));
-            return if self.slots.may_end_one() {
-                self.set(first, Doing::Runs(None))
-            };
-        };
+            if self.slots.may_end_one() {
+                return self.set(first, Doing::Runs(None));
+            }
+            // A more urgent job may get the memory of a less urgent one.
+            let Some((urgent, _)) = self.model.first(Ready::ToSend(HIGH)) else { return };
+            ready = urgent;
+        }
+        let Ready::ToSend(priority) = ready else { unreachable!("it has something to send") };
         if !self.claim(priority) {
             return;
         }
