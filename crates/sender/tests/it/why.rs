@@ -66,8 +66,10 @@ async fn who_is_held_back_is_held_until_its_connection_has_received_the_event() 
     assert!(trail.held_until > unix_now() && trail.received.is_none());
     world.receive(position, [0]);
     over(&sender, position).await;
+    let why = || sender.why(position, world.number(0)).expect("its trail");
+    until("its trail ends a moment later", || why().is_done).await;
     let trail = went_through(&world, &sender, position, 0, &[Note::Held, Note::Ended(DeviceOutcome::Received)]);
-    assert!(trail.is_done && trail.whereabouts.is_none() && trail.received.is_some());
+    assert!(trail.whereabouts.is_none() && trail.received.is_some());
     let other = went_through(&world, &sender, position, 1, &[Note::HandedOut(0), Note::Ended(DeviceOutcome::Accepted)]);
     assert_eq!((other.was_connected, other.received), (Some(false), None));
 }
