@@ -6,8 +6,8 @@
 //! ledger, the keys and the port remain.
 
 use std::cell::Cell;
-use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +37,8 @@ const HANDOVER_COUNT_MAX: usize = 64;
 /// The pause after a failed accept; usually there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Further ports that are tried.
+const BIND_COUNT_MAX: usize = 16;
 
 /// A simulator that runs on threads of its own until it is stopped or dropped.
 pub(crate) struct Server<P: Provider> {
@@ -59,15 +61,8 @@ impl<P: Provider> Server<P> {
         config.check()?;
         let Identity { ca_pem, tls } =
             Identity::make(config.client_ca_pem.as_deref(), P::PROTOCOLS, &config.more_addresses)?;
-        let first = bind(config.listen)?;
-        let addr = first.local_addr().map_err(|source| StartError::Listen { addr: config.listen, source })?;
-        let mut listeners = vec![first];
-        let mut addrs = vec![addr];
-        for ip in config.more_addresses {
-            let addr = SocketAddr::new(ip, addr.port());
-            listeners.push(bind(addr)?);
-            addrs.push(addr);
-        }
+        let (addrs, listeners) = bind_all(config.listen, &config.more_addresses)?;
+        let addr = addrs[0];
         let orders = Orders { faults: Arc::new(config.faults), credentials, is_stopping: false };
         let shared = Shared {
             provider: provider(addr),
@@ -221,6 +216,34 @@ macro_rules! simulator {
 }
 
 pub(crate) use simulator;
+
+type Bound = (Vec<SocketAddr>, Vec<TcpListener>);
+
+/// Listens at all addresses on one port. If the system chooses it, it may be taken at another address; then it chooses again.
+fn bind_all(listen: SocketAddr, more: &[IpAddr]) -> Result<Bound, StartError> {
+    let mut bound = bind_each(listen, more);
+    for _ in 0..BIND_COUNT_MAX {
+        match &bound {
+            Err(StartError::Listen { source, .. }) if listen.port() == 0 && source.kind() == ErrorKind::AddrInUse => {
+                bound = bind_each(listen, more);
+            }
+            _ => break,
+        }
+    }
+    bound
+}
+
+fn bind_each(listen: SocketAddr, more: &[IpAddr]) -> Result<Bound, StartError> {
+    let first = bind(listen)?;
+    let addr = first.local_addr().map_err(|source| StartError::Listen { addr: listen, source })?;
+    let (mut addrs, mut listeners) = (vec![addr], vec![first]);
+    for ip in more {
+        let addr = SocketAddr::new(*ip, addr.port());
+        listeners.push(bind(addr)?);
+        addrs.push(addr);
+    }
+    Ok((addrs, listeners))
+}
 
 fn bind(addr: SocketAddr) -> Result<TcpListener, StartError> {
     let error = |source| StartError::Listen { addr, source };
