@@ -392,11 +392,12 @@ section! {
         log_bytes_max: ByteSize = "1MiB", from "64KiB" to "1GiB";
         /// Publications kept per channel for slow readers. A reader that needs an older one is too slow: see `slow_readers`.
         log_count_max: usize = "4096", from "16" to "1000000";
-        /// Events whose receipts are collected at a time. A further event ends the oldest one's collection: its devices
-        /// are pushed.
+        /// Events whose receipts are collected at a time. With one more, the collection whose time ends first is over: the
+        /// devices of that event are pushed.
         receipt_event_count_max: usize = "10000", from "16" to "1000000";
-        /// Memory for the receipts of all events together. Above that, the collection of the oldest events ends: their devices
-        /// are pushed. An event that alone needs more collects none.
+        /// Memory for the receipts of all events together. Above that, it is first forgotten where and by whom events were
+        /// received. Then the collection of events ends, those first whose time for receipts ends first: their devices are
+        /// pushed. An event that alone needs more collects none.
         receipt_bytes_max: ByteSize = "256MiB", from "1MiB" to "64GiB";
     }
 

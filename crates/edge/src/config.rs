@@ -26,7 +26,7 @@ pub struct EdgeConfig {
     pub reply_budget_bytes: usize,
     /// Bytes of commands that a loop keeps of its clients. Half of them are for what waits: above that the clients that hold
     /// most of it for longest are closed. The other half is for commands in work that wait for a disk or another server:
-    /// above that they do not wait, and their clients are no proven devices, or may be told that something is missing.
+    /// above that they do not wait, and their clients are no proven devices, or may be told that something is missing, or their publications are refused.
     pub input_budget_bytes: usize,
     /// Bytes of publications, or of presence information, in one answer; a single publication may be larger.
     pub reply_bytes_max: usize,

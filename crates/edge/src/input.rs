@@ -175,7 +175,7 @@ impl Input {
         self.settle();
     }
 
-    /// Forgets what waits also where frames are cut, so that the peer's close frame is not noticed then.
+    /// Forgets the rest of a read, if there is one. A frame may be cut then, so nothing that comes is read any more.
     pub(crate) fn forget_undecoded(&mut self) {
         if !self.undecoded.is_empty() {
             self.forget();

@@ -608,7 +608,8 @@ impl EventReceipts {
 
     fn note_received(&self, user: &str, device: Option<DeviceNumber>, visible: bool, arrival: Arrival) {
         if let Some(state) = &mut *lock(&self.state) {
-            self.count(state, user, device, visible, arrival);
+            self.note(state, user, device, visible, arrival);
+            state.recharge();
             self.add_received(state);
         }
         self.changed.notify_waiters();
@@ -620,26 +621,14 @@ impl EventReceipts {
             if device.is_some_and(|device| state.devices.set().contains(device.0)) {
                 return false;
             }
-            if self.count(state, user, device, visible, arrival) {
+            let is_new = self.note(state, user, device, visible, arrival);
+            state.recharge();
+            if is_new {
                 self.add_received(state);
             }
         }
         self.changed.notify_waiters();
         true
-    }
-
-    /// As [`EventReceipts::note`], and charges for it.
-    fn count(
-        &self,
-        state: &mut State,
-        user: &str,
-        device: Option<DeviceNumber>,
-        visible: bool,
-        arrival: Arrival,
-    ) -> bool {
-        let is_new = self.note(state, user, device, visible, arrival);
-        state.recharge();
-        is_new
     }
 
     /// Whether this is a device or a user that had not received the event before.
