@@ -143,7 +143,7 @@ impl Peers {
     /// Cancel safe.
     pub async fn questions(&self) -> Result<Questions, async_nats::SubscribeError> {
         let heard = self.client.subscribe(self.subject("ask", self.process)).await?;
-        self.client.flush().await.ok(); // Not connected: the client says it when it is.
+        self.settle().await;
         Ok(Questions { heard, peers: self.clone() })
     }
 
@@ -161,8 +161,16 @@ impl Peers {
     /// Cancel safe.
     pub async fn news(&self) -> Result<NewsReceiver, async_nats::SubscribeError> {
         let heard = self.client.subscribe(format!("{}.news.*", self.name)).await?;
-        self.client.flush().await.ok();
+        self.settle().await;
         Ok(NewsReceiver { heard, own: self.process })
+    }
+
+    /// Waits until NATS has done what this process told it before: it answers a question to nobody only then. Without a connection
+    /// there is nothing to wait for, as the client subscribes when there is one.
+    async fn settle(&self) {
+        if self.is_connected() {
+            self.client.request(self.client.new_inbox(), Bytes::new()).await.ok();
+        }
     }
 
     async fn send(&self, subject: String, number: u64, has_more: bool, bytes: &[u8]) -> bool {
