@@ -332,6 +332,7 @@ async fn run(
         Method::History => {
             let request = parse(params)?;
             tokio::task::yield_now().await; // A command may take long, and a request has many.
+            read::load(shared, &request).await;
             room.read(|| read::history(shared, &request))?
         }
         Method::Presence => {

@@ -2,8 +2,8 @@
 //!
 //! The commands of a connection are handled in order, one at a time, for at most [`TURN_TIME`] before the other
 //! connections get their turn. Some effects must wait ([`Awaited`]): a publish into a durable channel waits for the
-//! journal, `connect` waits for the proof of its device, what a hook decides waits for its answer, and what other servers of
-//! a cluster know or do waits for them. Meanwhile the task of the connection waits.
+//! journal, older publications of a durable channel are read from the disk, `connect` waits for the proof of its device, what a
+//! hook decides waits for its answer, and what other servers of a cluster know or do waits for them. Meanwhile the task of the connection waits.
 //!
 //! Server-side subscriptions are made after that proof, right before `connect` is answered. If one cannot be made, the
 //! others are left again, and the client is told the error. Others learn of joins when all are made.
@@ -28,7 +28,7 @@ use tidings_protocol::{
 use tidings_stream::{Bounds, HistoryFilter};
 use tidings_telemetry::{chain, panics};
 use tidings_types::{ChannelName, DeviceNumber, Language, Offset, PushForm, StreamPosition, Timestamp};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use crate::connection::Connection;
@@ -43,13 +43,15 @@ const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
 /// connections delay the others by a tenth of a second.
 const TURN_TIME: Duration = Duration::from_millis(1);
 
+/// How long a client waits for publications that are read from the disk. Then it is told that something is missing.
+pub(crate) const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client waits for a server that is behind it. Then it is told that something is missing.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause between two looks: the first one, and the longest one. Each is twice the one before.
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(2);
 const CATCH_UP_PAUSE_MAX: Duration = Duration::from_millis(128);
 
-/// Resolves when this server has what a client has, or after [`CATCH_UP_TIMEOUT`].
+/// Resolves when this server has what a client has and what it asks for, or after [`LOAD_TIMEOUT`] and [`CATCH_UP_TIMEOUT`].
 type CatchUpFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Where the handling of a connection's commands stopped.
@@ -66,7 +68,7 @@ pub(crate) enum Worked {
 pub(crate) enum Awaited {
     /// The result of a publication from the journal.
     Publish { ticket: Ticket, future: PublishFuture },
-    /// This server is about to have what the client has.
+    /// This server is about to have what the client has, or what it asks for.
     CatchUp { effect: Box<Effect>, future: CatchUpFuture },
     /// Who is in the channel on other servers.
     Presence { ticket: Ticket, channel: ChannelName, future: PresenceFuture },
@@ -205,14 +207,14 @@ impl Client {
 
     /// Performs one effect, and answers unless the answer must wait.
     fn perform(&self, state: &mut LoopState, effect: Effect, now: Timestamp) -> Option<Awaited> {
-        let behind = self.catch_up(subscriptions_of(&effect));
-        match behind.filter(|_| self.edge_loop.may_wait(state, self.key, subscriptions_of(&effect).len(), WORK_PART)) {
+        let missing = self.catch_up(&effect);
+        match missing.filter(|_| self.edge_loop.may_wait(state, self.key, subscriptions_of(&effect).len(), WORK_PART)) {
             Some(future) => Some(Awaited::CatchUp { effect: Box::new(effect), future }),
             None => self.perform_now(state, effect, now),
         }
     }
 
-    /// Performs an effect after the wait for what its client has.
+    /// Performs an effect after the wait for what its client has, or asks for.
     pub(crate) fn on_caught_up(&self, effect: Effect) -> Option<Awaited> {
         let state = &mut *self.edge_loop.state();
         let awaited = self.perform_now(state, effect, tidings_telemetry::unix_now());
@@ -220,19 +222,31 @@ impl Client {
         awaited
     }
 
-    /// A client may come from a server that was a moment ahead of this one. Waits, if so, until this one has as much.
-    fn catch_up(&self, subscriptions: &[SubscribeEffect]) -> Option<CatchUpFuture> {
+    /// Waits, if necessary, until this server has the publications that an effect asks for. A client may also come from a
+    /// server that was a moment ahead of this one.
+    fn catch_up(&self, effect: &Effect) -> Option<CatchUpFuture> {
         let Shared { hub, publisher, .. } = &*self.edge_loop.shared;
-        if publisher.is_home() {
-            return None;
+        let positions =
+            subscriptions_of(effect).iter().filter_map(|it| Some((it.channel.clone(), it.recover.clone()?)));
+        let positions: Vec<_> = positions.collect();
+        let mut loads: Vec<_> =
+            positions.iter().filter_map(|(channel, position)| hub.load(channel, Some(position.offset))).collect();
+        if let Effect::History { channel, since, reverse, .. } = effect {
+            loads.extend(hub.load(channel, history_start(since.as_ref(), *reverse)));
         }
-        let positions = subscriptions.iter().filter_map(|it| Some((it.channel.clone(), it.recover.clone()?)));
-        let mut behind: Vec<_> = positions.filter(|position| is_behind(hub, position)).collect();
-        if behind.is_empty() {
+        let is_missing = |position: &_| !publisher.is_home() && is_behind(hub, position);
+        let mut behind: Vec<_> = positions.into_iter().filter(is_missing).collect();
+        if behind.is_empty() && loads.is_empty() {
             return None;
         }
         let hub = hub.clone();
         Some(Box::pin(async move {
+            let load_all = async {
+                for load in loads {
+                    load.await;
+                }
+            };
+            let _ = timeout(LOAD_TIMEOUT, load_all).await; // Too late: as if they were gone.
             let (end, mut pause) = (Instant::now() + CATCH_UP_TIMEOUT, CATCH_UP_PAUSE);
             while !behind.is_empty() && Instant::now() < end {
                 sleep(pause).await;
@@ -368,6 +382,9 @@ impl Client {
         language: Language,
     ) -> Result<(Vec<Publication>, StreamPosition), ErrorCode> {
         let Shared { hub, config, .. } = &*self.edge_loop.shared;
+        if hub.load(channel, history_start(since.as_ref(), reverse)).is_some() {
+            return Err(ErrorCode::Internal); // It could not be read from the disk.
+        }
         let filter = HistoryFilter {
             since: since.as_ref().map(|since| since.offset),
             limit: Some(limit as usize),
@@ -621,6 +638,11 @@ fn subscriptions_of(effect: &Effect) -> &[SubscribeEffect] {
         Effect::Connect(connect) => &connect.subscriptions,
         _ => &[],
     }
+}
+
+/// After which offset a page of a history begins; `None`: it may have any.
+fn history_start(since: Option<&ClientPosition>, reverse: bool) -> Option<Offset> {
+    since.filter(|_| !reverse).map(|since| since.offset)
 }
 
 fn is_behind(hub: &Hub, (channel, position): &(ChannelName, ClientPosition)) -> bool {

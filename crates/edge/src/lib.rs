@@ -223,9 +223,29 @@ impl Edge {
     /// See [`OrderError`]. Some connections may have followed the order nevertheless.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the order is carried out nevertheless.
+    /// If the future is dropped, the order is carried out nevertheless, unless the publications that a subscription begins with
+    /// are still read from the disk.
     pub fn order(&self, target: Target, order: Order) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
-        orders::carried_out(orders::post(&self.shared.orders, target, Work::Ordered(order)))
+        let load = match &order {
+            Order::Subscribe { channel, since: Some(since), .. } => self.shared.hub.load(channel, Some(since.offset)),
+            _ => None,
+        };
+        let shared = self.shared.clone();
+        let post = move || orders::post(&shared.orders, target, Work::Ordered(order));
+        let posted = match load {
+            None => Ok(post()),
+            Some(load) => Err((load, post)),
+        };
+        async move {
+            let posted = match posted {
+                Ok(posted) => posted,
+                Err((load, post)) => {
+                    let _ = tokio::time::timeout(commands::LOAD_TIMEOUT, load).await; // Too late: as if they were gone.
+                    post()
+                }
+            };
+            orders::carried_out(posted).await
+        }
     }
 
     /// Tells of the connections that are open now: of

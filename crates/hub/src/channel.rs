@@ -17,6 +17,7 @@
 //! the member joins ([`JoinLeave`]).
 
 mod copies;
+mod older;
 mod sources;
 pub(crate) mod thin;
 
@@ -143,6 +144,8 @@ struct Reader {
 #[derive(Debug)]
 struct State {
     history: History<Publication>,
+    /// Only of a durable channel: the store may keep publications before those of the history, but none up to this offset.
+    older: Option<Offset>,
     tail: Tail,
     readers: Vec<Reader>,
     forms: FormCounts,
@@ -173,6 +176,8 @@ struct State {
     round: u64,
     /// Since when the channel has no reader and keeps nothing.
     idle_since: Option<Timestamp>,
+    /// Only of a durable channel: since when it has no reader, or when its publications were last read from the store.
+    unread_since: Option<Timestamp>,
     /// Removed from the table: a caller that still holds the channel must look it up again.
     swept: bool,
 }
@@ -269,6 +274,8 @@ pub struct Channel {
     localizer: Option<Arc<dyn Localizer>>,
     /// Where publications tell what they are about.
     key: Option<Arc<PublicationKey>>,
+    /// Locked by whoever reads its publications from the store.
+    loading: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -284,6 +291,7 @@ impl Channel {
     ) -> Self {
         let state = State {
             history: new_history(&options, start),
+            older: None,
             tail,
             readers: Vec::new(),
             forms: FormCounts::default(),
@@ -300,9 +308,11 @@ impl Channel {
             version: None,
             round: 0,
             idle_since: None,
+            unread_since: None,
             swept: false,
         };
-        Self { name, number, options, changes, localizer, key: None, state: Mutex::new(state) }
+        let (key, loading) = (None, tokio::sync::Mutex::default());
+        Self { name, number, options, changes, localizer, key, loading, state: Mutex::new(state) }
     }
 
     /// With publications that tell what they are about.
@@ -398,6 +408,7 @@ impl Channel {
         }
         let StreamPosition { offset: top, epoch } = state.history.top();
         let until = until.map_or(top, |until| until.min(top));
+        state.remove_older(until);
         state.history.remove_until(until);
         self.tell_removed(cluster, until, epoch);
     }
@@ -413,21 +424,10 @@ impl Channel {
         lock(&self.state).history.top()
     }
 
-    pub(crate) fn restore(&self, top: Offset, kept: Vec<Publication>, at: Timestamp) -> Acted<()> {
-        let mut state = lock(&self.state);
-        if state.swept {
-            return Acted::Swept;
-        }
-        if top > Offset(0) {
-            state.history = state.history.restored(top, kept, at);
-            state.is_new = false;
-        }
-        Acted::Done(())
-    }
-
     /// The store has forgotten the channel. Its readers stay, and its next publication has a later offset.
     pub(crate) fn on_forgotten(&self) {
-        lock(&self.state).is_new = true;
+        let mut state = lock(&self.state);
+        (state.is_new, state.older) = (true, None);
     }
 
     fn fan_out(
@@ -729,6 +729,9 @@ impl Channel {
             state.open = of_use.map(|(offset, receipts)| (*offset, receipts.event())).collect();
         }
         let is_copy = !self.options.durable && !cluster.is_home();
+        if state.history.is_over(now) {
+            state.older = None; // Nor does the store keep any.
+        }
         if !is_copy && state.history.expire(now) > 0 {
             let StreamPosition { offset, epoch } = state.history.top();
             self.tell_removed(cluster, offset, epoch);

@@ -13,7 +13,9 @@
 //!   [`Tail`]. Loops report the position of their slowest reader, and frames that all readers
 //!   have are dropped.
 //! - Memory channels get their offsets here. Durable channels get them from the journal ([`Hub::publish_durable`]),
-//!   since offsets must survive a restart. Otherwise both kinds are treated the same.
+//!   since offsets must survive a restart. Their publications are in the store as well, so they are read from there when a reader
+//!   asks for them ([`Hub::load`]), and leave the memory when nobody has read the channel for a while. Otherwise both kinds are
+//!   treated the same.
 //! - Bounds: memory channels have the limit `channel_count_max`, and the channels of each namespace have the
 //!   namespace's own `channel_count_max`; beyond that [`HubError::ChannelLimit`]. In a cluster, a node that is not the home
 //!   has twice these limits for memory channels: up to once the limit are copies, which only the home can remove. The store bounds the durable channels
@@ -40,6 +42,7 @@ mod changes;
 mod channel;
 mod clock;
 mod copies;
+mod histories;
 mod mailbox;
 mod presence;
 mod receipts;
@@ -63,6 +66,7 @@ use channel::Acted;
 pub use channel::thin::{Behind, Thinned};
 pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
 pub use clock::process_micros;
+pub use histories::{Histories, HistoryFuture, LoadFuture};
 pub use mailbox::Mailbox;
 pub use receipts::{
     ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, Arrival, EventReceipts, RECEIPT_USER_COUNT_MAX, ReceiptSummary, Receipts,
@@ -212,6 +216,7 @@ pub struct Hub {
     receipts: Arc<Receipts>,
     changes: Option<Arc<Changes>>,
     localizer: Option<Arc<dyn Localizer>>,
+    histories: Option<Arc<dyn Histories>>,
     cluster: Cluster,
 }
 
@@ -232,6 +237,7 @@ impl Hub {
             dropping: Mutex::default(),
             changes: None,
             localizer: None,
+            histories: None,
             cluster: Cluster::default(),
         }
     }
@@ -246,6 +252,13 @@ impl Hub {
     #[must_use]
     pub fn with_localizer(self, localizer: Arc<dyn Localizer>) -> Self {
         Self { localizer: Some(localizer), ..self }
+    }
+
+    /// What durable channels do not hold is read from `histories`. Call it before there are channels. Without it they hold all
+    /// that they keep.
+    #[must_use]
+    pub fn with_histories(self, histories: Arc<dyn Histories>) -> Self {
+        Self { histories: Some(histories), ..self }
     }
 
     /// The language of readers with this locale, if there are texts in it.
@@ -394,18 +407,14 @@ impl Hub {
         })
     }
 
-    /// Restores a durable channel; `at` is the time of its last publication. A `top` of 0 means that there is none yet.
+    /// A durable channel that the store has, with the offset and the time of its last publication. A `top` of 0 means that
+    /// there is none yet. Its publications are read when somebody asks for them; see [`Hub::load`].
     ///
     /// # Errors
-    /// When the namespace is unknown or there is no room for a new channel.
-    pub fn restore(
-        &self,
-        name: &ChannelName,
-        top: Offset,
-        kept: Vec<Publication>,
-        at: Timestamp,
-    ) -> Result<(), HubError> {
-        self.with_channel(name, Creation::Accepted, |channel| channel.restore(top, kept.clone(), at))
+    /// When the namespace is unknown.
+    pub fn restore(&self, name: &ChannelName, top: Offset, at: Timestamp) -> Result<(), HubError> {
+        let is_kept = self.histories.is_some();
+        self.with_channel(name, Creation::Accepted, |channel| channel.restore(top, at, is_kept))
     }
 
     /// The store has forgotten a durable channel. Channels that are created from now on begin at `floor`, which is
@@ -535,7 +544,7 @@ impl Hub {
         self.existing(name).map_or(0, |channel| channel.subscriber_count())
     }
 
-    /// Drops histories and receipts whose time is over, and channels that hold nothing any more. If there is no room
+    /// Drops histories and receipts whose time is over, the publications of durable channels that nobody reads, and channels that hold nothing any more. If there is no room
     /// for another channel, it also drops idle channels whose position a reader may still ask for: a sixteenth of the
     /// limit, so that new channels find room until the next call. Called about once a second.
     ///
@@ -555,6 +564,9 @@ impl Hub {
                 let (namespace, options) = (Namespaces::namespace_of(name), channel.options());
                 let has_room = excess.has_room(namespace, options, &self.channel_counts);
                 let swept = channel.expire(&self.receipts, &self.cluster, now, has_room);
+                if self.histories.is_some() {
+                    channel.unload_if_idle(now);
+                }
                 if swept {
                     excess.count_out(namespace, options);
                     if !options.durable && !channel.is_new() {

@@ -29,8 +29,9 @@ use tracing::{error, info, warn};
 use crate::answers::Answers;
 use crate::copying::{CopyState, Copying};
 use crate::error::ServeError;
+use crate::histories::{self, StoredHistories};
 use crate::hooks::Hooks;
-use crate::journal::{self, Devices, Journal, Sink};
+use crate::journal::{Devices, Journal, Sink};
 use crate::listeners::{Listeners, Routes};
 use crate::metrics::influx::Influxing;
 use crate::peers::{Link, Waiting};
@@ -182,14 +183,14 @@ impl Frontend {
 
         let namespaces = Arc::new(config.namespaces());
         let hub = Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config));
-        let hub = hub.with_localizer(texts.live());
+        let hub = hub.with_localizer(texts.live()).with_histories(Arc::new(StoredHistories::new(store.clone())));
         let hub = hub.with_changes(changes_config(&config).map(|config| Arc::new(Changes::new(&config))));
         let hub = Arc::new(match &peers {
             Some(Peers { link, .. }) => hub.with_relay(link.relay()),
             None => hub,
         });
         hub.set_home(peers.is_none());
-        journal::restore(&store, &hub, &namespaces)?;
+        histories::restore(&store, &hub, &namespaces)?;
         sink.follow(hub.clone());
         tracer.iter().for_each(|tracer| sink.trace_with(tracer.clone()));
 

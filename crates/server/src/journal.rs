@@ -1,5 +1,5 @@
-//! Connects store, hub and edge, which do not see each other. It publishes what became durable, restores durable
-//! channels at the start, and proves devices from their stored records.
+//! Connects store, hub and edge, which do not see each other. It publishes what became durable, and proves devices from their
+//! stored records.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,6 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 use tracing::{debug, error, warn};
 
-use crate::error::ServeError;
 use crate::peers::Link;
 
 /// The longest sleep until a scheduled event is due.
@@ -138,7 +137,7 @@ impl CommitSink for Sink {
     }
 }
 
-fn publication(offset: Offset, stored: StoredPublication) -> Publication {
+pub(super) fn publication(offset: Offset, stored: StoredPublication) -> Publication {
     let info = stored.info.and_then(|info| {
         let parsed = serde_json::from_str::<ClientInfo>(info.as_str());
         parsed
@@ -147,22 +146,6 @@ fn publication(offset: Offset, stored: StoredPublication) -> Publication {
     });
     let StoredPublication { data, tags, receipt, texts, .. } = stored;
     Publication { offset, data, info: info.map(Arc::new), tags: tags.into(), receipt, texts: texts.map(Arc::from) }
-}
-
-/// Restores the durable channels. Channels whose namespace is no longer configured stay unloaded.
-pub(super) fn restore(store: &Store, hub: &Hub, namespaces: &Namespaces) -> Result<(), ServeError> {
-    let now = unix_now();
-    for channel in store.durable_channels(now) {
-        let channel = channel?;
-        if !namespaces.options(&channel.name).is_some_and(|options| options.durable) {
-            warn!(channel = %channel.name, "A durable channel's namespace is no longer configured as durable");
-            continue;
-        }
-        let at = channel.publications.last().map_or(now, |(_, stored)| stored.time);
-        let kept = channel.publications.into_iter().map(|(offset, stored)| publication(offset, stored)).collect();
-        hub.restore(&channel.name, channel.top, kept, at)?;
-    }
-    Ok(())
 }
 
 /// Moves each scheduled event that is due into the journal. What the store refuses is tried again.
@@ -335,7 +318,7 @@ mod tests {
         let start = |sink: &Arc<Sink>| {
             let store = Store::open(crate::settings::store_config(&config), sink.clone()).unwrap();
             let hub = Arc::new(Hub::new(crate::settings::hub_config(&config, namespaces.clone(), &store), 1));
-            restore(&store, &hub, &namespaces).unwrap();
+            crate::histories::restore(&store, &hub, &namespaces).unwrap();
             (store, hub)
         };
         let name = ChannelName::new("chat:1").unwrap();

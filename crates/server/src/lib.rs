@@ -25,6 +25,7 @@ pub mod data_folder;
 mod error;
 mod feeds;
 mod frontend;
+mod histories;
 mod hooks;
 mod journal;
 mod keys;

@@ -86,6 +86,6 @@ pub struct RestoredChannel {
     pub name: ChannelName,
     /// The offset of its last publication, kept or not.
     pub top: Offset,
-    /// The kept publications that have not expired, oldest first, without gaps. The last one is at `top`.
-    pub publications: Vec<(Offset, StoredPublication)>,
+    /// When the last publication was added, or when the last scheduled event is due if that is later.
+    pub published_at: Timestamp,
 }

@@ -111,6 +111,30 @@ impl<P: Clone> History<P> {
         self.log.is_empty()
     }
 
+    /// Whether more could be kept.
+    pub fn has_room(&self) -> bool {
+        self.log.len() < self.retention.size
+    }
+
+    /// The last offset before the publications that are kept.
+    pub fn base(&self) -> Offset {
+        Offset(self.log.base())
+    }
+
+    /// Adds publications before those that are kept. `older` follow each other, and the last one has the offset `last`. What
+    /// is kept already, or is too much, is left out; so is everything if publications between are missing.
+    pub fn prepend(&mut self, mut older: Vec<P>, last: Offset) {
+        let Some(known_count) = last.0.checked_sub(self.log.base()) else { return };
+        older.truncate(older.len().saturating_sub(usize::try_from(known_count).unwrap_or(usize::MAX)));
+        let room = self.retention.size.saturating_sub(self.log.len());
+        older.drain(..older.len().saturating_sub(room));
+        let mut log = Log::new(self.retention.size.max(1));
+        log.skip_to(self.log.base() - older.len() as u64);
+        older.extend(self.log.iter().cloned());
+        log.append_batch(&mut older);
+        self.log = log;
+    }
+
     /// Adds the publication that `publication` makes for its offset.
     pub fn append(&mut self, publication: impl FnOnce(Offset) -> P, now: Timestamp) -> P {
         let offset = self.top().offset.next();
@@ -136,9 +160,14 @@ impl<P: Clone> History<P> {
         true
     }
 
+    /// Whether nothing was published for `ttl`.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        now >= self.expires_at
+    }
+
     /// Removes everything if nothing was published for `ttl`; returns how many were removed.
     pub fn expire(&mut self, now: Timestamp) -> usize {
-        if now < self.expires_at { 0 } else { self.clear() }
+        if self.is_over(now) { self.clear() } else { 0 }
     }
 
     /// Removes all publications; top and epoch stay. Returns how many were removed.
@@ -343,6 +372,28 @@ mod tests {
         assert!(!history.append_at(Offset(7), 7, Timestamp(0)));
         assert_eq!(history.append(|offset| offset.0, Timestamp(0)), 8);
         assert_eq!(history.expire(Timestamp(99)), 0);
+    }
+
+    #[test]
+    fn what_is_put_before_a_history_is_as_if_it_had_stayed() {
+        for (top, older, last, size, kept) in [
+            (7, vec![4, 5, 6], 6, 9, vec![4, 5, 6, 7]),
+            (7, vec![4, 5, 6], 6, 3, vec![5, 6, 7]),
+            (7, vec![5, 6, 7, 8], 8, 9, vec![5, 6, 7]), // 8 is on its way.
+            (7, vec![7], 7, 9, vec![7]),
+            (7, vec![4, 5], 5, 9, vec![7]), // Without 6 there is a hole.
+            (7, vec![], 6, 9, vec![7]),
+            (7, vec![6], 6, 0, vec![]),
+        ] {
+            let mut history = history(size);
+            history.append_at(Offset(top), top, Timestamp(3));
+            history.prepend(older, Offset(last));
+            assert_eq!(history.read(HistoryFilter::default()), kept, "{last} {size}");
+            assert_eq!((history.top().offset, history.published_at()), (Offset(top), Timestamp(3)));
+            let base = top - kept.len() as u64;
+            assert_eq!((history.base(), history.has_room()), (Offset(base), kept.len() < size));
+            assert_eq!(history.append(|offset| offset.0, Timestamp(4)), top + 1);
+        }
     }
 
     #[test]

@@ -47,6 +47,14 @@ pub(super) struct HistoryResult {
     offset: Offset,
 }
 
+impl HistoryRequest {
+    /// After which offset the page begins; `None`: it may have any.
+    fn start(&self) -> Option<Offset> {
+        let since = self.since.as_ref().filter(|_| self.reverse != Some(true));
+        since.map(|since| Offset(since.offset.unwrap_or_default()))
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct PublicationResult {
     data: Json,
@@ -63,10 +71,22 @@ fn tags<S: Serializer>(tags: &Tags, serializer: S) -> Result<S::Ok, S::Error> {
     map.end()
 }
 
+/// Reads the publications from the disk if they are not in memory.
+pub(super) async fn load(shared: &Shared, request: &HistoryRequest) {
+    if let Ok((channel, _)) = channel(shared, request.channel.as_deref())
+        && let Some(load) = shared.hub.load(&channel, request.start())
+    {
+        load.await;
+    }
+}
+
 pub(super) fn history(shared: &Shared, request: &HistoryRequest) -> Result<HistoryResult, ApiError> {
     let (channel, options) = channel(shared, request.channel.as_deref())?;
     if !options.has_history() {
         return Err(ApiError::NotAvailable);
+    }
+    if shared.hub.load(&channel, request.start()).is_some() {
+        return Err(ApiError::Internal); // They could not be read.
     }
     let limit = usize::try_from(request.limit.unwrap_or_default()).ok(); // A negative one means all.
     let filter = HistoryFilter {

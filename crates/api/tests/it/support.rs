@@ -651,9 +651,8 @@ impl Server {
 
     /// The publications of a durable channel, from the store's own rows.
     pub(crate) fn published(&self, channel: &str) -> Vec<String> {
-        let channels = self.store.durable_channels(unix_now()).map(Result::unwrap);
-        let found = channels.into_iter().find(|found| found.name.as_str() == channel);
-        found.into_iter().flat_map(|found| found.publications).map(|(_, it)| it.data.as_str().to_owned()).collect()
+        let kept = self.store.history(&ChannelName::new(channel).unwrap(), unix_now()).unwrap();
+        kept.into_iter().map(|(_, it)| it.data.as_str().to_owned()).collect()
     }
 }
 

@@ -21,6 +21,7 @@ mod changes;
 mod client;
 mod counts;
 mod formats;
+mod histories;
 mod hooks;
 mod limits;
 mod others;

@@ -20,7 +20,7 @@ use tidings_edge::{
     Alone, ClientNetwork, DeviceDirectory, Edge, EdgeConfig, LentSocket, Others, Ports, ProveFuture, PublishFuture,
     Publisher, Socket,
 };
-use tidings_hub::{Changes, ChangesConfig, EventReceipts, Hub, HubConfig, NewPublication};
+use tidings_hub::{Changes, ChangesConfig, EventReceipts, Histories, Hub, HubConfig, NewPublication};
 use tidings_protocol::token::{TokenSecret, TokenVerifier};
 use tidings_protocol::{
     DeviceClaim, ErrorCode, HookId, NamespaceOptions, Namespaces, PersonalChannels, Publication, PublicationKey,
@@ -75,6 +75,8 @@ pub(crate) struct Options {
     pub(crate) connect_hook: bool,
     /// The other servers.
     pub(crate) others: Arc<dyn Others>,
+    /// What the store has of durable channels.
+    pub(crate) histories: Option<Arc<dyn Histories>>,
 }
 
 impl Default for Options {
@@ -102,6 +104,7 @@ impl Default for Options {
             single_connection: false,
             connect_hook: false,
             others: Arc::new(Alone),
+            histories: None,
         }
     }
 }
@@ -303,7 +306,11 @@ impl Server {
             receipt_bytes_max: 256 << 20,
         };
         let changes = ChangesConfig { users: true, delay: Duration::ZERO, count_max: 1000 };
-        let hub = Arc::new(Hub::new(hub_config, 2).with_changes(Some(Arc::new(Changes::new(&changes)))));
+        let hub = Hub::new(hub_config, 2).with_changes(Some(Arc::new(Changes::new(&changes))));
+        let hub = Arc::new(match options.histories {
+            Some(histories) => hub.with_histories(histories),
+            None => hub,
+        });
         let session = SessionConfig {
             namespaces: namespaces(),
             token_verifier: Some(TokenVerifier::new(&token_secret(), None)),

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod copies;
+mod histories;
 mod receipts;
 mod reports;
 mod simulation;
@@ -452,10 +453,11 @@ fn a_removed_history_is_a_gap_for_all_but_those_at_the_top() {
 
 #[test]
 fn a_durable_channel_comes_back_where_it_was_and_ignores_what_it_knows() {
-    let hub = hub(10);
-    let name = channel("durable:1");
     let at = |offset| Publication { offset: Offset(offset), ..publication(offset) };
-    hub.restore(&name, Offset(7), vec![at(6), at(7)], NOW).unwrap();
+    let hub = hub(10).with_histories(histories::Journal::with([6, 7].map(at)));
+    let name = channel("durable:1");
+    hub.restore(&name, Offset(7), NOW).unwrap();
+    histories::wait_for(hub.load(&name, None));
     hub.publish_durable(&name, Offset(7), at(7), NOW).unwrap();
     hub.publish_durable(&name, Offset(8), at(8), NOW).unwrap();
     let (publications, top) = hub.history(&name, HistoryFilter::default()).unwrap();
@@ -518,7 +520,7 @@ fn a_durable_channel_that_was_given_back_begins_behind_all_its_offsets() {
     assert_eq!(hub.counts().channels, 0, "nobody reads it and the store has forgotten it");
     assert!(matches!(resume(101), (200, Recovery::Gap(_))));
     assert_eq!(hub.history(&name, HistoryFilter::default()).unwrap().1.offset, Offset(200));
-    hub.restore(&name, Offset(0), Vec::new(), later).unwrap(); // It waits for an event that is not yet due.
+    hub.restore(&name, Offset(0), later).unwrap(); // It waits for an event that is not yet due.
     assert!(matches!(resume(200), (200, Recovery::Recovered(_))));
 }
 

@@ -458,10 +458,13 @@ fn only_what_was_published_for_receipts_and_is_new_asks_for_them() {
 /// What was published before a restart is no event of this run, however often the journal hands it in.
 #[test]
 fn what_is_restored_opens_no_receipts() {
-    let hub = hub(10);
-    let publication =
-        |offset| Publication { receipt: Some(request(offset, ReceiptPolicy::Any)), ..publication(offset) };
-    hub.restore(&channel("durable:1"), Offset(2), vec![publication(1), publication(2)], NOW).unwrap();
+    let publication = |offset| {
+        let receipt = Some(request(offset, ReceiptPolicy::Any));
+        Publication { offset: Offset(offset), receipt, ..publication(offset) }
+    };
+    let hub = hub(10).with_histories(crate::histories::Journal::with([1, 2].map(publication)));
+    hub.restore(&channel("durable:1"), Offset(2), NOW).unwrap();
+    crate::histories::wait_for(hub.load(&channel("durable:1"), None));
     let from = ResumeFrom { offset: Offset(0), epoch: None, limit: 100.into(), is_required: false };
     let member =
         Member { device: Some(DeviceNumber(7)), ..Member::reader(loop_ids(&hub)[0], ClientId::from_random(1), JSON) };

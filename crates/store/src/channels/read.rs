@@ -1,12 +1,12 @@
-//! Reads durable channels at start, and replaces damaged rows of channels.
+//! Reads durable channels and their histories, and replaces damaged rows of channels.
 
 use std::ops::Bound;
 
 use tidings_types::{ChannelName, Offset, StreamPosition, Timestamp};
 use tracing::warn;
 
-use crate::channels::RestoredChannel;
 use crate::channels::rows::{ChannelRow, HistoryRow};
+use crate::channels::{RestoredChannel, StoredPublication};
 use crate::damage;
 use crate::engine::{Engine, EngineError, Table};
 use crate::error::ReadError;
@@ -21,24 +21,39 @@ impl Store {
         self.shared().channel_start()
     }
 
-    /// All durable channels with their publications that have not expired by `now`, for the start of the hub. To be read
-    /// before the first write.
+    /// All durable channels, for the start of the hub.
     ///
     /// # Errors
-    /// The iterator ends with an error when the disk fails.
-    pub fn durable_channels(&self, now: Timestamp) -> impl Iterator<Item = Result<RestoredChannel, ReadError>> + '_ {
-        let mut after = Some(Vec::new());
-        std::iter::from_fn(move || {
-            let last = after.take()?;
-            match self.with_engine(|engine| next_channel(engine, &last, self.channel_start().offset, now)) {
-                Ok(Some(channel)) => {
-                    after = Some(channel.name.as_str().as_bytes().to_vec());
-                    Some(Ok(channel))
-                }
-                Ok(None) => None,
-                Err(error) => Some(Err(error)),
-            }
+    /// When the disk fails.
+    pub fn durable_channels(&self, now: Timestamp) -> Result<Vec<RestoredChannel>, ReadError> {
+        let floor = self.channel_start().offset;
+        self.with_engine(|engine| {
+            let mut channels = Vec::new();
+            engine.scan(Table::Channel, Bound::Unbounded, |key, row| {
+                let channel = read_channel(engine, key, row, floor, now);
+                let channel = damage::tolerate(channel, "A channel is not restored before its next publication")?;
+                let restored = |(name, row): (ChannelName, ChannelRow)| {
+                    let ChannelRow { top, published_at, .. } = row;
+                    RestoredChannel { name, top, published_at }
+                };
+                channels.extend(channel.map(restored));
+                Ok(true)
+            })?;
+            Ok(channels)
         })
+    }
+
+    /// The publications that a durable channel keeps at `now`, oldest first, without gaps: up to the last one. None if that
+    /// one has expired.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn history(
+        &self,
+        channel: &ChannelName,
+        now: Timestamp,
+    ) -> Result<Vec<(Offset, StoredPublication)>, ReadError> {
+        self.with_engine(|engine| read_history(engine, channel, now))
     }
 }
 
@@ -86,33 +101,30 @@ pub(crate) fn replacement(
     Ok(row)
 }
 
-fn next_channel(
+/// A history has no gaps: it begins behind a damaged publication.
+fn read_history(
     engine: &Engine,
-    after: &[u8],
-    floor: Offset,
+    name: &ChannelName,
     now: Timestamp,
-) -> Result<Option<RestoredChannel>, EngineError> {
-    let mut found = None;
-    engine.scan(Table::Channel, Bound::Excluded(after), |key, row| {
-        let channel = read_channel(engine, key, row, floor, now);
-        found = damage::tolerate(channel, "A channel is not restored before its next publication")?;
-        Ok(found.is_none())
-    })?;
-    let Some((name, row)) = found else { return Ok(None) };
-    let mut publications = Vec::new();
-    let (prefix, base) = (rows::history_prefix(&name), rows::history_key(&name, row.base));
-    engine.scan(Table::History, Bound::Included(&base), |key, history| {
+) -> Result<Vec<(Offset, StoredPublication)>, EngineError> {
+    let (mut publications, mut expires_at) = (Vec::new(), Timestamp::default());
+    engine.scan_prefix(Table::History, &rows::history_prefix(name), |key, row| {
         let offset = rows::decode_history_offset(key)?;
-        if !key.starts_with(&prefix) || offset > row.top {
-            return Ok(false);
-        }
-        let history = rows::decode::<HistoryRow>(Table::History, key, history);
-        match damage::understood(history, "A publication is lost; the history of its channel begins behind it") {
-            Some(history) if history.expires_at > now => publications.push((offset, history.publication)),
-            // A history has no gaps: it begins behind an expired or a damaged publication.
-            Some(_) | None => publications.clear(),
+        let row = rows::decode::<HistoryRow>(Table::History, key, row);
+        match damage::understood(row, "A publication is lost; the history of its channel begins behind it") {
+            Some(row) => {
+                if expires_at <= row.publication.time {
+                    publications.clear(); // When it came, those before had expired.
+                }
+                expires_at = row.expires_at;
+                publications.push((offset, row.publication));
+            }
+            None => publications.clear(),
         }
         Ok(true)
     })?;
-    Ok(Some(RestoredChannel { name, top: row.top, publications }))
+    if expires_at <= now {
+        publications.clear();
+    }
+    Ok(publications)
 }

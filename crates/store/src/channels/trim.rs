@@ -75,18 +75,24 @@ impl Draft<'_> {
         self.synced = true; // Readers see the floor, so it must not be lost.
     }
 
-    /// Deletes the channel's expired publications, oldest first, and moves its base behind them.
+    /// Deletes the channel's publications if the last one has expired, and moves its base behind them.
     fn skip_expired(&mut self, name: &ChannelName, row: &mut ChannelRow) -> Result<(), EngineError> {
-        while row.base <= row.top {
-            let key = rows::history_key(name, row.base);
-            // A damaged row is deleted like an expired one. Readers that resume from before it are told of the gap.
+        let mut expires_at = row.published_at; // Of damaged publications. Readers that resume from before them are told of the gap.
+        for offset in (row.base.0..=row.top.0).rev() {
+            let key = rows::history_key(name, Offset(offset));
             let history = damage::tolerate_quietly(self.engine.get(Table::History, &key))?.flatten();
-            let history = history.and_then(|row| rows::decode(Table::History, &key, row.as_ref()).ok());
-            if history.is_some_and(|history: HistoryRow| history.expires_at > self.now) {
-                return Ok(());
+            let history = history.and_then(|row| rows::decode::<HistoryRow>(Table::History, &key, row.as_ref()).ok());
+            if let Some(history) = history {
+                expires_at = history.expires_at;
+                break;
             }
-            self.rows.delete(Table::History, key);
-            row.base = Offset(row.base.0 + 1);
+        }
+        if expires_at > self.now {
+            return Ok(());
+        }
+        while row.base <= row.top {
+            self.rows.delete(Table::History, rows::history_key(name, row.base));
+            row.base = row.base.next();
         }
         Ok(())
     }

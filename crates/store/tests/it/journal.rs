@@ -144,7 +144,7 @@ async fn a_channel_keeps_its_life_its_offsets_and_its_newest_publications() {
 }
 
 #[tokio::test]
-async fn what_has_expired_is_not_restored_and_then_taken_away() {
+async fn a_history_ends_as_a_whole_and_is_then_taken_away() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open_with(config(folder.path()));
     let publish =
@@ -152,13 +152,24 @@ async fn what_has_expired_is_not_restored_and_then_taken_away() {
     let first = publish("chat:1", T0).await.unwrap();
     let later = T0.saturating_add(HOUR / 2);
     publish("chat:1", later).await.unwrap();
-    let after = T0.saturating_add(HOUR);
-    assert_eq!(offsets(&store, later), [1, 2]);
-    assert_eq!(offsets(&store, after), [2], "not restored, though the row is there");
-    publish("chat:9", after).await.unwrap();
-    eventually("taking the expired row away", || offsets(&store, T0) == [2]).await;
+    let [after, end] = [HOUR, HOUR + HOUR / 2].map(|time| T0.saturating_add(time));
+    assert_eq!(offsets(&store, after), [1, 2], "the last one has not expired");
+    assert!(offsets(&store, end).is_empty(), "not given, though the rows are there");
+    publish("chat:9", end).await.unwrap();
+    eventually("taking the expired rows away", || offsets(&store, T0).is_empty()).await;
     let again = publish("chat:1", T0.saturating_add(1000 * HOUR)).await.unwrap();
     assert_eq!(again, StreamPosition { offset: Offset(3), ..first }, "an idle channel goes on where it was");
+}
+
+#[tokio::test]
+async fn what_had_expired_before_the_next_publication_came_does_not_come_back_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let publish = |now| store.append_publication(channel("chat:1", 10), Json::of(&1), BTreeMap::new(), None, now);
+    for now in [T0, T0.saturating_add(HOUR / 2), T0.saturating_add(2 * HOUR)] {
+        publish(now).await.unwrap();
+    }
+    assert_eq!(offsets(&store, T0.saturating_add(2 * HOUR)), [3]);
 }
 
 #[tokio::test]

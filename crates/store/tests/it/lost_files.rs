@@ -118,7 +118,11 @@ fn answers(store: &Store) -> Vec<Result<String, String>> {
     all.push(told(store.later_events(None, 10)));
     all.push(told(store.jobs()));
     all.push(told(store.dispatched()));
-    all.push(told(store.durable_channels(T0).collect::<Result<Vec<_>, _>>()));
+    let channels = store.durable_channels(T0);
+    for channel in channels.as_deref().unwrap_or_default() {
+        all.push(told(store.history(&channel.name, T0)));
+    }
+    all.push(told(channels));
     all.push(Ok(format!("{:?} {:?}", *store.brakes().borrow(), store.journal_end())));
     all
 }

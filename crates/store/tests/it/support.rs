@@ -157,8 +157,20 @@ pub(crate) fn place(appended: &Appended) -> u64 {
     appended.position().expect("it is in the journal").0
 }
 
-pub(crate) fn channels(store: &Store, now: Timestamp) -> Vec<RestoredChannel> {
-    store.durable_channels(now).collect::<Result<_, _>>().unwrap()
+/// A durable channel with what it keeps.
+#[derive(Debug, PartialEq)]
+pub(crate) struct KeptChannel {
+    pub(crate) name: ChannelName,
+    pub(crate) top: Offset,
+    pub(crate) publications: Vec<(Offset, StoredPublication)>,
+}
+
+pub(crate) fn channels(store: &Store, now: Timestamp) -> Vec<KeptChannel> {
+    let kept = |RestoredChannel { name, top, .. }| {
+        let publications = store.history(&name, now).unwrap();
+        KeptChannel { name, top, publications }
+    };
+    store.durable_channels(now).unwrap().into_iter().map(kept).collect()
 }
 
 pub(crate) fn audience(store: &Store, topic_name: &str, subjects: &[&str]) -> Vec<DeviceNumber> {

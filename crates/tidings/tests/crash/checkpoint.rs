@@ -136,9 +136,8 @@ impl Checkpoint {
     fn check_events(&self, world: &World) -> Wrongs {
         let mut wrongs = Wrongs::default();
         let (mut published, mut once) = (HashMap::<(String, u64), u32>::new(), HashSet::<(String, u32)>::new());
-        for channel in self.store.durable_channels(unix_now()) {
-            let channel = channel.unwrap();
-            for (offset, publication) in &channel.publications {
+        for channel in self.store.durable_channels(unix_now()).unwrap() {
+            for (offset, publication) in &self.store.history(&channel.name, unix_now()).unwrap() {
                 let event = publication.tags.get("event").and_then(|id| event_number(id));
                 published.extend(event.map(|event| ((channel.name.to_string(), offset.0), event)));
                 let is_first = event.is_none_or(|event| once.insert((channel.name.to_string(), event)));

@@ -21,9 +21,9 @@ async fn publish(store: &Store, number: u64, epoch: &str, key: Option<&str>) -> 
 
 /// The offsets that the history has, and the top.
 fn kept(store: &Store) -> (Vec<u64>, u64) {
-    let mut channels = store.durable_channels(Timestamp(1000)).map(Result::unwrap);
-    let found = channels.next().unwrap();
-    (found.publications.iter().map(|(offset, _)| offset.0).collect(), found.top.0)
+    let kept = store.history(&channel().name, Timestamp(1000)).unwrap();
+    let top = store.durable_channels(Timestamp(1000)).unwrap()[0].top;
+    (kept.iter().map(|(offset, _)| offset.0).collect(), top.0)
 }
 
 #[tokio::test]

@@ -118,9 +118,8 @@ async fn all_that_an_older_version_kept_is_read() {
     let [full, loud, quiet] =
         [full(PushPolicy::Always), plain("plain", PushPolicy::Always), plain("quiet", PushPolicy::Never)];
     assert_eq!(events, [full.clone(), loud, quiet]);
-    let channel = store.durable_channels(Timestamp(1000)).next().unwrap().unwrap();
-    let kept: Vec<_> =
-        channel.publications.iter().map(|(offset, one)| (offset.0, one.data.as_str(), one.receipt)).collect();
+    let kept = store.history(&ChannelName::new("match:1").unwrap(), Timestamp(1000)).unwrap();
+    let kept: Vec<_> = kept.iter().map(|(offset, one)| (offset.0, one.data.as_str(), one.receipt)).collect();
     assert_eq!(kept, [(1, r#"{"a": [1]}"#, None), (2, r#""hi""#, None)]);
     assert_eq!((store.jobs().unwrap(), store.dispatched().unwrap().0), (vec![(JournalPosition(3), JOB.to_vec())], 3));
     let [phone, tablet] = ["phone", "tablet"].map(|name| DeviceId::new(name).unwrap());
