@@ -20,7 +20,7 @@
 mod answer;
 mod error;
 mod glob;
-mod idempotency;
+pub(crate) mod idempotency;
 mod live;
 mod publish;
 mod read;

@@ -156,6 +156,9 @@ use tokio::time::Instant;
 pub use apps::{Apps, SubjectPattern, network, network_of};
 pub use audited::OnBehalf;
 pub use auth::{ApiKey, ApiKeys, Caller, Scope};
+pub use centrifugo::idempotency::{
+    KEY_BYTES_MAX as IDEMPOTENCY_KEY_BYTES_MAX, KEY_COUNT_MAX as IDEMPOTENCY_KEY_COUNT_MAX,
+};
 pub use config::ApiConfig;
 pub use event_view::EventState;
 pub use feed::{

@@ -10,7 +10,8 @@
 //! - **in batches**: 100 publications in a request to `/api/batch`, one request at a time;
 //! - **to 100 channels × 10**: 16 at a time, each channel with 10 readers, who check that they get everything once and in order;
 //! - **to 1 channel × 1000**: one in a request, as fast as 1000 readers get them: at most 40 are on their way;
-//! - **to 1 channel × 1000, in tens**: the same with 10 in a request.
+//! - **to 1 channel × 1000, in tens**: the same with 10 in a request;
+//! - **to 1 channel × 5000**: 60 a second, one in a request; fewer if the readers do not follow.
 
 pub(super) mod bare;
 
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 use tidings_http1::{Client, Request, Response};
 use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::args::BenchPublishArgs;
 use crate::load::{Ask, TIMEOUT, drive};
@@ -43,6 +44,9 @@ const READER_COUNT: u32 = 10;
 /// Readers of one channel, and publications that are on their way to them at most.
 const CROWD_COUNT: u32 = 1000;
 const ON_THEIR_WAY_MAX: u64 = 40;
+/// Readers of one channel that gets so many publications in a second.
+const LARGE_CROWD_COUNT: u32 = 5000;
+const LARGE_CROWD_PER_SECOND: u32 = 60;
 
 /// Microseconds of CPU of a publication, one by one and in a batch.
 const GOAL_ONE_US: f64 = 20.0;
@@ -50,6 +54,8 @@ const GOAL_BATCH_US: f64 = 5.0;
 /// Deliveries per second to the readers, as a multiple of Centrifugo's: of many channels, and of one.
 const GOAL_OF_CENTRIFUGO: f64 = 2.5;
 const GOAL_OF_CENTRIFUGO_CROWD: f64 = 8.0;
+/// Until 99 % of the large crowd have a publication.
+const GOAL_LARGE_CROWD_P99_MS: f64 = 80.0;
 
 /// One case of one run at one server.
 #[derive(Debug, Clone, Copy)]
@@ -65,17 +71,18 @@ struct Sample {
     p99_ms: f64,
 }
 
-/// A case: its name, the goals of CPU and of the rate beside Centrifugo's.
+/// A case: its name, the goals of CPU, of the rate beside Centrifugo's, and of the time of 99 %.
 struct Case {
     name: String,
     cpu_us: Option<f64>,
     of_centrifugo: Option<f64>,
+    p99_ms: Option<f64>,
 }
 
-const CASE_COUNT: usize = 6;
+const CASE_COUNT: usize = 7;
 
 fn cases() -> [Case; CASE_COUNT] {
-    let case = |name, cpu_us, of_centrifugo| Case { name, cpu_us, of_centrifugo };
+    let case = |name, cpu_us, of_centrifugo| Case { name, cpu_us, of_centrifugo, p99_ms: None };
     [
         case("one by one".to_owned(), Some(GOAL_ONE_US), None),
         case(format!("{CONNECTION_COUNT} at a time"), None, None),
@@ -83,11 +90,15 @@ fn cases() -> [Case; CASE_COUNT] {
         case(format!("to {CHANNEL_COUNT} channels × {READER_COUNT}"), None, Some(GOAL_OF_CENTRIFUGO)),
         case(format!("to 1 channel × {CROWD_COUNT}"), None, Some(GOAL_OF_CENTRIFUGO_CROWD)),
         case(format!("to 1 channel × {CROWD_COUNT}, in tens"), None, None),
+        Case {
+            p99_ms: Some(GOAL_LARGE_CROWD_P99_MS),
+            ..case(format!("to 1 channel × {LARGE_CROWD_COUNT}, {LARGE_CROWD_PER_SECOND} a second"), None, None)
+        },
     ]
 }
 
 pub(super) async fn run(args: &BenchPublishArgs) -> Result<Report, CommandError> {
-    process::need_files(u64::from(CHANNEL_COUNT * READER_COUNT) + 1000)?;
+    process::need_files(u64::from(LARGE_CROWD_COUNT) + 1000)?;
     let cores = Cores::choose(1)?;
     process::pin(&cores.load)?;
     let mut report = Report::new("publish");
@@ -123,8 +134,12 @@ async fn measure(which: &Which, seconds: u32, cores: &Cores) -> Result<Vec<Sampl
     if !matches!(which, Which::Bare) {
         samples.push(ask(&server, &batch, 1, BATCH_COUNT, seconds).await?);
         samples.push(read(&server, seconds).await?);
-        samples.push(crowd(&server, "live:crowd", 1, seconds).await?);
-        samples.push(crowd(&server, "live:tens", 10, seconds).await?);
+        let crowd = |channel, count| Crowd { channel, reader_count: CROWD_COUNT, count, per_second: None };
+        samples.push(crowd("live:crowd", 1).follow(&server, seconds).await?);
+        samples.push(crowd("live:tens", 10).follow(&server, seconds).await?);
+        let per_second = Some(LARGE_CROWD_PER_SECOND);
+        let large = Crowd { reader_count: LARGE_CROWD_COUNT, per_second, ..crowd("live:large", 1) };
+        samples.push(large.follow(&server, seconds).await?);
     }
     Ok(samples)
 }
@@ -217,20 +232,35 @@ async fn read(server: &Whole, seconds: u32) -> Result<Sample, CommandError> {
     finish(swarm, server, published, READER_COUNT, (before, began)).await
 }
 
-/// Publishes to one channel, so many in a request, as fast as its readers get it, for so many seconds; and until all was read.
-async fn crowd(server: &Whole, channel: &'static str, count: u64, seconds: u32) -> Result<Sample, CommandError> {
-    let swarm = Swarm::start(server.addr(), CROWD_COUNT, Greeting::Spread { channel, channel_count: 1 })?;
-    swarm.ready().await?;
-    swarm.record_from(1);
-    let (api, mut published) = (server.api(1)?, 0);
-    let (before, began) = (server.cpu()?, Instant::now());
-    while began.elapsed() < Duration::from_secs(seconds.into()) {
-        publish(&api, &format!("{channel}0"), published + 1, count).await?;
-        published += count;
-        let enough = published.saturating_sub(ON_THEIR_WAY_MAX - count) * u64::from(CROWD_COUNT);
-        until("the readers follow", async || Ok(swarm.delivered_count()? >= enough)).await?;
+/// The readers of one channel, and what is published to them.
+struct Crowd {
+    channel: &'static str,
+    reader_count: u32,
+    /// Publications in a request.
+    count: u64,
+    /// Requests in a second; `None`: as many as the readers follow.
+    per_second: Option<u32>,
+}
+
+impl Crowd {
+    /// Publishes for so many seconds, no faster than the readers get it; and until all was read.
+    async fn follow(&self, server: &Whole, seconds: u32) -> Result<Sample, CommandError> {
+        let Self { channel, reader_count, count, per_second } = *self;
+        let swarm = Swarm::start(server.addr(), reader_count, Greeting::Spread { channel, channel_count: 1 })?;
+        swarm.ready().await?;
+        swarm.record_from(1);
+        let (api, mut published) = (server.api(1)?, 0);
+        let (before, began) = (server.cpu()?, Instant::now());
+        let pause = per_second.map_or(Duration::ZERO, |per_second| Duration::from_secs(1) / per_second);
+        while began.elapsed() < Duration::from_secs(seconds.into()) {
+            sleep_until(began + pause * (published / count) as u32).await;
+            publish(&api, &format!("{channel}0"), published + 1, count).await?;
+            published += count;
+            let enough = published.saturating_sub(ON_THEIR_WAY_MAX - count) * u64::from(reader_count);
+            until("the readers follow", async || Ok(swarm.delivered_count()? >= enough)).await?;
+        }
+        finish(swarm, server, published, reader_count, (before, began)).await
     }
-    finish(swarm, server, published, CROWD_COUNT, (before, began)).await
 }
 
 /// Waits until all readers have everything. `begin`: what the server had used then, and when that was.
@@ -256,7 +286,7 @@ async fn finish(
 
 fn tell(all: &[Which], samples: &[[Vec<Sample>; CASE_COUNT]], report: &mut Report) {
     for (index, case) in cases().into_iter().enumerate() {
-        let Case { name, cpu_us, of_centrifugo } = case;
+        let Case { name, cpu_us, of_centrifugo, p99_ms } = case;
         let of_each: Vec<&[Sample]> = samples.iter().map(|samples| &samples[index][..]).collect();
         for (which, samples) in all.iter().zip(&of_each) {
             let name = format!("{name}, {which}");
@@ -265,7 +295,8 @@ fn tell(all: &[Which], samples: &[[Vec<Sample>; CASE_COUNT]], report: &mut Repor
             report.measure(format!("{name}: of its core"), "%", column(samples, |sample| sample.busy));
             report.measure(format!("{name}: rate"), "1/s", column(samples, |sample| sample.rate));
             report.measure(format!("{name}: p50"), "ms", column(samples, |sample| sample.p50_ms));
-            report.measure(format!("{name}: p99"), "ms", column(samples, |sample| sample.p99_ms));
+            let goal = p99_ms.filter(|_| matches!(which, Which::Tidings)).map(Goal::AtMost);
+            report.judge(format!("{name}: p99"), "ms", column(samples, |sample| sample.p99_ms), goal);
         }
         if let [ours, theirs, _] = of_each[..] {
             let of = |value: fn(&Sample) -> f64| ratios(&column(ours, value), &column(theirs, value));

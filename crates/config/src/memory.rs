@@ -8,12 +8,14 @@
 use std::fmt;
 
 use serde::Serialize;
+use tidings_api::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_KEY_COUNT_MAX};
 use tidings_console::{SAMPLE_BYTES, SESSION_BYTES};
 use tidings_intake::POLL_COUNT_MAX;
 use tidings_protocol::{
     CONNECT_SUBSCRIPTION_COUNT_MAX, EMULATED_BYTES_MAX, HOOK_HEADER_BYTES_MAX, SlowReaders, SubscribeRequest,
 };
 use tidings_sender::{Extent, JobSize, WAITING_BYTES_PART, WAITING_PER_SLOT};
+use tidings_store::WRITE_BUFFER_BYTES_MAX;
 use tidings_telemetry::trace::SPAN_COUNT_MAX;
 use tidings_types::EventPriority;
 
@@ -38,8 +40,8 @@ const SUBSCRIPTION_BYTES: u64 = 256;
 const COMMAND_BYTES: u64 = (CONNECT_SUBSCRIPTION_COUNT_MAX * size_of::<SubscribeRequest>()) as u64;
 /// A subscription's tags filters, the client's and that of its terms (see [`tidings_protocol::TagsFilter`]).
 const TAGS_FILTER_BYTES: u64 = 2 * (6 << 10);
-/// A channel without publications: name, lock, positions, readers.
-const CHANNEL_BYTES: u64 = 1 << 10;
+/// A channel without publications: name, lock, positions, readers (1.2 KiB, measured).
+const CHANNEL_BYTES: u64 = 1280;
 /// A publication in a history. A typical size: the only limit is that of a request's body.
 const PUBLICATION_BYTES: u64 = 1 << 10;
 /// A waiting notification: ids, a token of about 200 bytes (a browser's endpoint is as long), and its place in the lake.
@@ -273,17 +275,22 @@ fn hook_terms(config: &Config) -> Vec<Term> {
 
 fn channel_terms(config: &Config) -> Vec<Term> {
     let channels = config.channels.count_max;
-    let named = config.channel.namespaces.values();
-    let longest = named.chain([&config.channel.without_namespace]).map(|namespace| namespace.history_size).max();
+    let has_durable = config.all_namespaces().any(|(_, it)| it.durable);
+    let durable = if has_durable { config.store.channel_count_max as usize } else { 0 };
+    let in_memory = config.all_namespaces().filter(|(_, it)| !it.durable);
+    let longest = in_memory.map(|(_, it)| it.history_size).max();
     let history = u64::from(longest.unwrap_or(0)) * PUBLICATION_BYTES;
+    let settings = "channels.count_max, with durable ones store.channel_count_max";
     let mut terms = vec![
-        standing("channels", channels, CHANNEL_BYTES, "channels.count_max"),
+        standing("channels", channels.saturating_add(durable), CHANNEL_BYTES, settings),
+        standing("durable histories", 1, config.store.history_cache_bytes.0, "store.history_cache_bytes"),
         peak("channel logs", 1, config.edge.logs_bytes_max(), "edge.memory_bytes_max"),
         Term {
             basis: Basis::Estimate,
             ..standing("channel histories", channels, history, "channels.count_max, the longest history_size")
         },
         peak("receipts", 1, config.edge.receipt_bytes_max.0, "edge.receipt_bytes_max"),
+        peak("idempotency keys", IDEMPOTENCY_KEY_COUNT_MAX, IDEMPOTENCY_KEY_BYTES_MAX as u64, "fixed"),
     ];
     if config.all_namespaces().any(|(_, it)| it.allow_thinning || it.slow_readers != SlowReaders::Disconnect) {
         // The publications of the logs, to tell slow readers what they have not got. They are no larger than what is written.
@@ -327,6 +334,7 @@ fn delivery_terms(config: &Config) -> Vec<Term> {
     let browser = config.web_push.values().map(browser_connection_count).sum();
     vec![
         peak("store queues", 1, queued, "store.*_queue_bytes_max"),
+        peak("store write buffers", 1, WRITE_BUFFER_BYTES_MAX, "fixed"),
         standing("store cache", 1, store.cache_bytes.0, "store.cache_bytes"),
         standing("devices", devices, DEVICE_BYTES, "store.device_count_max"),
         peak("jobs", 1, jobs, "sender.job_bytes_max, store.device_count_max, *.apps"),

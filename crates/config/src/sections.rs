@@ -940,6 +940,9 @@ section! {
         channel_ttl: Duration = "24h", from "1s" to "3650d";
         /// Memory for blocks that were read from disk.
         cache_bytes: ByteSize = "64MiB", from "1MiB" to "1024GiB";
+        /// Memory for the publications of durable channels, which are read from disk when a client asks for them. Above it, the
+        /// channels let go of them that were not used for longest; a single one may be larger.
+        history_cache_bytes: ByteSize = "256MiB", from "1MiB" to "1024GiB";
         /// Changes of devices and subscriptions between two checkpoints of the memory. With a higher number, a start
         /// after a crash takes longer.
         checkpoint_change_count: u64 = "100000", from "1000" to "100000000";

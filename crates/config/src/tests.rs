@@ -1025,7 +1025,7 @@ fn the_memory_sum_adds_up_its_terms() {
     let text = format!(
         "[http]\nrequest_count_max = 2\nbody_bytes_max = \"1MiB\"\n[client]\nconnection_count_max = 10\nchannel_count_max = 3\n\
          frame_bytes_max = \"2KiB\"\nreply_bytes_max = \"16KiB\"\n[edge]\nloops = 0\nturn_bytes_max = \"4KiB\"\nmemory_bytes_max = \"16MiB\"\ncontrol_bytes_max = \"64KiB\"\nlog_bytes_max = \
-         \"64KiB\"\nreceipt_bytes_max = \"2MiB\"\n[channels]\ncount_max = 5\n[channel.namespaces.n]\nhistory_size = 7\nhistory_ttl = \"1m\"\n[store]\n\
+         \"64KiB\"\nreceipt_bytes_max = \"2MiB\"\n[channels]\ncount_max = 5\n[channel.namespaces.n]\nhistory_size = 7\nhistory_ttl = \"1m\"\n[channel.namespaces.d]\ndurable = true\nhistory_size = 999\nhistory_ttl = \"1m\"\n[store]\nchannel_count_max = 6\nhistory_cache_bytes = \"3MiB\"\n\
          event_queue_bytes_max = \"8MiB\"\ndevice_queue_bytes_max = \"1MiB\"\nimport_queue_bytes_max = \"1MiB\"\ncache_bytes = \
          \"1MiB\"\ndevice_count_max = 800\n[sender]\njob_count_max = 3\nreport_count_max = 9\n\
          [webhook]\nurl = \"https://a/b\"\npresence_url = \"https://a/b\"\npresence_count_max = 100\nsecret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"\n{}",
@@ -1041,11 +1041,14 @@ fn the_memory_sum_adds_up_its_terms() {
         ("subscriptions", 10 * 3 * 256),
         ("waiting replies", 4 * ((1 << 20) + 65536 + 4 * (1 << 20))), // A quarter of 16 MiB for four loops.
         ("turns", 4 * 4096),
-        ("channels", 5 * 1024),
+        ("channels", (5 + 6) * 1280),
+        ("durable histories", 3 << 20),
         ("channel logs", 12 << 20),
         ("channel histories", 5 * 7 * 1024),
         ("receipts", 2 << 20),
+        ("idempotency keys", 65_536 * 640),
         ("store queues", 10 << 20),
+        ("store write buffers", 1120 << 20),
         ("store cache", 1 << 20),
         ("devices", 800 * 160),
         // Its sets of 800 devices and of the 10 that can be connected, and a rendering for each device.
@@ -1065,8 +1068,16 @@ fn the_memory_sum_adds_up_its_terms() {
     ];
     assert_eq!(terms, expected);
     assert_eq!(sum.bytes(), expected.iter().map(|(_, bytes)| bytes).sum::<u64>());
-    let standing =
-        ["connections", "subscriptions", "channels", "channel histories", "store cache", "devices", "reports"];
+    let standing = [
+        "connections",
+        "subscriptions",
+        "channels",
+        "durable histories",
+        "channel histories",
+        "store cache",
+        "devices",
+        "reports",
+    ];
     let standing = expected.iter().filter(|(name, _)| standing.contains(name)).map(|(_, bytes)| bytes).sum::<u64>();
     assert_eq!(sum.standing_bytes(), standing);
     let table = sum.to_string();

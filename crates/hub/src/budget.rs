@@ -1,10 +1,12 @@
-//! The memory of all receipts together: one budget, to which each event's receipts are charged.
+//! Budgets of memory: one for all receipts, to which each event's receipts are charged, and one for the histories of durable
+//! channels.
 //!
 //! A [`Charge`] belongs to what it pays for, and gives its bytes back when that is dropped. So the budget's level is the sum of
-//! all charges, whoever still holds an event. Charges are upper bounds that cost no look at a set: see [`Numbers`].
+//! all charges, whoever still holds what they are for. Charges for receipts are upper bounds that cost no look at a set: see
+//! [`Numbers`].
 //!
 //! A charge is never refused. Whoever has made a charge larger looks whether the budget [is exceeded](Budget::is_exceeded),
-//! and makes room then, with no event's lock held (`Table::make_room`). So the level is above the limit by no more than what
+//! and makes room then, with no event's and no channel's lock held. So the level is above the limit by no more than what
 //! the threads add that are making room at this moment.
 
 use std::sync::Arc;
@@ -21,12 +23,12 @@ const NUMBER_BYTES: usize = 4;
 /// The most bytes of a container: a list of 4096 numbers that is half empty. One with a bit for each number has half of that.
 const CONTAINER_BYTES_MAX: usize = 16 << 10;
 
-/// The bytes of all receipts, and their limit.
+/// The bytes of all that is charged to it, and their limit.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes_max: usize,
     used: AtomicUsize,
-    /// Events whose receipts were dropped to make room.
+    /// Events whose receipts, or histories that were dropped to make room.
     dropped: AtomicU64,
 }
 
@@ -37,6 +39,10 @@ impl Budget {
 
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
     }
 
     pub(crate) fn is_exceeded(&self) -> bool {

@@ -22,7 +22,7 @@ mod sources;
 pub(crate) mod thin;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -39,6 +39,8 @@ use tidings_types::{
 };
 
 use self::sources::Sources;
+use crate::budget::Charge;
+use crate::cache::Cache;
 use crate::changes::Changes;
 use crate::clock::process_micros;
 use crate::presence::Presence;
@@ -146,6 +148,10 @@ struct State {
     history: History<Publication>,
     /// Only of a durable channel: the store may keep publications before those of the history, but none up to this offset.
     older: Option<Offset>,
+    /// What the history takes of the hub's budget: only if the store has it, too.
+    charge: Option<Charge>,
+    /// When a publication came, or was asked for and read from the store; see [`process_micros`].
+    used_at: u64,
     tail: Tail,
     readers: Vec<Reader>,
     forms: FormCounts,
@@ -292,6 +298,8 @@ impl Channel {
         let state = State {
             history: new_history(&options, start),
             older: None,
+            charge: None,
+            used_at: 0,
             tail,
             readers: Vec::new(),
             forms: FormCounts::default(),
@@ -318,6 +326,12 @@ impl Channel {
     /// With publications that tell what they are about.
     pub(crate) fn with_key(self, key: Option<Arc<PublicationKey>>) -> Self {
         Self { key, ..self }
+    }
+
+    /// With a history that the store has, too.
+    pub(crate) fn with_charge(mut self, charge: Option<Charge>) -> Self {
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).charge = charge;
+        self
     }
 
     /// Its name.
@@ -381,6 +395,7 @@ impl Channel {
         offset: Offset,
         publication: Publication,
         receipts: &Receipts,
+        cache: Option<&Cache>,
         wake: impl Fn(LoopId, Arc<Self>),
         now: Timestamp,
     ) -> Acted<()> {
@@ -391,6 +406,7 @@ impl Channel {
         let publication = Publication { offset, ..publication };
         if state.history.append_at(offset, publication.clone(), now) {
             state.is_new = false;
+            self.charge(&mut state, cache);
             // Before the first reader can answer, and before the sender asks which devices may answer.
             if let Some(request) = &publication.receipt {
                 state.open(&publication, request, receipts);
@@ -410,6 +426,7 @@ impl Channel {
         let until = until.map_or(top, |until| until.min(top));
         state.remove_older(until);
         state.history.remove_until(until);
+        state.charge_less();
         self.tell_removed(cluster, until, epoch);
     }
 
@@ -706,6 +723,10 @@ impl Channel {
         (state.history.read(filter), state.history.top())
     }
 
+    pub(crate) fn history_bytes(&self) -> usize {
+        lock(&self.state).history.bytes()
+    }
+
     pub(crate) fn presence_within(&self, bytes_max: usize) -> Option<Vec<ClientInfo>> {
         lock(&self.state).presence.within(bytes_max)
     }
@@ -734,6 +755,7 @@ impl Channel {
         }
         if !is_copy && state.history.expire(now) > 0 {
             let StreamPosition { offset, epoch } = state.history.top();
+            state.charge_less();
             self.tell_removed(cluster, offset, epoch);
         }
         if !state.readers.is_empty() || !state.history.is_empty() {

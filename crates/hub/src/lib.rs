@@ -22,7 +22,8 @@
 //!   that are published in. The hub must not refuse what the store has accepted, so these channels count in their
 //!   namespace but are never refused. A channel without any publication exists only while it has a reader. While there
 //!   is no room, idle memory channels are removed early. History is bounded by each namespace, the tail by
-//!   [`TailBounds`] and all tails together by `tails_bytes_max`, presence, proven devices and what members want by the connections, receipts by
+//!   [`TailBounds`] and all tails together by `tails_bytes_max`, what durable channels hold of their histories by that of
+//!   [`Hub::with_histories`], presence, proven devices and what members want by the connections, receipts by
 //!   `receipt_event_count_max` and `receipt_bytes_max` (see [`Receipts`]).
 //! - Receipts of an event are opened under the channel's lock before fan-out, so they know which devices read the
 //!   channel at that moment and want the publication ([`Wishes`]).
@@ -33,11 +34,12 @@
 //!   have copies of them, so subscribe, history and resume stay local; see [`News`] and [`Hub::apply`].
 //! - Channels of a namespace with `occupancy_webhook` tell [`Changes`] when the first reader comes and the last one leaves.
 //!
-//! Locks, in this order: that of who drops frames of all tails, a shard of the channel table, then a channel, then one of the counts, a mailbox, the changes, the
-//! receipts or what the [`Relay`] locks. Within the receipts: the events, then one event. The lock of visibility is held
+//! Locks, in this order: that of who drops frames of all tails or histories, a shard of the channel table, then a channel, then one of the counts, a mailbox, the
+//! changes, the channels that hold publications, the receipts or what the [`Relay`] locks. Within the receipts: the events, then one event. The lock of visibility is held
 //! without these two.
 
 mod budget;
+mod cache;
 mod changes;
 mod channel;
 mod clock;
@@ -61,12 +63,14 @@ use tidings_stream::{Gap, HistoryFilter, Tail, TailBounds, TailUse};
 use tidings_telemetry::panics::lock;
 use tidings_types::{ChannelName, DeviceNumber, Epoch, Language, Locale, Offset, PushForm, StreamPosition, Timestamp};
 
+use cache::Cache;
+pub use cache::{Histories, HistoryFuture};
 pub use changes::{Batch, Change, Changes, ChangesConfig, Key};
 use channel::Acted;
 pub use channel::thin::{Behind, Thinned};
 pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
 pub use clock::process_micros;
-pub use histories::{Histories, HistoryFuture, LoadFuture};
+pub use histories::LoadFuture;
 pub use mailbox::Mailbox;
 pub use receipts::{
     ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, Arrival, EventReceipts, RECEIPT_USER_COUNT_MAX, ReceiptSummary, Receipts,
@@ -216,7 +220,7 @@ pub struct Hub {
     receipts: Arc<Receipts>,
     changes: Option<Arc<Changes>>,
     localizer: Option<Arc<dyn Localizer>>,
-    histories: Option<Arc<dyn Histories>>,
+    cache: Option<Arc<Cache>>,
     cluster: Cluster,
 }
 
@@ -237,7 +241,7 @@ impl Hub {
             dropping: Mutex::default(),
             changes: None,
             localizer: None,
-            histories: None,
+            cache: None,
             cluster: Cluster::default(),
         }
     }
@@ -254,11 +258,11 @@ impl Hub {
         Self { localizer: Some(localizer), ..self }
     }
 
-    /// What durable channels do not hold is read from `histories`. Call it before there are channels. Without it they hold all
-    /// that they keep.
+    /// What durable channels do not hold is read from `histories`, and what they hold takes about `bytes_max` together. Call it
+    /// before there are channels. Without it they hold all that they keep.
     #[must_use]
-    pub fn with_histories(self, histories: Arc<dyn Histories>) -> Self {
-        Self { histories: Some(histories), ..self }
+    pub fn with_histories(self, histories: Arc<dyn Histories>, bytes_max: usize) -> Self {
+        Self { cache: Some(Cache::new(histories, bytes_max)), ..self }
     }
 
     /// The language of readers with this locale, if there are texts in it.
@@ -401,10 +405,13 @@ impl Hub {
                 offset,
                 publication.clone(),
                 &self.receipts,
+                self.cache.as_deref(),
                 |loop_id, channel| self.wake(loop_id, channel),
                 now,
             )
-        })
+        })?;
+        self.cache.iter().for_each(|cache| cache.make_room());
+        Ok(())
     }
 
     /// A durable channel that the store has, with the offset and the time of its last publication. A `top` of 0 means that
@@ -413,8 +420,7 @@ impl Hub {
     /// # Errors
     /// When the namespace is unknown.
     pub fn restore(&self, name: &ChannelName, top: Offset, at: Timestamp) -> Result<(), HubError> {
-        let is_kept = self.histories.is_some();
-        self.with_channel(name, Creation::Accepted, |channel| channel.restore(top, at, is_kept))
+        self.with_channel(name, Creation::Accepted, |channel| channel.restore(top, at))
     }
 
     /// The store has forgotten a durable channel. Channels that are created from now on begin at `floor`, which is
@@ -557,6 +563,7 @@ impl Hub {
     /// of a memory channel, so their clocks do not matter.
     pub fn sweep(&self, now: Timestamp) {
         self.receipts.sweep(now);
+        self.cache.iter().for_each(|cache| cache.sweep());
         let mut excess = Excess::of_memory(lock(&self.channel_counts).memory, self.config.channel_count_max);
         for shard in &self.shards {
             let mut shard = lock(shard);
@@ -564,9 +571,7 @@ impl Hub {
                 let (namespace, options) = (Namespaces::namespace_of(name), channel.options());
                 let has_room = excess.has_room(namespace, options, &self.channel_counts);
                 let swept = channel.expire(&self.receipts, &self.cluster, now, has_room);
-                if self.histories.is_some() {
-                    channel.unload_if_idle(now);
-                }
+                channel.unload_if_idle(now);
                 if swept {
                     excess.count_out(namespace, options);
                     if !options.durable && !channel.is_new() {
@@ -592,6 +597,16 @@ impl Hub {
             counts.subscriptions += shard.values().map(|channel| channel.subscriber_count()).sum::<usize>();
         }
         counts
+    }
+
+    /// The bytes of the publications that memory channels keep.
+    pub fn history_bytes(&self) -> usize {
+        let of_shard = |shard: &Shard| {
+            let shard = lock(shard);
+            let in_memory = shard.values().filter(|channel| !channel.options().durable);
+            in_memory.map(|channel| channel.history_bytes()).sum::<usize>()
+        };
+        self.shards.iter().map(of_shard).sum()
     }
 
     fn existing(&self, name: &ChannelName) -> Option<Arc<Channel>> {
@@ -676,8 +691,9 @@ impl Hub {
         let localizer = self.localizer.clone().filter(|_| options.event_texts);
         let (start, tail) = (self.start(options), Tail::new(self.config.tail, self.tails.clone()));
         let key = self.config.namespaces.key_of(name).cloned();
+        let charge = self.cache.as_ref().filter(|_| options.durable).map(|cache| cache.charge());
         let channel = Channel::new(name.clone(), number, *options, start, tail, changes, localizer);
-        let channel = Arc::new(channel.with_key(key));
+        let channel = Arc::new(channel.with_key(key).with_charge(charge));
         shard.insert(name.clone(), channel.clone());
         Ok(channel)
     }

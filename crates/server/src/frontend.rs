@@ -183,7 +183,9 @@ impl Frontend {
 
         let namespaces = Arc::new(config.namespaces());
         let hub = Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config));
-        let hub = hub.with_localizer(texts.live()).with_histories(Arc::new(StoredHistories::new(store.clone())));
+        let histories = Arc::new(StoredHistories::new(store.clone()));
+        let hub = hub.with_localizer(texts.live());
+        let hub = hub.with_histories(histories, config.store.history_cache_bytes.as_usize());
         let hub = hub.with_changes(changes_config(&config).map(|config| Arc::new(Changes::new(&config))));
         let hub = Arc::new(match &peers {
             Some(Peers { link, .. }) => hub.with_relay(link.relay()),

@@ -96,7 +96,7 @@ mod tests {
         }
         let histories = Arc::new(StoredHistories::new(store.clone()));
         let hub = Hub::new(crate::settings::hub_config(&config, namespaces.clone(), &store), 1);
-        let hub = hub.with_histories(histories.clone());
+        let hub = hub.with_histories(histories.clone(), 1 << 20);
         restore(&store, &hub, &namespaces).unwrap();
         assert!(hub.history(&name, Default::default()).unwrap().0.is_empty());
         hub.load(&name, None).unwrap().await;

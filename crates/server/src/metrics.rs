@@ -45,6 +45,9 @@ pub(super) fn register(registry: &Registry, sources: &Sources<'_>) {
     registry.computed(&table::hub::SUBSCRIPTIONS, &[], Arc::new(move || counts.counts().subscriptions as f64));
     let receipts = Arc::clone(hub.receipts());
     registry.computed(&table::hub::RECEIPTS_FORGOTTEN_TOTAL, &[], Arc::new(move || receipts.dropped_count() as f64));
+    let histories = Arc::clone(hub);
+    let dropped = move || histories.dropped_history_count() as f64;
+    registry.computed(&table::hub::HISTORIES_DROPPED_TOTAL, &[], Arc::new(dropped));
     disk(registry, data_dir);
     memory::register_bounds(registry, memory);
     memory::register_use(registry, memory, live(registry, sources));
@@ -84,13 +87,13 @@ fn has_role(store: &Store, role: Role) -> f64 {
 }
 
 /// The parts of the memory sum whose level is known.
-fn live(registry: &Registry, Sources { store, hub, .. }: &Sources<'_>) -> [(&'static str, Live); 9] {
+fn live(registry: &Registry, Sources { store, hub, .. }: &Sources<'_>) -> [(&'static str, Live); 11] {
     let connections = registry.gauge(&table::edge::CONNECTIONS, &[]);
     let replies = registry.gauge(&table::edge::REPLY_BYTES, &[]);
     let input = registry.gauge(&table::edge::INPUT_BYTES, &[]);
     let (channels, subscriptions) = (Arc::clone(hub), Arc::clone(hub));
     let (queues, devices, logs) = (Store::clone(store), Store::clone(store), Arc::clone(hub));
-    let receipts = Arc::clone(hub.receipts());
+    let (receipts, histories, in_memory) = (Arc::clone(hub.receipts()), Arc::clone(hub), Arc::clone(hub));
     [
         ("connections", Live::Count(Arc::new(move || connections.value() as f64))),
         ("received commands", Live::Bytes(Arc::new(move || input.value() as f64))),
@@ -98,6 +101,8 @@ fn live(registry: &Registry, Sources { store, hub, .. }: &Sources<'_>) -> [(&'st
         ("subscriptions", Live::Count(Arc::new(move || subscriptions.counts().subscriptions as f64))),
         ("channels", Live::Count(Arc::new(move || channels.counts().channels as f64))),
         ("channel logs", Live::Bytes(Arc::new(move || logs.tail_bytes() as f64))),
+        ("channel histories", Live::Bytes(Arc::new(move || in_memory.history_bytes() as f64))),
+        ("durable histories", Live::Bytes(Arc::new(move || histories.held_history_bytes() as f64))),
         ("receipts", Live::Bytes(Arc::new(move || receipts.bytes_len() as f64))),
         ("store queues", Live::Bytes(Arc::new(move || queues.waiting_bytes() as f64))),
         ("devices", Live::Count(Arc::new(move || devices.counts().devices as f64))),

@@ -49,6 +49,7 @@ pub(crate) use self::cut::Cut;
 pub use self::error::EngineError;
 #[cfg(test)]
 pub(crate) use self::hooks::Fault;
+use self::table::WRITE_BUFFER_BYTES;
 pub(crate) use self::table::{STATE_KEY, Table};
 
 /// The database's folder in the store's folder.
@@ -86,6 +87,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// inside a commit at 4 and at 20, and one commit adds at most one.
 const SEALED_BUFFER_COUNT_MAX: usize = 3;
 const FRESH_RUN_COUNT_MAX: usize = 19;
+/// The most memory for rows that are not yet in a file: for each table a buffer that is filled, and those that wait to be written.
+pub const WRITE_BUFFER_BYTES_MAX: u64 = (1 + SEALED_BUFFER_COUNT_MAX as u64) * WRITE_BUFFER_BYTES;
 
 impl Engine {
     /// Opens the database in `folder`. If there is none, creates it with the rows `first`.

@@ -68,7 +68,7 @@ pub struct History<P> {
 impl<P: Clone> History<P> {
     /// A new channel: nothing published, at `start`. `weigh` returns the bytes that a publication takes in an answer.
     pub fn new(start: StreamPosition, retention: Retention, weigh: fn(&P) -> usize) -> Self {
-        let mut log = Log::new(retention.size.max(1));
+        let mut log = Log::weighed(retention.size.max(1), weigh);
         log.skip_to(start.offset.0);
         Self { epoch: start.epoch, log, retention, expires_at: Timestamp(0), weigh }
     }
@@ -111,6 +111,11 @@ impl<P: Clone> History<P> {
         self.log.is_empty()
     }
 
+    /// The bytes that the publications take.
+    pub fn bytes(&self) -> usize {
+        self.log.bytes() + self.log.len() * size_of::<P>()
+    }
+
     /// Whether more could be kept.
     pub fn has_room(&self) -> bool {
         self.log.len() < self.retention.size
@@ -128,7 +133,7 @@ impl<P: Clone> History<P> {
         older.truncate(older.len().saturating_sub(usize::try_from(known_count).unwrap_or(usize::MAX)));
         let room = self.retention.size.saturating_sub(self.log.len());
         older.drain(..older.len().saturating_sub(room));
-        let mut log = Log::new(self.retention.size.max(1));
+        let mut log = Log::weighed(self.retention.size.max(1), self.weigh);
         log.skip_to(self.log.base() - older.len() as u64);
         older.extend(self.log.iter().cloned());
         log.append_batch(&mut older);
@@ -392,6 +397,7 @@ mod tests {
             assert_eq!((history.top().offset, history.published_at()), (Offset(top), Timestamp(3)));
             let base = top - kept.len() as u64;
             assert_eq!((history.base(), history.has_room()), (Offset(base), kept.len() < size));
+            assert_eq!(history.bytes(), kept.iter().map(weight).sum::<usize>() + kept.len() * size_of::<u64>());
             assert_eq!(history.append(|offset| offset.0, Timestamp(4)), top + 1);
         }
     }

@@ -308,7 +308,7 @@ impl Server {
         let changes = ChangesConfig { users: true, delay: Duration::ZERO, count_max: 1000 };
         let hub = Hub::new(hub_config, 2).with_changes(Some(Arc::new(Changes::new(&changes))));
         let hub = Arc::new(match options.histories {
-            Some(histories) => hub.with_histories(histories),
+            Some(histories) => hub.with_histories(histories, usize::MAX),
             None => hub,
         });
         let session = SessionConfig {

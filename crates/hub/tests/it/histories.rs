@@ -87,6 +87,12 @@ fn at(offset: u64) -> Publication {
 
 /// A hub that reads what it lacks from the journal, in which nothing has happened but the channel's last publication.
 fn hub_of(journal: &Arc<Journal>, top: u64, published_at: Timestamp) -> Hub {
+    let hub = bounded_hub(journal, usize::MAX);
+    hub.restore(&channel(NAME), Offset(top), published_at).unwrap();
+    hub
+}
+
+fn bounded_hub(journal: &Arc<Journal>, bytes_max: usize) -> Hub {
     let kept = NamespaceOptions { history_size: SIZE as u32, history_ttl: TTL, ..NamespaceOptions::closed() };
     let named = BTreeMap::from([("durable".to_owned(), NamespaceOptions { durable: true, ..kept })]);
     let config = HubConfig {
@@ -98,9 +104,7 @@ fn hub_of(journal: &Arc<Journal>, top: u64, published_at: Timestamp) -> Hub {
         receipt_event_count_max: 3,
         receipt_bytes_max: 1 << 20,
     };
-    let hub = Hub::new(config, 2).with_histories(journal.clone());
-    hub.restore(&channel(NAME), Offset(top), published_at).unwrap();
-    hub
+    Hub::new(config, 2).with_histories(journal.clone(), bytes_max)
 }
 
 /// Waits until there is nothing to wait for.
@@ -189,6 +193,53 @@ fn a_channel_that_nobody_reads_lets_go_of_its_publications() {
     assert!(hub.load(&name, None).is_none(), "it was asked for a moment ago");
     hub.sweep(NOW.saturating_add(3 * TTL));
     assert!(hub.load(&name, None).is_none(), "nor does the store keep any");
+}
+
+#[test]
+fn all_histories_together_have_a_budget_and_those_that_were_not_used_for_longest_go() {
+    const COUNT: u64 = 40;
+    const BYTES_MAX: usize = 20_000;
+    let journal = Journal::with((1..=6).map(at));
+    let hub = bounded_hub(&journal, BYTES_MAX);
+    let names: Vec<_> = (0..COUNT).map(|number| channel(&format!("durable:{number}"))).collect();
+    let is_held = |name: &ChannelName| hub.load(name, None).is_none();
+    for name in &names {
+        hub.restore(name, Offset(6), NOW).unwrap();
+    }
+    for name in &names {
+        wait_for(hub.load(name, None));
+        assert!(is_held(name), "what was asked for is there");
+        assert!(hub.held_history_bytes() <= BYTES_MAX, "{}", hub.held_history_bytes());
+    }
+    let held: Vec<bool> = names.iter().map(is_held).collect();
+    assert!(held.is_sorted() && held.iter().filter(|held| **held).count() > 3, "the last ones: {held:?}");
+    assert!(hub.dropped_history_count() > 10);
+    // The first channels are used again, by many at a time, while others are read.
+    std::thread::scope(|scope| {
+        for (thread, names) in names[..32].chunks(8).enumerate() {
+            let hub = &hub;
+            scope.spawn(move || {
+                for offset in 7..200 {
+                    for name in names {
+                        hub.publish_durable(name, Offset(offset), at(offset), NOW).unwrap();
+                        wait_for(hub.load(name, Some(Offset(offset - 2))).filter(|_| thread == 0));
+                        assert!(hub.held_history_bytes() <= BYTES_MAX + 4 * 5000, "one history for each thread");
+                    }
+                }
+            });
+        }
+    });
+    assert!(!is_held(&names[COUNT as usize - 1]), "it was used before all others");
+    hub.sweep(NOW.saturating_add(IDLE));
+    hub.sweep(NOW.saturating_add(2 * IDLE));
+    assert_eq!(hub.held_history_bytes(), 0);
+    // A history that is larger than the budget is held alone.
+    let hub = bounded_hub(&journal, 1);
+    hub.restore(&names[0], Offset(6), NOW).unwrap();
+    wait_for(hub.load(&names[0], None));
+    assert!(hub.load(&names[0], None).is_none());
+    hub.publish_durable(&names[1], Offset(1), at(1), NOW).unwrap();
+    assert!(hub.load(&names[0], None).is_some());
 }
 
 #[derive(Debug, Clone)]

@@ -441,7 +441,10 @@ fn a_publication_that_is_not_newer_is_swallowed() {
 fn a_removed_history_is_a_gap_for_all_but_those_at_the_top() {
     let hub = hub(10);
     (1..=3).for_each(|value| _ = publish(&hub, "kept:1", value));
+    hub.publish_durable(&channel("durable:1"), Offset(1), publication(1), NOW).unwrap();
+    assert_eq!(hub.history_bytes(), 3 * (publication(1).weight() + size_of::<Publication>()));
     hub.remove_history(&channel("kept:1"), None);
+    assert_eq!(hub.history_bytes(), 0, "durable channels are not among them");
     hub.remove_history(&channel("kept:2"), None);
     let resume = |offset| {
         let from = ResumeFrom { offset: Offset(offset), epoch: None, limit: 10.into(), is_required: false };
@@ -454,7 +457,7 @@ fn a_removed_history_is_a_gap_for_all_but_those_at_the_top() {
 #[test]
 fn a_durable_channel_comes_back_where_it_was_and_ignores_what_it_knows() {
     let at = |offset| Publication { offset: Offset(offset), ..publication(offset) };
-    let hub = hub(10).with_histories(histories::Journal::with([6, 7].map(at)));
+    let hub = hub(10).with_histories(histories::Journal::with([6, 7].map(at)), usize::MAX);
     let name = channel("durable:1");
     hub.restore(&name, Offset(7), NOW).unwrap();
     histories::wait_for(hub.load(&name, None));

@@ -462,7 +462,7 @@ fn what_is_restored_opens_no_receipts() {
         let receipt = Some(request(offset, ReceiptPolicy::Any));
         Publication { offset: Offset(offset), receipt, ..publication(offset) }
     };
-    let hub = hub(10).with_histories(crate::histories::Journal::with([1, 2].map(publication)));
+    let hub = hub(10).with_histories(crate::histories::Journal::with([1, 2].map(publication)), usize::MAX);
     hub.restore(&channel("durable:1"), Offset(2), NOW).unwrap();
     crate::histories::wait_for(hub.load(&channel("durable:1"), None));
     let from = ResumeFrom { offset: Offset(0), epoch: None, limit: 100.into(), is_required: false };

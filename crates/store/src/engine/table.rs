@@ -128,14 +128,24 @@ impl Table {
         }
     }
 
-    /// Memory for rows that are not yet in a file. The engine needs at most four times the sum over all tables.
-    fn write_buffer_bytes(self) -> u64 {
+    /// Memory for rows that are not yet in a file; see [`WRITE_BUFFER_BYTES`].
+    const fn write_buffer_bytes(self) -> u64 {
         match self {
             Self::Event | Self::History | Self::Device | Self::Subscription => 32 << 20,
             _ => 8 << 20,
         }
     }
 }
+
+/// The write buffers of all tables, one for each.
+pub(super) const WRITE_BUFFER_BYTES: u64 = {
+    let (mut place, mut bytes) = (0, 0);
+    while place < Table::ALL.len() {
+        bytes += Table::ALL[place].write_buffer_bytes();
+        place += 1;
+    }
+    bytes
+};
 
 // The position of a table in `ALL` is its value as an integer.
 const _: () = {

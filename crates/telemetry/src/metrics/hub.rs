@@ -14,4 +14,8 @@ group! {
     /// Events whose receipts were forgotten because those of all events took more than edge.receipt_bytes_max; devices that wait
     /// for them are pushed.
     RECEIPTS_FORGOTTEN_TOTAL = Metric::counter("tidings_hub_receipts_forgotten_total").panel("Forgotten receipts");
+
+    /// How often a durable channel has let go of its publications because all such channels held more than
+    /// store.history_cache_bytes; they are read from the disk when somebody asks for them.
+    HISTORIES_DROPPED_TOTAL = Metric::counter("tidings_hub_histories_dropped_total").panel("Dropped histories");
 }
