@@ -21,6 +21,10 @@ mod ring;
 /// Loom's lock in place of std's.
 mod sync {
     pub(crate) use loom::sync::{Mutex, MutexGuard};
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
 }
 
 use std::pin::{Pin, pin};
@@ -37,13 +41,15 @@ macro_rules! models {
     ($($model:ident),+ $(,)?) => { [$((stringify!($model), $model as fn())),+] };
 }
 
-const MODELS: [(&str, fn()); 11] = models![
+const MODELS: [(&str, fn()); 13] = models![
     a_producer_and_a_consumer_take_turns,
     two_producers_share_one_place,
     two_consumers_share_what_comes_and_both_hear_the_end,
     a_consumer_that_gives_up_passes_its_wake_up_on,
     a_consumer_that_withdraws_passes_its_wake_up_on,
     a_producer_that_gives_up_lets_the_next_one_in,
+    a_producer_that_gives_up_gets_back_what_was_not_put_in,
+    a_waiting_batch_is_put_in_or_refused_by_the_close,
     a_future_that_moves_is_woken_where_it_is,
     more_room_wakes_a_producer_that_waits_for_it,
     less_room_refuses_a_value_that_can_never_fit,
@@ -144,8 +150,39 @@ fn a_producer_that_gives_up_lets_the_next_one_in() {
     let consumer = spawn(&lake, |lake| lake.pop());
     drop(impatient);
     assert_eq!(consumer.join().unwrap(), Some(0));
+    if batch.is_empty() {
+        assert_eq!(lake.pop(), Some(1), "it was put in before the future was dropped");
+    }
     patient.join().unwrap();
     assert_eq!(lake.pop(), Some(2));
+}
+
+fn a_producer_that_gives_up_gets_back_what_was_not_put_in() {
+    let lake = lake(1);
+    lake.push(0).unwrap();
+    let (mut batch, bell) = (vec![1, 2], Waker::from(bell()));
+    let mut impatient = lake.push_batch(&mut batch);
+    assert!(Pin::new(&mut impatient).poll(&mut Context::from_waker(&bell)).is_pending());
+    let consumer = spawn(&lake, |lake| [lake.pop(), lake.pop()]);
+    drop(impatient);
+    let taken = consumer.join().unwrap().into_iter().flatten();
+    assert_eq!(taken.chain(lake.pop()).chain(batch).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+fn a_waiting_batch_is_put_in_or_refused_by_the_close() {
+    let lake = lake(1);
+    lake.push(0).unwrap();
+    let producer = spawn(&lake, |lake| {
+        let mut batch = vec![1];
+        (block_on(lake.push_batch(&mut batch)), batch)
+    });
+    let closer = spawn(&lake, |lake| lake.close());
+    assert_eq!(lake.pop(), Some(0));
+    closer.join().unwrap();
+    match producer.join().unwrap() {
+        (Ok(()), batch) => assert_eq!((batch, lake.pop()), (vec![], Some(1))),
+        (Err(error), batch) => assert_eq!((error, batch, lake.pop()), (Closed.into(), vec![1], None)),
+    }
 }
 
 /// As in `select!` over tasks, or a future handed from one executor to another.

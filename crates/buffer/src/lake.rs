@@ -14,8 +14,12 @@
 //!
 //! **Which tasks are woken.** As few consumers as can use the held values: the longest waiting first, until the demands
 //! of the woken ones cover the values. If a woken consumer is dropped, or withdraws with a demand of 0, the next one is
-//! woken. Only the first producer in line puts values in. It is woken when its rest fits or an eighth of the bounds is
-//! free, so that a large batch does not go in value by value. So a batch of many parts stays together.
+//! woken.
+//!
+//! A producer that waits leaves its values with the lake. The operation that makes room, for example a take, puts them in:
+//! as soon as they fit, and in the order in which the producers came. So a batch of many parts stays together, no value
+//! waits beside room for it, and a producer whose task does not run holds up no other. The producer is woken once, when
+//! its last value is in.
 //!
 //! Full: [`Lake::push_batch`] waits; [`Lake::try_push_batch`] is refused; [`Lake::push`] and [`Lake::push_all`] follow
 //! the ring's policy ([`crate::Full`]). None of them overtakes waiting producers, with one exception: a producer that
@@ -43,8 +47,9 @@ mod tests;
 
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use error::{Closed, PushError, TryPushError};
@@ -52,7 +57,7 @@ use state::{Few, State, Wakes};
 
 use crate::bounds::{Bounds, Counters, Full, Rejected};
 use crate::ring::Ring;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, lock};
 
 /// A bounded first-in first-out queue with demand, shared by reference or [`Arc`].
 ///
@@ -161,16 +166,17 @@ impl<T> Lake<T> {
 
     /// Puts in all of `batch` and waits for room. Values go in from the front as room becomes free.
     ///
-    /// Resolves when `batch` is empty. An empty batch resolves at once, also on a closed lake. While the future waits, later
-    /// producers wait behind it until it ends or is dropped.
+    /// Resolves when all values are in. An empty batch resolves at once, also on a closed lake. While the future waits, later
+    /// producers wait behind it until it ends or is dropped. The lake keeps the values meanwhile, and puts them in whether or
+    /// not the future is polled.
     ///
     /// # Errors
     /// [`PushError::Closed`] if the lake is closed before, [`PushError::TooLarge`] if the next value is heavier than the
     /// bounds allow. The remaining values are still in `batch`.
     ///
     /// # Cancel safety
-    /// Cancel safe: `batch` has exactly the values that were not put in. Calling it again goes on with the rest, at the end
-    /// of the line.
+    /// Cancel safe: once the future is dropped, `batch` has exactly the values that were not put in. Calling it again goes on
+    /// with the rest, at the end of the line.
     pub fn push_batch<'a>(&'a self, batch: &'a mut Vec<T>) -> PushBatch<'a, T> {
         PushBatch { lake: self, batch, ticket: None }
     }
@@ -243,12 +249,15 @@ impl<T> Lake<T> {
         let result = {
             // Only the `Clone` of a value may panic inside, and it runs while nothing changes. A weigher must not panic. So a
             // poisoned lock is harmless.
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&self.state);
             let result = section(&mut state, &mut wakes);
             debug_assert!(state.check().is_ok(), "{:?}", state.check());
             result
         };
-        wakes.call();
+        match wakes.is_empty() {
+            true => mem::forget(wakes), // To look for what to drop would take a tenth of a push.
+            false => wakes.call(),
+        }
         result
     }
 
@@ -332,8 +341,16 @@ pub struct Take<'a, T> {
 impl<T> Future for Take<'_, T> {
     type Output = usize;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<usize> {
         let this = &mut *self;
+        // Mostly there are values, and this way to them is the shortest.
+        let Consumer { lake, id } = &*this.consumer;
+        let count = lake.locked(|state, wakes| state.take_at_once(*id, this.demand, this.out, wakes));
+        if count > 0 {
+            this.waits = false;
+            return Poll::Ready(count);
+        }
         let taken = this.consumer.poll_take(cx, this.demand, this.out);
         this.waits = taken.is_pending();
         taken
@@ -341,6 +358,7 @@ impl<T> Future for Take<'_, T> {
 }
 
 impl<T> Drop for Take<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         if self.waits {
             self.consumer.lake.locked(|state, wakes| state.withdraw(self.consumer.id, wakes));
@@ -359,16 +377,22 @@ pub struct PushBatch<'a, T> {
 impl<T> Future for PushBatch<'_, T> {
     type Output = Result<(), PushError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), PushError>> {
         let this = &mut *self;
+        // Mostly there is room, and this way in is the shortest.
+        if this.ticket.is_none() && this.lake.locked(|state, wakes| state.push_at_once(this.batch, wakes)) {
+            return Poll::Ready(Ok(()));
+        }
         this.lake.locked(|state, wakes| state.poll_push(&mut this.ticket, this.batch, cx.waker(), wakes))
     }
 }
 
 impl<T> Drop for PushBatch<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.lake.locked(|state, wakes| state.leave(ticket, wakes));
+            self.lake.locked(|state, wakes| state.leave(ticket, self.batch, wakes));
         }
     }
 }

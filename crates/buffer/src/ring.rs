@@ -126,10 +126,7 @@ impl<T> Ring<T> {
         let bytes = self.weight(&value);
         match self.admit(1, bytes, &mut lost) {
             Ok(Admitted::In { evicted }) => {
-                self.grow_for(1);
-                self.values.push_back(value);
-                self.bytes = self.bytes.saturating_add(bytes);
-                self.accepted += 1;
+                self.append_one(value, bytes);
                 Ok(evicted)
             }
             Ok(Admitted::Dropped) => {
@@ -181,13 +178,21 @@ impl<T> Ring<T> {
     }
 
     /// Takes up to `demand` values, oldest first, into `out`, and returns how many.
+    #[inline]
     pub fn pop_batch(&mut self, demand: usize, out: &mut Vec<T>) -> usize {
         let count = demand.min(self.values.len());
+        match count {
+            1 => out.extend(self.pop()), // Several times as fast as the general way.
+            _ => self.pop_many(count, out),
+        }
+        count
+    }
+
+    fn pop_many(&mut self, count: usize, out: &mut Vec<T>) {
         let bytes = self.weight_of(self.values.range(..count), count);
         out.extend(self.values.drain(..count));
         self.lighten(bytes);
         self.delivered += count as u64;
-        count
     }
 
     /// The oldest value.
@@ -323,9 +328,12 @@ impl<T> Ring<T> {
     }
 
     /// How many of `values`, from the front, fit now, and their weight.
-    pub(crate) fn fitting(&self, values: &[T]) -> (usize, usize) {
+    pub(crate) fn fitting<'a>(&self, values: impl Iterator<Item = &'a T>) -> (usize, usize)
+    where
+        T: 'a,
+    {
         let (mut count, mut bytes) = (0, 0);
-        for value in values.iter().take(self.bounds.count_max.saturating_sub(self.values.len())) {
+        for value in values.take(self.bounds.count_max.saturating_sub(self.values.len())) {
             let with_it = usize::saturating_add(bytes, self.weight(value));
             if !self.has_room(count + 1, with_it) {
                 break;
@@ -383,6 +391,33 @@ impl<T> Ring<T> {
         let value = self.values.pop_front();
         self.lighten(bytes);
         value
+    }
+
+    /// Adds all of `batch` if there is room for all of it. Otherwise adds nothing.
+    #[inline]
+    pub(crate) fn append_all(&mut self, batch: &mut Vec<T>) -> bool {
+        let count = batch.len();
+        let bytes = self.weight_of(&*batch, count);
+        if !self.has_room(count, bytes) {
+            return false;
+        }
+        if count == 1
+            && let Some(value) = batch.pop()
+        {
+            self.append_one(value, bytes);
+        } else {
+            self.append(batch.drain(..), count, bytes);
+        }
+        true
+    }
+
+    /// Adds a value that was admitted: as [`Self::append`], but several times as fast.
+    #[inline]
+    fn append_one(&mut self, value: T, bytes: usize) {
+        self.grow_for(1);
+        self.values.push_back(value);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.accepted += 1;
     }
 
     /// Adds values that were admitted.

@@ -77,12 +77,62 @@ fn a_batch_larger_than_the_lake_goes_in_as_room_becomes_free() {
     assert_eq!(poll_once(&mut push, &bell), Poll::Pending);
     let mut out = Vec::new();
     assert_eq!(lake.try_take(9, &mut out), 2);
-    assert_eq!(bell.rings(), 1);
+    assert_eq!(lake.snapshot(), [3, 4], "they go in without a poll");
+    assert_eq!(bell.rings(), 0, "the producer is woken when all is in");
     assert_eq!(poll_once(&mut push, &bell), Poll::Pending);
     drop(push);
-    assert_eq!(batch, [5], "the remaining values stay in the batch");
+    assert_eq!(batch, [5], "the remaining values come back into the batch");
     assert_eq!(lake.try_take(9, &mut out), 2);
     assert_eq!(out, [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_value_that_fits_never_waits_for_more_room() {
+    let lake = Lake::new(1000);
+    lake.try_push_batch(&mut (0..1000).collect()).unwrap();
+    let (mut batches, bells): ([Vec<u32>; 3], [Arc<Bell>; 3]) =
+        ([vec![1000], vec![1001, 1002], vec![1003]], Default::default());
+    let mut pushes = batches.each_mut().map(|batch| lake.push_batch(batch));
+    for (push, bell) in pushes.iter_mut().zip(&bells) {
+        assert!(poll_once(push, bell).is_pending());
+    }
+    for (value, rings) in [[1, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1]].into_iter().enumerate() {
+        assert_eq!(lake.pop(), Some(value as u32));
+        assert_eq!(lake.counters().held, 1000, "a place is taken as soon as it is free");
+        assert_eq!(bells.each_ref().map(|bell| bell.rings()), rings, "in the order of the line, and once each");
+    }
+    assert_eq!(lake.snapshot(), (4..1004).collect::<Vec<_>>());
+    assert!(pushes.iter_mut().zip(&bells).all(|(push, bell)| poll_once(push, bell) == Poll::Ready(Ok(()))));
+}
+
+#[test]
+fn a_producer_that_is_not_polled_holds_up_no_other() {
+    let lake = Lake::new(1);
+    lake.push(0).unwrap();
+    let (mut idle_batch, mut other_batch) = (vec![1], vec![2]);
+    let mut idle = lake.push_batch(&mut idle_batch);
+    let mut other = lake.push_batch(&mut other_batch);
+    let bell = Arc::default();
+    assert!(poll_once(&mut idle, &Arc::default()).is_pending() && poll_once(&mut other, &bell).is_pending());
+    assert_eq!((lake.pop(), lake.pop(), bell.rings()), (Some(0), Some(1), 1));
+    assert_eq!(poll_once(&mut other, &bell), Poll::Ready(Ok(())));
+    drop(idle);
+    assert_eq!((idle_batch, lake.pop()), (vec![], Some(2)), "it was put in, although its future was dropped");
+}
+
+#[test]
+fn the_memory_of_a_batch_comes_back() {
+    let lake = Lake::new(1);
+    lake.push(0).unwrap();
+    let mut batch = Vec::with_capacity(64);
+    batch.push(1);
+    let mut push = lake.push_batch(&mut batch);
+    let bell = Arc::default();
+    assert!(poll_once(&mut push, &bell).is_pending());
+    lake.pop();
+    assert_eq!(poll_once(&mut push, &bell), Poll::Ready(Ok(())));
+    drop(push);
+    assert_eq!((batch.len(), batch.capacity()), (0, 64));
 }
 
 #[test]
@@ -97,6 +147,34 @@ fn one_consumer_is_woken_for_a_batch_that_one_can_use() {
     assert_eq!((first_bell.rings(), second_bell.rings()), (1, 0));
     lake.try_push_batch(&mut vec![10]).unwrap();
     assert_eq!((first_bell.rings(), second_bell.rings()), (1, 1), "the first one's demand no longer covers it");
+}
+
+#[test]
+fn a_woken_consumer_that_takes_less_leaves_the_rest_to_the_next() {
+    let lake = Arc::new(Lake::new(100));
+    let (first_bell, second_bell) = (Arc::default(), Arc::default());
+    let mut first = Consumer::new(Arc::clone(&lake));
+    let mut second = Consumer::new(Arc::clone(&lake));
+    assert!(poll_take(&mut first, 10, &first_bell).0.is_pending());
+    assert!(poll_take(&mut second, 10, &second_bell).0.is_pending());
+    lake.try_push_batch(&mut vec![1, 2]).unwrap();
+    let mut out = Vec::new();
+    assert_eq!(poll_once(&mut first.take(1, &mut out), &first_bell), Poll::Ready(1));
+    assert_eq!((first_bell.rings(), second_bell.rings()), (1, 1));
+}
+
+#[test]
+fn a_consumer_that_polls_again_keeps_its_place() {
+    let lake = Arc::new(Lake::new(100));
+    let (first_bell, second_bell) = (Arc::default(), Arc::default());
+    let (mut first, mut second) = (Consumer::new(Arc::clone(&lake)), Consumer::new(Arc::clone(&lake)));
+    let mut out = Vec::new();
+    let mut taken = first.take(1, &mut out);
+    assert!(poll_once(&mut taken, &first_bell).is_pending());
+    assert!(poll_take(&mut second, 1, &second_bell).0.is_pending());
+    assert!(poll_once(&mut taken, &first_bell).is_pending());
+    lake.push(1).unwrap();
+    assert_eq!((first_bell.rings(), second_bell.rings()), (1, 0));
 }
 
 #[test]
@@ -117,17 +195,16 @@ fn a_woken_consumer_that_leaves_passes_its_wake_up_on() {
 /// The model found this bug: when the first producer left a lake with room, the next one was not woken.
 #[test]
 fn a_producer_that_gives_up_lets_the_next_one_in() {
-    let lake = Arc::new(Lake::new(4));
+    let lake = Lake::from(Ring::weighed(Bounds::count(9).and_bytes(4), Full::Reject, |it: &u32| *it as usize));
     let (first_bell, second_bell) = (Arc::default(), Arc::default());
-    let (mut first_batch, mut second_batch) = (vec![1, 2, 3, 4, 5], vec![6]);
+    let (mut first_batch, mut second_batch) = (vec![3, 2], vec![1]);
     let mut first = lake.push_batch(&mut first_batch);
     assert!(poll_once(&mut first, &first_bell).is_pending());
-    lake.discard();
     let mut second = lake.push_batch(&mut second_batch);
-    assert!(poll_once(&mut second, &second_bell).is_pending());
-    assert_eq!((first_bell.rings(), second_bell.rings()), (1, 0));
+    assert!(poll_once(&mut second, &second_bell).is_pending(), "it fits, but does not overtake");
     drop(first);
-    assert_eq!(second_bell.rings(), 1);
+    assert_eq!((first_bell.rings(), second_bell.rings()), (0, 1));
+    assert_eq!((first_batch, lake.snapshot()), (vec![2], vec![3, 1]));
 }
 
 #[test]
@@ -162,15 +239,14 @@ fn a_value_that_can_never_fit_is_refused_at_once() {
 
 #[test]
 fn only_evicting_producers_overtake_waiting_ones() {
-    for (full, expected) in [(Full::EvictOldest, Ok(0)), (Full::DropNewest, Ok(1)), (Full::Reject, Err(9))] {
-        let lake = Lake::from(Ring::new(16, full));
+    for (full, expected) in [(Full::EvictOldest, Ok(0)), (Full::DropNewest, Ok(1)), (Full::Reject, Err(1))] {
+        let bounds = Bounds::count(9).and_bytes(8);
+        let lake = Lake::from(Ring::weighed(bounds, full, |it: &u32| *it as usize));
         let bell = Arc::default();
-        let mut batch = (0..18).collect();
+        let mut batch = vec![4, 3, 5];
         let mut push = lake.push_batch(&mut batch);
         assert!(poll_once(&mut push, &bell).is_pending());
-        lake.pop();
-        assert_eq!(bell.rings(), 0, "one place is not worth it for two");
-        assert_eq!(lake.push(9).map_err(|rejected| rejected.value), expected, "{full:?}");
+        assert_eq!(lake.push(1).map_err(|rejected| rejected.value), expected, "{full:?}");
         assert!(lake.counters().is_conserved());
     }
 }
@@ -217,8 +293,10 @@ fn the_last_waker_is_woken() {
     for bell in [&old_bell, &producer_bell] {
         assert!(poll_once(&mut push, bell).is_pending());
     }
-    assert_eq!(lake.pop(), Some(1));
-    assert_eq!((old_bell.rings(), new_bell.rings(), producer_bell.rings()), (0, 1, 1));
+    assert_eq!((old_bell.rings(), new_bell.rings()), (0, 1));
+    assert_eq!(Arc::strong_count(&old_bell), 1, "the replaced wakers are dropped");
+    assert_eq!([lake.pop(), lake.pop()], [Some(1), Some(2)]);
+    assert_eq!((old_bell.rings(), producer_bell.rings()), (0, 1));
 }
 
 #[test]
@@ -237,6 +315,17 @@ fn closing_ends_all_waits_and_loses_nothing() {
     assert_eq!(poll_take(&mut consumer, 5, &consumer_bell), (Poll::Ready(1), vec![1]));
     assert_eq!(poll_take(&mut consumer, 5, &consumer_bell), (Poll::Ready(0), vec![]));
     assert!(lake.is_finished());
+}
+
+#[test]
+fn a_refused_batch_comes_back_also_to_a_future_that_is_dropped() {
+    let lake = Lake::new(1);
+    let mut batch = vec![1, 2];
+    let mut push = lake.push_batch(&mut batch);
+    assert!(poll_once(&mut push, &Arc::default()).is_pending());
+    lake.close();
+    drop(push);
+    assert_eq!(batch, [2]);
 }
 
 #[test]
@@ -336,13 +425,23 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     proptest::collection::vec(action, 1..80)
 }
 
-type Push = Pin<Box<dyn Future<Output = Result<(), PushError>>>>;
+/// Resolves with what is left of the batch.
+type Push = Pin<Box<dyn Future<Output = (Result<(), PushError>, Vec<u32>)>>>;
 
-/// The future of a producer that owns its batch, what it has not handed in yet, and its bell.
+/// How a wait must end.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Done,
+    TooLarge,
+    Closed,
+}
+
+/// The future of a producer that owns its batch, what it has not handed in yet, how its wait has ended, and its bell.
 #[derive(Default)]
 struct Producer {
     push: Option<Push>,
     rest: VecDeque<u32>,
+    end: Option<End>,
     bell: Arc<Bell>,
     rings_heard: u64,
 }
@@ -365,6 +464,8 @@ struct World {
     closed: bool,
     value_next: u32,
     producers: [Producer; ACTORS],
+    /// The producers that wait, by index.
+    line: VecDeque<usize>,
     takers: [Taker; ACTORS],
 }
 
@@ -374,8 +475,8 @@ impl World {
         let taker =
             || Taker { consumer: Consumer::new(Arc::clone(&lake)), demand: None, bell: Arc::default(), rings_heard: 0 };
         let takers = [taker(), taker(), taker()];
-        let (held, producers) = Default::default();
-        Self { lake, held, full, bounds, dropped: 0, closed: false, value_next: 0, producers, takers }
+        let (held, producers, line) = Default::default();
+        Self { lake, held, full, bounds, dropped: 0, closed: false, value_next: 0, producers, line, takers }
     }
 
     fn values(&mut self, count: usize) -> Vec<u32> {
@@ -383,22 +484,42 @@ impl World {
         (self.value_next - count as u32..self.value_next).collect()
     }
 
+    /// The rule: values go in as soon as they fit, in the order of the line.
+    fn let_producers_in(&mut self) {
+        while let Some(&index) = self.line.front() {
+            while !self.closed
+                && let Some(&next) = self.producers[index].rest.front()
+                && self.has_room(&[next])
+            {
+                self.held.extend(self.producers[index].rest.pop_front());
+            }
+            let producer = &mut self.producers[index];
+            producer.end = match producer.rest.front() {
+                None => Some(End::Done),
+                Some(_) if self.closed => Some(End::Closed),
+                Some(next) if !self.bounds.allow(1, weigh(next)) => Some(End::TooLarge),
+                Some(_) => return,
+            };
+            self.line.pop_front();
+        }
+    }
+
     fn poll_producer(&mut self, index: usize) {
-        let accepted = self.lake.counters().accepted;
+        self.let_producers_in();
         let producer = &mut self.producers[index];
         producer.rings_heard = producer.bell.rings();
         let Some(push) = &mut producer.push else { return };
-        let result = poll_once(push, &producer.bell);
-        let count = (self.lake.counters().accepted - accepted) as usize;
-        self.held.extend(producer.rest.drain(..count));
-        if let Poll::Ready(result) = result {
-            match (result, producer.rest.front()) {
-                (Ok(()), None) => {}
-                (Err(PushError::Closed(_)), Some(_)) => assert!(self.closed),
-                (Err(PushError::TooLarge(_)), Some(first)) => assert!(!self.bounds.allow(1, weigh(first))),
-                (result, first) => panic!("{result:?} although {first:?} is the next"),
-            }
-            (producer.push, producer.rest) = (None, VecDeque::new());
+        let polled = poll_once(push, &producer.bell);
+        let end = match &polled {
+            Poll::Pending => None,
+            Poll::Ready((Ok(()), _)) => Some(End::Done),
+            Poll::Ready((Err(PushError::TooLarge(_)), _)) => Some(End::TooLarge),
+            Poll::Ready((Err(PushError::Closed(_)), _)) => Some(End::Closed),
+        };
+        assert!(end == producer.end, "{polled:?}");
+        if let Poll::Ready((_, rest)) = polled {
+            assert_eq!(rest, producer.rest.drain(..).collect::<Vec<_>>());
+            (producer.push, producer.end) = (None, None);
         }
     }
 
@@ -414,6 +535,7 @@ impl World {
             Poll::Ready(count) => assert_eq!(count, expected.len()),
             Poll::Pending => assert!(expected.is_empty()),
         }
+        self.let_producers_in();
     }
 
     fn act(&mut self, action: Action) {
@@ -423,17 +545,20 @@ impl World {
                 let lake = Arc::clone(&self.lake);
                 let actor = &mut self.producers[producer];
                 actor.rest = batch.iter().copied().collect();
-                actor.push = Some(Box::pin(async move { lake.push_batch(&mut batch).await }));
+                actor.push = Some(Box::pin(async move { (lake.push_batch(&mut batch).await, batch) }));
+                self.line.push_back(producer);
                 self.poll_producer(producer);
             }
             Action::Push { producer, .. } => self.poll_producer(producer), // A wake-up from elsewhere.
             Action::GiveUp { producer } => {
-                (self.producers[producer].push, self.producers[producer].rest) = (None, VecDeque::new());
+                let Producer { bell, rings_heard, .. } = std::mem::take(&mut self.producers[producer]);
+                self.producers[producer] = Producer { bell, rings_heard, ..Producer::default() };
+                self.line.retain(|index| *index != producer);
             }
             Action::TryPush { count } => {
                 let mut batch = self.values(count);
                 let values = batch.clone();
-                let fits = !self.closed && !self.is_anybody_in_line() && self.has_room(&values);
+                let fits = !self.closed && self.line.is_empty() && self.has_room(&values);
                 assert_eq!(self.lake.try_push_batch(&mut batch).is_ok(), fits);
                 if fits {
                     self.held.extend(values);
@@ -452,6 +577,7 @@ impl World {
                 for value in self.values(count) {
                     let expected = self.push_now(&[value]).ok_or(value);
                     assert_eq!(self.lake.push(value).map_err(|rejected| rejected.value), expected);
+                    self.let_producers_in(); // An evicted value may be heavier than the new one.
                 }
             }
             Action::Take { consumer, demand } => self.poll_taker(consumer, demand),
@@ -480,6 +606,11 @@ impl World {
             }
             Action::Run => self.run(),
         }
+        self.let_producers_in();
+        for producer in self.producers.iter().filter(|producer| producer.push.is_some()) {
+            let rang = producer.bell.rings() > producer.rings_heard;
+            assert_eq!(producer.end.is_some(), rang, "a producer is woken when its wait ends, and not before");
+        }
         let counters = self.lake.counters();
         assert_eq!((counters.held as usize, counters.dropped), (self.held.len(), self.dropped));
         assert!(counters.is_conserved());
@@ -487,10 +618,6 @@ impl World {
             (self.lake.snapshot(), self.lake.bytes()),
             (self.held.iter().copied().collect(), weigh_all(&self.held))
         );
-    }
-
-    fn is_anybody_in_line(&self) -> bool {
-        self.producers.iter().any(|producer| producer.push.is_some())
     }
 
     fn has_room(&self, values: &[u32]) -> bool {
@@ -506,7 +633,7 @@ impl World {
 
     /// How many values are lost for new ones under the policy, or `None` if they are rejected.
     fn push_now(&mut self, values: &[u32]) -> Option<usize> {
-        let is_in_their_way = self.is_anybody_in_line() || !self.has_room(values);
+        let is_in_their_way = !self.line.is_empty() || !self.has_room(values);
         match self.full {
             _ if self.closed || !self.bounds.allow(values.len(), weigh_all(values)) => None,
             Full::Reject if is_in_their_way => None,
@@ -539,15 +666,10 @@ impl World {
                 (None, None) => break,
             }
         }
-        let producer_waits = self.is_anybody_in_line();
         let taker_waits = self.takers.iter().any(|taker| taker.demand.is_some());
-        assert!(!(producer_waits && taker_waits), "both sides wait for each other: a wake-up was lost");
+        assert!(self.line.is_empty() || !taker_waits, "both sides wait for each other: a wake-up was lost");
         assert!(!taker_waits || self.held.is_empty(), "a consumer waits beside values");
-        assert!(!(producer_waits && (self.held.is_empty() || self.closed)), "a producer waits for nothing");
-        let Bounds { count_max, bytes_max } = self.bounds;
-        let (count, bytes) = ((count_max / 8).max(1), (bytes_max.unwrap_or(0) / 8).max(WEIGHT_MAX));
-        let has_room = self.bounds.allow(self.held.len() + count, weigh_all(&self.held) + bytes);
-        assert!(!(producer_waits && has_room), "a producer waits beside room");
+        assert!(self.line.is_empty() || !(self.held.is_empty() || self.closed), "a producer waits for nothing");
     }
 }
 

@@ -28,12 +28,12 @@ mod tests;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::idle::{Idle, Wakes};
 use super::{KEPT_CAPACITY, Lagged, Log};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{self, Mutex, MutexGuard};
 use crate::{Bounds, Closed, Counters, Rejected};
 
 /// A log for many writers and many readers.
@@ -254,7 +254,7 @@ impl<T> SharedLog<T> {
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // Only the clone of a value may panic under the lock, and it leaves the state consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 }
 
