@@ -5,9 +5,10 @@
 //! or finished. If both locks are held, the lock of the slot is taken first.
 
 use std::future::poll_fn;
+use std::hint;
 use std::io::ErrorKind;
 use std::pin::pin;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ use crate::sink::BoxSink;
 
 /// How often a driver with a thread of its own yields before it sleeps.
 const LOOK_COUNT: usize = 8;
+
+/// How long a thread that finds the lock taken stays away from it: about a microsecond, tens of messages.
+const PAUSE_SPINS: usize = 50;
 
 pub(crate) struct Shared {
     state: Mutex<State>,
@@ -175,7 +179,19 @@ impl Shared {
         }
     }
 
+    /// Locks the state. A thread that finds the lock taken first stays away from it for a while. Meanwhile the thread that has
+    /// it writes many messages with all data in its own processor's cache (docs/decisions/0042).
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => self.lock_contended(),
+        }
+    }
+
+    #[cold]
+    fn lock_contended(&self) -> MutexGuard<'_, State> {
+        (0..PAUSE_SPINS).for_each(|_| hint::spin_loop());
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
