@@ -180,7 +180,7 @@ impl Shared {
     }
 
     /// Locks the state. A thread that finds the lock taken first stays away from it for a while. Meanwhile the thread that has
-    /// it writes many messages with all data in its own processor's cache (docs/decisions/0042).
+    /// it writes many messages with all data in its own processor's cache (docs/decisions/0043).
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         match self.state.try_lock() {
             Ok(state) => state,
