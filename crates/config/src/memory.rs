@@ -24,6 +24,8 @@ use super::{Config, WebPush};
 
 /// Lines that wait for the agent of `[influx]`: some hundred bytes for each of the registry's at most 4096 series.
 pub const INFLUX_BUFFER_BYTES: usize = 1 << 20;
+/// Histories of durable channels that are read from the disk at a time. Further ones wait.
+pub const HISTORY_READ_COUNT_MAX: usize = 16;
 /// Log lines that wait for standard error.
 pub const LOG_BYTES_MAX: usize = 4 << 20;
 /// Memory of an idle WebSocket connection (the goal, without buffers).
@@ -277,14 +279,22 @@ fn channel_terms(config: &Config) -> Vec<Term> {
     let channels = config.channels.count_max;
     let has_durable = config.all_namespaces().any(|(_, it)| it.durable);
     let durable = if has_durable { config.store.channel_count_max as usize } else { 0 };
-    let in_memory = config.all_namespaces().filter(|(_, it)| !it.durable);
-    let longest = in_memory.map(|(_, it)| it.history_size).max();
-    let history = u64::from(longest.unwrap_or(0)) * PUBLICATION_BYTES;
+    let longest = |durable| {
+        let alike = config.all_namespaces().filter(|(_, it)| it.durable == durable);
+        u64::from(alike.map(|(_, it)| it.history_size).max().unwrap_or(0)) * PUBLICATION_BYTES
+    };
+    let (history, read) = (longest(false), longest(true));
     let settings = "channels.count_max, with durable ones store.channel_count_max";
     let mut terms = vec![
         standing("channels", channels.saturating_add(durable), CHANNEL_BYTES, settings),
-        standing("durable histories", 1, config.store.history_cache_bytes.0, "store.history_cache_bytes"),
+        standing(
+            "durable histories",
+            has_durable.into(),
+            config.store.history_cache_bytes.0,
+            "store.history_cache_bytes",
+        ),
         peak("channel logs", 1, config.edge.logs_bytes_max(), "edge.memory_bytes_max"),
+        peak("histories being read", HISTORY_READ_COUNT_MAX, read, "the longest history_size of durable channels"),
         Term {
             basis: Basis::Estimate,
             ..standing("channel histories", channels, history, "channels.count_max, the longest history_size")

@@ -1044,6 +1044,7 @@ fn the_memory_sum_adds_up_its_terms() {
         ("channels", (5 + 6) * 1280),
         ("durable histories", 3 << 20),
         ("channel logs", 12 << 20),
+        ("histories being read", 16 * 999 * 1024),
         ("channel histories", 5 * 7 * 1024),
         ("receipts", 2 << 20),
         ("idempotency keys", 65_536 * 640),

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
-use tidings_hub::{self as hub, Arrival, Hub, HubError, Member, NewPublication, Recovery, ResumeFrom, Wishes};
+use tidings_hub::{self as hub, Arrival, Hub, HubError, Member, NewPublication, Recovery, ResumeFrom, Wanted, Wishes};
 use tidings_protocol::{
     Asked, ClientInfo, ClientPosition, ConnectEffect, Disconnect, Effect, ErrorCode, HistoryFound, HookAnswer,
     Publication, SubscribeEffect, SubscribeTicket, Subscribed, Target, Ticket,
@@ -44,9 +44,9 @@ const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
 const TURN_TIME: Duration = Duration::from_millis(1);
 
 /// How long a client waits for publications that are read from the disk. Then it is told that something is missing.
-pub(crate) const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client waits for a server that is behind it. Then it is told that something is missing.
-const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause between two looks: the first one, and the longest one. Each is twice the one before.
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(2);
 const CATCH_UP_PAUSE_MAX: Duration = Duration::from_millis(128);
@@ -207,11 +207,14 @@ impl Client {
 
     /// Performs one effect, and answers unless the answer must wait.
     fn perform(&self, state: &mut LoopState, effect: Effect, now: Timestamp) -> Option<Awaited> {
-        let missing = self.catch_up(&effect);
-        match missing.filter(|_| self.edge_loop.may_wait(state, self.key, subscriptions_of(&effect).len(), WORK_PART)) {
-            Some(future) => Some(Awaited::CatchUp { effect: Box::new(effect), future }),
-            None => self.perform_now(state, effect, now),
+        let missing = self.missing(&effect);
+        let must_wait = !missing.lacking.is_empty() || !missing.behind.is_empty();
+        let subscription_count = subscriptions_of(&effect).len();
+        if must_wait && self.edge_loop.may_wait(state, self.key, subscription_count, WORK_PART) {
+            let future = self.catch_up(&missing.lacking, missing.behind);
+            return Some(Awaited::CatchUp { effect: Box::new(effect), future });
         }
+        self.perform_now(state, effect, now)
     }
 
     /// Performs an effect after the wait for what its client has, or asks for.
@@ -222,28 +225,33 @@ impl Client {
         awaited
     }
 
-    /// Waits, if necessary, until this server has the publications that an effect asks for. A client may also come from a
-    /// server that was a moment ahead of this one.
-    fn catch_up(&self, effect: &Effect) -> Option<CatchUpFuture> {
+    /// What an effect asks for and this server does not have. A client may also come from a server that was a moment ahead of
+    /// this one.
+    fn missing<'e>(&self, effect: &'e Effect) -> Missing<'e> {
         let Shared { hub, publisher, .. } = &*self.edge_loop.shared;
-        let positions =
-            subscriptions_of(effect).iter().filter_map(|it| Some((it.channel.clone(), it.recover.clone()?)));
-        let positions: Vec<_> = positions.collect();
-        let mut loads: Vec<_> =
-            positions.iter().filter_map(|(channel, position)| hub.load(channel, Some(position.offset))).collect();
-        if let Effect::History { channel, since, reverse, .. } = effect {
-            loads.extend(hub.load(channel, history_start(since.as_ref(), *reverse)));
+        let positions = subscriptions_of(effect).iter().filter_map(|it| Some((&it.channel, it.recover.as_ref()?)));
+        let mut wanted: Vec<_> = positions.clone().map(|(channel, position)| (channel, after(position))).collect();
+        if let Effect::History { channel, limit, since, reverse, .. } = effect {
+            wanted.extend(page(*limit, since.as_ref(), *reverse).map(|wanted| (channel, wanted)));
         }
-        let is_missing = |position: &_| !publisher.is_home() && is_behind(hub, position);
-        let mut behind: Vec<_> = positions.into_iter().filter(is_missing).collect();
-        if behind.is_empty() && loads.is_empty() {
-            return None;
-        }
-        let hub = hub.clone();
-        Some(Box::pin(async move {
+        let lacking = wanted.into_iter().filter(|(channel, wanted)| hub.lacks(channel, *wanted)).collect();
+        let behind = positions.filter(|_| !publisher.is_home());
+        let behind = behind.map(|(channel, position)| (channel.clone(), position.clone()));
+        Missing { lacking, behind: behind.filter(|position| is_behind(hub, position)).collect() }
+    }
+
+    /// Waits until this server has that.
+    fn catch_up(
+        &self,
+        lacking: &[(&ChannelName, Wanted<'_>)],
+        mut behind: Vec<(ChannelName, ClientPosition)>,
+    ) -> CatchUpFuture {
+        let hub = self.edge_loop.shared.hub.clone();
+        let loads: Vec<_> = lacking.iter().filter_map(|(channel, wanted)| hub.load(channel, *wanted)).collect();
+        Box::pin(async move {
             let load_all = async {
                 for load in loads {
-                    load.await;
+                    load.await; // All of them have begun.
                 }
             };
             let _ = timeout(LOAD_TIMEOUT, load_all).await; // Too late: as if they were gone.
@@ -253,7 +261,7 @@ impl Client {
                 pause = (2 * pause).min(CATCH_UP_PAUSE_MAX);
                 behind.retain(|position| is_behind(&hub, position));
             }
-        }))
+        })
     }
 
     fn perform_now(&self, state: &mut LoopState, effect: Effect, now: Timestamp) -> Option<Awaited> {
@@ -382,7 +390,7 @@ impl Client {
         language: Language,
     ) -> Result<(Vec<Publication>, StreamPosition), ErrorCode> {
         let Shared { hub, config, .. } = &*self.edge_loop.shared;
-        if hub.load(channel, history_start(since.as_ref(), reverse)).is_some() {
+        if page(limit, since.as_ref(), reverse).is_some_and(|wanted| hub.lacks(channel, wanted)) {
             return Err(ErrorCode::Internal); // It could not be read from the disk.
         }
         let filter = HistoryFilter {
@@ -640,9 +648,21 @@ fn subscriptions_of(effect: &Effect) -> &[SubscribeEffect] {
     }
 }
 
-/// After which offset a page of a history begins; `None`: it may have any.
-fn history_start(since: Option<&ClientPosition>, reverse: bool) -> Option<Offset> {
-    since.filter(|_| !reverse).map(|since| since.offset)
+/// What an effect asks for and this server does not have.
+struct Missing<'a> {
+    /// Publications that only the disk has.
+    lacking: Vec<(&'a ChannelName, Wanted<'a>)>,
+    /// Publications that have not come here yet.
+    behind: Vec<(ChannelName, ClientPosition)>,
+}
+
+fn after(position: &ClientPosition) -> Wanted<'_> {
+    Wanted::After(position.offset, &position.epoch)
+}
+
+/// The publications that a page of a history may have; `None`: none.
+fn page(limit: u32, since: Option<&ClientPosition>, reverse: bool) -> Option<Wanted<'_>> {
+    (limit > 0).then(|| since.filter(|_| !reverse).map_or(Wanted::Any, after))
 }
 
 fn is_behind(hub: &Hub, (channel, position): &(ChannelName, ClientPosition)) -> bool {

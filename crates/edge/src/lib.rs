@@ -91,12 +91,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use tidings_hub::Hub;
+use tidings_hub::{Hub, Wanted};
 use tidings_protocol::{LiveConnection, Order, OrderError, SessionConfig, Target};
 use tidings_telemetry::Registry;
 use tidings_telemetry::panics::lock;
 use tidings_types::DeviceNumber;
 use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
 
 pub use config::EdgeConfig;
 pub use error::HandshakeError;
@@ -107,6 +108,7 @@ pub use shared::{
 };
 pub use takeover::{LentSocket, Socket, Taker};
 
+use commands::CATCH_UP_TIMEOUT;
 use emulated::EmulatedSender;
 use metrics::EdgeMetrics;
 use orders::{ORDER_COUNT_MAX, Work};
@@ -227,7 +229,9 @@ impl Edge {
     /// are still read from the disk.
     pub fn order(&self, target: Target, order: Order) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
         let load = match &order {
-            Order::Subscribe { channel, since: Some(since), .. } => self.shared.hub.load(channel, Some(since.offset)),
+            Order::Subscribe { channel, since: Some(since), .. } => {
+                self.shared.hub.load(channel, Wanted::After(since.offset, &since.epoch))
+            }
             _ => None,
         };
         let shared = self.shared.clone();
@@ -236,15 +240,16 @@ impl Edge {
             None => Ok(post()),
             Some(load) => Err((load, post)),
         };
+        let began = Instant::now();
         async move {
             let posted = match posted {
                 Ok(posted) => posted,
                 Err((load, post)) => {
-                    let _ = tokio::time::timeout(commands::LOAD_TIMEOUT, load).await; // Too late: as if they were gone.
+                    let _ = timeout_at(began + CATCH_UP_TIMEOUT, load).await; // Too late: as if they were gone.
                     post()
                 }
             };
-            orders::carried_out(posted).await
+            orders::carried_out(posted, began).await
         }
     }
 
@@ -263,7 +268,7 @@ impl Edge {
         let task = Arc::new((target, Work::List(Mutex::default())));
         let posted = orders::post_shared(&self.shared.orders, &task);
         async move {
-            orders::carried_out(posted).await?;
+            orders::carried_out(posted, Instant::now()).await?;
             let Work::List(found) = &task.1 else { unreachable!("made above") };
             Ok(std::mem::take(&mut *lock(found)))
         }
@@ -277,7 +282,7 @@ impl Edge {
     /// # Cancel safety
     /// If the future is dropped, they are closed nevertheless.
     pub fn send_away(&self) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
-        orders::carried_out(orders::post(&self.shared.orders, Target::default(), Work::SendAway))
+        orders::carried_out(orders::post(&self.shared.orders, Target::default(), Work::SendAway), Instant::now())
     }
 
     /// Closes the connections of a user who may have only one, because another server has a newer one, with this number.
@@ -291,7 +296,7 @@ impl Edge {
     pub fn replace(&self, user: String, number: u64) -> impl Future<Output = Result<(), OrderError>> + Send + use<> {
         self.shared.last_number.fetch_max(number, Ordering::Relaxed); // Whoever comes later is later.
         let target = Target { user, ..Target::default() };
-        orders::carried_out(orders::post(&self.shared.orders, target, Work::Replace { number }))
+        orders::carried_out(orders::post(&self.shared.orders, target, Work::Replace { number }), Instant::now())
     }
 
     /// Closes every connection with 3001 and waits until all are closed or the close timeout is over.

@@ -76,12 +76,12 @@ pub(crate) fn post_shared(loops: &[mpsc::Sender<Posted>], task: &Arc<(Target, Wo
     loops.iter().map(post).collect()
 }
 
-/// Waits until all loops have carried the order out. Returns the first refusal.
+/// Waits until all loops have carried the order out that was given at `began`. Returns the first refusal.
 ///
 /// # Cancel safety
 /// If the future is dropped, the order is carried out nevertheless.
-pub(crate) async fn carried_out(posted: Result<Answers, OrderError>) -> Result<(), OrderError> {
-    let deadline = Instant::now() + ORDER_TIMEOUT;
+pub(crate) async fn carried_out(posted: Result<Answers, OrderError>, began: Instant) -> Result<(), OrderError> {
+    let deadline = began + ORDER_TIMEOUT;
     let mut outcome = Ok(());
     for answer in posted? {
         let answer = timeout_at(deadline, answer).await.map_err(|_| OrderError::Late)?;

@@ -1,54 +1,57 @@
 //! The publications that durable channels hold although the store has them, too; see [`crate::histories`].
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
 
 use tidings_protocol::Publication;
 use tidings_telemetry::panics::lock;
-use tidings_types::ChannelName;
+use tidings_types::{Offset, Timestamp};
 
 use crate::budget::{Budget, Charge};
 
-/// Where the publications of durable channels are kept.
-pub trait Histories: Send + Sync + std::fmt::Debug + 'static {
-    /// Reads all publications that the channel keeps, oldest first. Their offsets follow each other, and the last one is at
-    /// least that which the hub was told before this was called.
-    fn read(&self, channel: &ChannelName) -> HistoryFuture;
+/// What a channel keeps in the store.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    /// All of its publications, oldest first, without gaps. The last one is at least that which the hub was told before the
+    /// read began.
+    pub publications: Vec<Publication>,
+    /// When the last one was published.
+    pub published_at: Timestamp,
 }
 
-/// See [`Histories`]. `None`: they cannot be read now, which is logged.
-pub type HistoryFuture = Pin<Box<dyn Future<Output = Option<Vec<Publication>>> + Send>>;
+/// Which publications of a channel somebody asks for.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted<'a> {
+    /// Any of them.
+    Any,
+    /// Those after this offset of an epoch; empty: of whatever epoch the channel has.
+    After(Offset, &'a str),
+}
 
 /// A channel that holds publications, as the cache sees it.
 pub(crate) trait Holder: std::fmt::Debug + Send + Sync {
     /// When it was used last: the greater, the later.
     fn used_at(&self) -> u64;
 
-    /// Lets go of the publications if the store has them and nobody reads them from there at this moment. Returns whether it
-    /// held any.
+    /// Lets go of the publications, unless they are about to be put in. Returns whether it held any.
     fn unload(&self) -> bool;
-
-    /// Tells the cache if it holds none.
-    fn release_if_empty(&self, cache: &Cache);
 }
 
-/// The histories of durable channels, and where they are read from.
+/// What all durable channels hold together.
 ///
-/// Lock order: a channel, then those that are held. Whoever makes room has locked nothing else before.
+/// Lock order: who makes room, then a channel, then the list of those that hold something.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    pub(crate) histories: Arc<dyn Histories>,
     budget: Arc<Budget>,
-    /// All channels that hold publications, by number, and some that do not any more.
+    /// All channels that hold publications, by number.
     held: Mutex<HashMap<u64, Weak<dyn Holder>>>,
     making_room: Mutex<()>,
 }
 
 impl Cache {
-    pub(crate) fn new(histories: Arc<dyn Histories>, bytes_max: usize) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
         let (held, making_room) = Default::default();
-        Arc::new(Self { histories, budget: Budget::new(bytes_max), held, making_room })
+        Arc::new(Self { budget: Budget::new(bytes_max), held, making_room })
     }
 
     pub(crate) fn budget(&self) -> &Budget {
@@ -64,20 +67,9 @@ impl Cache {
         lock(&self.held).insert(number, channel);
     }
 
-    /// The channel holds none any more. If it still exists, it is locked.
+    /// The channel holds none any more. It is locked, or gone.
     pub(crate) fn release(&self, number: u64) {
         lock(&self.held).remove(&number);
-    }
-
-    /// Forgets the channels that hold nothing.
-    pub(crate) fn sweep(&self) {
-        let held = lock(&self.held).clone();
-        for (number, channel) in held {
-            match channel.upgrade() {
-                Some(channel) => channel.release_if_empty(self),
-                None => self.release(number),
-            }
-        }
     }
 
     /// Above the budget, the channels that were not used for longest let go of their publications, until a quarter is free.

@@ -37,6 +37,7 @@ use tidings_types::{
     ChannelName, DeviceNumber, Epoch, JournalPosition, Json, Language, Offset, PushForm, ReceiptRequest,
     StreamPosition, Timestamp,
 };
+use tokio::sync::watch;
 
 use self::sources::Sources;
 use crate::budget::Charge;
@@ -148,9 +149,11 @@ struct State {
     history: History<Publication>,
     /// Only of a durable channel: the store may keep publications before those of the history, but none up to this offset.
     older: Option<Offset>,
-    /// What the history takes of the hub's budget: only if the store has it, too.
+    /// What the history takes of the cache's budget.
     charge: Option<Charge>,
-    /// When a publication came, or was asked for and read from the store; see [`process_micros`].
+    /// Ends when the publications have been read that somebody reads from the store now.
+    loading: Option<watch::Receiver<()>>,
+    /// When a publication came, or somebody asked for one; see [`process_micros`].
     used_at: u64,
     tail: Tail,
     readers: Vec<Reader>,
@@ -182,7 +185,7 @@ struct State {
     round: u64,
     /// Since when the channel has no reader and keeps nothing.
     idle_since: Option<Timestamp>,
-    /// Only of a durable channel: since when it has no reader, or when its publications were last read from the store.
+    /// Since when it has no reader, and nobody has asked for its publications.
     unread_since: Option<Timestamp>,
     /// Removed from the table: a caller that still holds the channel must look it up again.
     swept: bool,
@@ -280,8 +283,8 @@ pub struct Channel {
     localizer: Option<Arc<dyn Localizer>>,
     /// Where publications tell what they are about.
     key: Option<Arc<PublicationKey>>,
-    /// Locked by whoever reads its publications from the store.
-    loading: tokio::sync::Mutex<()>,
+    /// Only if it is durable and the store has its publications, too.
+    cache: Option<Arc<Cache>>,
     state: Mutex<State>,
 }
 
@@ -299,6 +302,7 @@ impl Channel {
             history: new_history(&options, start),
             older: None,
             charge: None,
+            loading: None,
             used_at: 0,
             tail,
             readers: Vec::new(),
@@ -319,8 +323,8 @@ impl Channel {
             unread_since: None,
             swept: false,
         };
-        let (key, loading) = (None, tokio::sync::Mutex::default());
-        Self { name, number, options, changes, localizer, key, loading, state: Mutex::new(state) }
+        let (key, cache) = (None, None);
+        Self { name, number, options, changes, localizer, key, cache, state: Mutex::new(state) }
     }
 
     /// With publications that tell what they are about.
@@ -329,9 +333,10 @@ impl Channel {
     }
 
     /// With a history that the store has, too.
-    pub(crate) fn with_charge(mut self, charge: Option<Charge>) -> Self {
+    pub(crate) fn with_cache(mut self, cache: Option<Arc<Cache>>) -> Self {
+        let charge = cache.as_ref().map(|cache| cache.charge());
         self.state.get_mut().unwrap_or_else(PoisonError::into_inner).charge = charge;
-        self
+        Self { cache, ..self }
     }
 
     /// Its name.
@@ -395,7 +400,6 @@ impl Channel {
         offset: Offset,
         publication: Publication,
         receipts: &Receipts,
-        cache: Option<&Cache>,
         wake: impl Fn(LoopId, Arc<Self>),
         now: Timestamp,
     ) -> Acted<()> {
@@ -404,14 +408,20 @@ impl Channel {
             return Acted::Swept;
         }
         let publication = Publication { offset, ..publication };
+        if state.history.is_over(now) {
+            state.older = None; // As in the store: what is over does not come back with the next publication.
+        }
+        state.history.expire(now);
         if state.history.append_at(offset, publication.clone(), now) {
             state.is_new = false;
-            self.charge(&mut state, cache);
+            self.charge(&mut state);
             // Before the first reader can answer, and before the sender asks which devices may answer.
             if let Some(request) = &publication.receipt {
                 state.open(&publication, request, receipts);
             }
             self.fan_out(&mut state, &publication, publication.receipt.map(|request| request.event), wake);
+        } else {
+            state.know_of(offset);
         }
         Acted::Done(())
     }
@@ -426,7 +436,7 @@ impl Channel {
         let until = until.map_or(top, |until| until.min(top));
         state.remove_older(until);
         state.history.remove_until(until);
-        state.charge_less();
+        self.charge_less(&mut state);
         self.tell_removed(cluster, until, epoch);
     }
 
@@ -751,13 +761,14 @@ impl Channel {
         }
         let is_copy = !self.options.durable && !cluster.is_home();
         if state.history.is_over(now) {
-            state.older = None; // Nor does the store keep any.
+            state.older = None; // It is over in the store, too.
         }
         if !is_copy && state.history.expire(now) > 0 {
             let StreamPosition { offset, epoch } = state.history.top();
-            state.charge_less();
+            self.charge_less(&mut state);
             self.tell_removed(cluster, offset, epoch);
         }
+        self.unload_if_idle(&mut state, now);
         if !state.readers.is_empty() || !state.history.is_empty() {
             state.idle_since = None;
             return false;

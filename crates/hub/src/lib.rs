@@ -45,6 +45,7 @@ mod channel;
 mod clock;
 mod copies;
 mod histories;
+mod loads;
 mod mailbox;
 mod presence;
 mod receipts;
@@ -64,13 +65,13 @@ use tidings_telemetry::panics::lock;
 use tidings_types::{ChannelName, DeviceNumber, Epoch, Language, Locale, Offset, PushForm, StreamPosition, Timestamp};
 
 use cache::Cache;
-pub use cache::{Histories, HistoryFuture};
+pub use cache::{Kept, Wanted};
 pub use changes::{Batch, Change, Changes, ChangesConfig, Key};
 use channel::Acted;
 pub use channel::thin::{Behind, Thinned};
 pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
 pub use clock::process_micros;
-pub use histories::LoadFuture;
+pub use histories::{Histories, Load, LoadFuture};
 pub use mailbox::Mailbox;
 pub use receipts::{
     ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, Arrival, EventReceipts, RECEIPT_USER_COUNT_MAX, ReceiptSummary, Receipts,
@@ -220,6 +221,7 @@ pub struct Hub {
     receipts: Arc<Receipts>,
     changes: Option<Arc<Changes>>,
     localizer: Option<Arc<dyn Localizer>>,
+    histories: Option<Arc<dyn Histories>>,
     cache: Option<Arc<Cache>>,
     cluster: Cluster,
 }
@@ -241,6 +243,7 @@ impl Hub {
             dropping: Mutex::default(),
             changes: None,
             localizer: None,
+            histories: None,
             cache: None,
             cluster: Cluster::default(),
         }
@@ -262,7 +265,7 @@ impl Hub {
     /// before there are channels. Without it they hold all that they keep.
     #[must_use]
     pub fn with_histories(self, histories: Arc<dyn Histories>, bytes_max: usize) -> Self {
-        Self { cache: Some(Cache::new(histories, bytes_max)), ..self }
+        Self { histories: Some(histories), cache: Some(Cache::new(bytes_max)), ..self }
     }
 
     /// The language of readers with this locale, if there are texts in it.
@@ -405,7 +408,6 @@ impl Hub {
                 offset,
                 publication.clone(),
                 &self.receipts,
-                self.cache.as_deref(),
                 |loop_id, channel| self.wake(loop_id, channel),
                 now,
             )
@@ -563,7 +565,6 @@ impl Hub {
     /// of a memory channel, so their clocks do not matter.
     pub fn sweep(&self, now: Timestamp) {
         self.receipts.sweep(now);
-        self.cache.iter().for_each(|cache| cache.sweep());
         let mut excess = Excess::of_memory(lock(&self.channel_counts).memory, self.config.channel_count_max);
         for shard in &self.shards {
             let mut shard = lock(shard);
@@ -571,7 +572,6 @@ impl Hub {
                 let (namespace, options) = (Namespaces::namespace_of(name), channel.options());
                 let has_room = excess.has_room(namespace, options, &self.channel_counts);
                 let swept = channel.expire(&self.receipts, &self.cluster, now, has_room);
-                channel.unload_if_idle(now);
                 if swept {
                     excess.count_out(namespace, options);
                     if !options.durable && !channel.is_new() {
@@ -691,9 +691,9 @@ impl Hub {
         let localizer = self.localizer.clone().filter(|_| options.event_texts);
         let (start, tail) = (self.start(options), Tail::new(self.config.tail, self.tails.clone()));
         let key = self.config.namespaces.key_of(name).cloned();
-        let charge = self.cache.as_ref().filter(|_| options.durable).map(|cache| cache.charge());
+        let cache = self.cache.clone().filter(|_| options.durable);
         let channel = Channel::new(name.clone(), number, *options, start, tail, changes, localizer);
-        let channel = Arc::new(channel.with_key(key).with_charge(charge));
+        let channel = Arc::new(channel.with_key(key).with_cache(cache));
         shard.insert(name.clone(), channel.clone());
         Ok(channel)
     }

@@ -2,21 +2,18 @@
 
 use std::sync::Arc;
 
-use tidings_hub::{Histories, HistoryFuture, Hub};
-use tidings_protocol::{Namespaces, Publication};
+use tidings_config::HISTORY_READ_COUNT_MAX;
+use tidings_hub::{Histories, Hub, Kept, Load};
+use tidings_protocol::Namespaces;
 use tidings_store::{RestoredChannel, Store};
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{chain, unix_now};
-use tidings_types::ChannelName;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tracing::warn;
 
 use crate::error::ServeError;
 use crate::journal::publication;
-
-/// Histories that are read at a time. Further ones wait.
-const HISTORY_COUNT_MAX: usize = 16;
 
 /// Tells the hub of the durable channels. Those whose namespace is no longer configured as durable are left out.
 pub(super) fn restore(store: &Store, hub: &Hub, namespaces: &Namespaces) -> Result<(), ServeError> {
@@ -41,41 +38,42 @@ pub(super) struct StoredHistories {
 impl StoredHistories {
     /// Uses the blocking threads of the runtime that this is called in.
     pub(super) fn new(store: Store) -> Self {
-        Self { store, runtime: Handle::current(), places: Arc::new(Semaphore::new(HISTORY_COUNT_MAX)) }
+        Self { store, runtime: Handle::current(), places: Arc::new(Semaphore::new(HISTORY_READ_COUNT_MAX)) }
     }
 }
 
 impl Histories for StoredHistories {
-    fn read(&self, channel: &ChannelName) -> HistoryFuture {
-        let (store, runtime, channel) = (self.store.clone(), self.runtime.clone(), channel.clone());
-        let places = self.places.clone();
-        Box::pin(async move {
-            let place = places.acquire_owned().await.ok()?;
-            let (answer, answered) = oneshot::channel();
-            runtime.spawn_blocking(move || {
-                let read = panics::catch(Work::Connection, || read_history(&store, &channel)).unwrap_or_default();
+    fn begin(&self, load: Load) {
+        let (store, places) = (self.store.clone(), self.places.clone());
+        self.runtime.spawn(async move {
+            let Ok(place) = places.acquire_owned().await else { return };
+            tokio::task::spawn_blocking(move || {
+                panics::catch(Work::Connection, || read(&store, load)).unwrap_or_default();
                 drop(place);
-                let _ = answer.send(read); // Nobody may wait for it any more.
             });
-            answered.await.ok().flatten()
-        })
+        });
     }
 }
 
-fn read_history(store: &Store, channel: &ChannelName) -> Option<Vec<Publication>> {
-    let read = store.history(channel, unix_now());
-    let read =
-        read.inspect_err(|error| warn!(%channel, error = chain(error), "The history of a channel cannot be read"));
-    Some(read.ok()?.into_iter().map(|(offset, stored)| publication(offset, stored)).collect())
+fn read(store: &Store, load: Load) {
+    let channel = load.channel();
+    match store.history(channel, unix_now()) {
+        Ok(kept) => {
+            let published_at = kept.last().map(|(_, last)| last.time).unwrap_or_default();
+            let publications = kept.into_iter().map(|(offset, stored)| publication(offset, stored)).collect();
+            load.finish(Kept { publications, published_at });
+        }
+        Err(error) => warn!(%channel, error = chain(&error), "The history of a channel cannot be read"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use tidings_hub::Histories as _;
+    use tidings_hub::Wanted;
     use tidings_store::DurableChannel;
-    use tidings_types::{Json, Offset};
+    use tidings_types::{ChannelName, Json, Offset};
 
     use super::*;
     use crate::journal::Sink;
@@ -94,16 +92,21 @@ mod tests {
             let data = Json::of(&number);
             store.append_publication(channel, data, Default::default(), None, unix_now()).await.unwrap();
         }
-        let histories = Arc::new(StoredHistories::new(store.clone()));
-        let hub = Hub::new(crate::settings::hub_config(&config, namespaces.clone(), &store), 1);
-        let hub = hub.with_histories(histories.clone(), 1 << 20);
-        restore(&store, &hub, &namespaces).unwrap();
+        let new_hub = || {
+            let hub = Hub::new(crate::settings::hub_config(&config, namespaces.clone(), &store), 1);
+            let hub = hub.with_histories(Arc::new(StoredHistories::new(store.clone())), 1 << 20);
+            restore(&store, &hub, &namespaces).unwrap();
+            hub
+        };
+        let (hub, other) = (new_hub(), new_hub());
         assert!(hub.history(&name, Default::default()).unwrap().0.is_empty());
-        hub.load(&name, None).unwrap().await;
+        hub.load(&name, Wanted::Any).unwrap().await;
+        assert!(!hub.lacks(&name, Wanted::Any));
         let (publications, top) = hub.history(&name, Default::default()).unwrap();
         let found: Vec<_> = publications.iter().map(|one| (one.offset.0, one.data.as_str())).collect();
         assert_eq!((found, top.offset), (vec![(2, "2"), (3, "3")], Offset(3)));
         store.close().await;
-        assert!(histories.read(&name).await.is_none(), "it cannot be read any more");
+        other.load(&name, Wanted::Any).unwrap().await;
+        assert!(other.lacks(&name, Wanted::Any), "it cannot be read any more");
     }
 }

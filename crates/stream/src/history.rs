@@ -96,6 +96,11 @@ impl<P: Clone> History<P> {
         Timestamp(self.expires_at.0.saturating_sub(ttl))
     }
 
+    /// The last publication was published at `at`.
+    pub fn set_published_at(&mut self, at: Timestamp) {
+        self.expires_at = at.saturating_add(self.retention.ttl);
+    }
+
     /// Begins another life with the same publications and offsets. Readers of the life before get a gap.
     pub fn set_epoch(&mut self, epoch: Epoch) {
         self.epoch = epoch;

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
-use tidings_hub::HubError;
+use tidings_hub::{HubError, Wanted};
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, Tags};
 use tidings_stream::HistoryFilter;
 use tidings_telemetry::chain;
 use tidings_types::{ChannelName, Epoch, Json, Offset};
+use tokio::time::timeout;
 use tracing::debug;
 
 use super::answer::{ANSWER_BYTES_MAX, Done};
@@ -48,10 +50,18 @@ pub(super) struct HistoryResult {
 }
 
 impl HistoryRequest {
-    /// After which offset the page begins; `None`: it may have any.
-    fn start(&self) -> Option<Offset> {
+    /// The publications that the page may have; `None`: none.
+    fn wanted(&self) -> Option<Wanted<'_>> {
+        if self.limit.unwrap_or_default() == 0 {
+            return None;
+        }
         let since = self.since.as_ref().filter(|_| self.reverse != Some(true));
-        since.map(|since| Offset(since.offset.unwrap_or_default()))
+        Some(match since {
+            Some(Since { offset, epoch }) => {
+                Wanted::After(Offset(offset.unwrap_or_default()), epoch.as_deref().unwrap_or_default())
+            }
+            None => Wanted::Any,
+        })
     }
 }
 
@@ -71,12 +81,15 @@ fn tags<S: Serializer>(tags: &Tags, serializer: S) -> Result<S::Ok, S::Error> {
     map.end()
 }
 
+/// How long a request waits for publications that are read from the disk.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Reads the publications from the disk if they are not in memory.
 pub(super) async fn load(shared: &Shared, request: &HistoryRequest) {
     if let Ok((channel, _)) = channel(shared, request.channel.as_deref())
-        && let Some(load) = shared.hub.load(&channel, request.start())
+        && let Some(load) = request.wanted().and_then(|wanted| shared.hub.load(&channel, wanted))
     {
-        load.await;
+        let _ = timeout(LOAD_TIMEOUT, load).await; // Too late: they are lacking.
     }
 }
 
@@ -85,7 +98,7 @@ pub(super) fn history(shared: &Shared, request: &HistoryRequest) -> Result<Histo
     if !options.has_history() {
         return Err(ApiError::NotAvailable);
     }
-    if shared.hub.load(&channel, request.start()).is_some() {
+    if request.wanted().is_some_and(|wanted| shared.hub.lacks(&channel, wanted)) {
         return Err(ApiError::Internal); // They could not be read.
     }
     let limit = usize::try_from(request.limit.unwrap_or_default()).ok(); // A negative one means all.

@@ -1,14 +1,12 @@
 //! Clients that ask for publications which only the store has: they wait for them, and nobody else does.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tidings_hub::{Histories, HistoryFuture};
+use tidings_hub::{Histories, Kept, Load};
 use tidings_protocol::{ClientPosition, Order, Publication, SubscriptionTerms, Target};
 use tidings_telemetry::unix_now;
-use tidings_types::{ChannelName, Epoch, Format, Json, Offset, Tags};
-use tokio::sync::Semaphore;
+use tidings_types::{Epoch, Format, Json, Offset, Tags};
 
 use crate::client::Client;
 use crate::server::{Options, Server, channel};
@@ -16,25 +14,37 @@ use crate::server_side::connect;
 
 const NAME: &str = "durable:1";
 
-/// The store has the publications 1 to 3 of each channel. A read waits for a permit.
-#[derive(Debug)]
+/// The store has the publications 1 to 3 of each channel. A read ends when it is told to.
+#[derive(Debug, Default)]
 struct Stored {
-    permits: Semaphore,
-    is_broken: AtomicBool,
-    read_count: AtomicU64,
+    reads: Mutex<Vec<Load>>,
 }
 
 #[derive(Debug)]
 struct Reads(Arc<Stored>);
 
 impl Histories for Reads {
-    fn read(&self, _: &ChannelName) -> HistoryFuture {
-        let stored = self.0.clone();
-        stored.read_count.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async move {
-            stored.permits.acquire().await.ok()?.forget();
-            (!stored.is_broken.load(Ordering::Relaxed)).then(|| (1..=3).map(publication).collect())
-        })
+    fn begin(&self, load: Load) {
+        self.0.reads.lock().unwrap().push(load);
+    }
+}
+
+impl Stored {
+    /// Waits until a channel is being read.
+    async fn asked(&self, server: &Server) {
+        server.until("the store is asked", || !self.reads.lock().unwrap().is_empty()).await;
+    }
+
+    /// The reads find what there is.
+    fn answer(&self) {
+        for load in self.reads.lock().unwrap().drain(..) {
+            load.finish(Kept { publications: (1..=3).map(publication).collect(), published_at: unix_now() });
+        }
+    }
+
+    /// The disk fails.
+    fn fail(&self) {
+        self.reads.lock().unwrap().clear();
     }
 }
 
@@ -49,8 +59,7 @@ fn publish(server: &Server, offset: u64) {
 
 /// A server that has just started, and its store.
 async fn started(options: Options) -> (Server, Arc<Stored>) {
-    let stored =
-        Arc::new(Stored { permits: Semaphore::new(0), is_broken: false.into(), read_count: AtomicU64::new(0) });
+    let stored = Arc::<Stored>::default();
     let server = Server::start(Options { histories: Some(Arc::new(Reads(stored.clone()))), ..options }).await;
     server.hub.restore(&channel(NAME), Offset(3), unix_now()).unwrap();
     (server, stored)
@@ -74,16 +83,19 @@ async fn who_resumes_waits_for_the_store_and_nobody_else_does(format: Format) {
     let (server, stored) = started(Options::of(format)).await;
     let mut back = Client::connected(&server).await;
     back.send(json!({"id": 2, "subscribe": resume(1)})).await;
+    stored.asked(&server).await;
     // On the same loop and on the other one.
     for _ in 0..4 {
         let mut new = Client::connected(&server).await;
         assert_eq!(new.subscribe(json!({"channel": NAME})).await["offset"], 3, "it knows the position");
+        new.send(json!({"id": 3, "history": {"channel": NAME}})).await;
+        assert_eq!(new.reply(3).await["history"]["offset"], 3);
     }
     let mut current = Client::connected(&server).await;
     assert_eq!(current.subscribe(resume(3)).await["recovered"], true);
     publish(&server, 4);
     assert_eq!(current.next().await["push"]["pub"]["offset"], 4);
-    stored.permits.add_permits(1);
+    stored.answer();
     let reply = back.reply(2).await["subscribe"].clone();
     assert_eq!((&reply["recovered"], offsets(&reply["publications"])), (&json!(true), vec![2, 3, 4]));
     publish(&server, 5);
@@ -92,47 +104,58 @@ async fn who_resumes_waits_for_the_store_and_nobody_else_does(format: Format) {
     assert_eq!(offsets(&Client::connected(&server).await.subscribe(resume(0)).await["publications"]), [1, 2, 3, 4, 5]);
 }
 
-in_both!(server_side_subscriptions_orders_and_pages_of_a_history_wait_for_it);
-async fn server_side_subscriptions_orders_and_pages_of_a_history_wait_for_it(format: Format) {
+in_both!(a_server_side_subscription_waits_for_the_store);
+async fn a_server_side_subscription_waits_for_the_store(format: Format) {
     let (server, stored) = started(Options::of(format)).await;
-    stored.permits.add_permits(1);
     let mut client = Client::open(&server).await;
     client.send(connect("ann", &[NAME], json!({NAME: resume(2)}))).await;
+    stored.asked(&server).await;
+    stored.answer();
     let reply = client.reply(1).await["connect"]["subs"][NAME].clone();
     assert_eq!((&reply["recovered"], offsets(&reply["publications"])), (&json!(true), vec![3]));
+}
 
+in_both!(a_subscription_by_order_waits_for_the_store);
+async fn a_subscription_by_order_waits_for_the_store(format: Format) {
     let (server, stored) = started(Options::of(format)).await;
-    stored.permits.add_permits(1);
     let mut client = Client::open(&server).await;
     client.send(connect("ann", &[], json!({}))).await;
     client.reply(1).await;
     let since = Some(ClientPosition { offset: Offset(1), epoch: epoch().as_str().to_owned() });
     let order = Order::Subscribe { channel: channel(NAME), terms: SubscriptionTerms::default(), since };
-    server.edge().order(Target { user: "ann".to_owned(), ..Target::default() }, order).await.unwrap();
+    let ordered = server.edge().order(Target { user: "ann".to_owned(), ..Target::default() }, order);
+    stored.asked(&server).await;
+    stored.answer();
+    ordered.await.unwrap();
     assert_eq!(client.next_push().await["subscribe"]["recoverable"], true);
     for offset in 2..=3 {
         assert_eq!(client.next_push().await["pub"]["offset"], offset);
     }
+}
 
+in_both!(a_page_of_a_history_is_read_or_refused);
+async fn a_page_of_a_history_is_read_or_refused(format: Format) {
     let (server, stored) = started(Options::of(format)).await;
     let mut client = Client::connected(&server).await;
     client.subscribe(json!({"channel": NAME})).await;
-    stored.is_broken.store(true, Ordering::Relaxed);
-    stored.permits.add_permits(2);
     client.send(json!({"id": 3, "history": {"channel": NAME, "limit": 2}})).await;
+    stored.asked(&server).await;
+    stored.fail();
     assert_eq!(client.reply(3).await["error"]["code"], 100, "it cannot be read now");
-    stored.is_broken.store(false, Ordering::Relaxed);
     client.send(json!({"id": 4, "history": {"channel": NAME, "limit": 2, "reverse": true}})).await;
+    stored.asked(&server).await;
+    stored.answer();
     assert_eq!(offsets(&client.reply(4).await["history"]["publications"]), [3, 2]);
 }
 
 in_both!(who_cannot_be_told_what_it_missed_is_told_so);
 async fn who_cannot_be_told_what_it_missed_is_told_so(format: Format) {
     let (server, stored) = started(Options::of(format)).await;
-    stored.is_broken.store(true, Ordering::Relaxed);
-    stored.permits.add_permits(1);
     let mut client = Client::connected(&server).await;
-    let reply = client.subscribe(resume(1)).await;
+    client.send(json!({"id": 2, "subscribe": resume(1)})).await;
+    stored.asked(&server).await;
+    stored.fail();
+    let reply = client.reply(2).await["subscribe"].clone();
     assert_eq!((reply.get("recovered"), &reply["offset"]), (None, &json!(3)));
 
     // There is no room for another command that waits.
@@ -141,9 +164,9 @@ async fn who_cannot_be_told_what_it_missed_is_told_so(format: Format) {
     large["data"] = json!("x".repeat(1200));
     let mut waiting = Client::connected(&server).await;
     waiting.send(json!({"id": 2, "subscribe": large})).await;
-    server.until("the store is asked", || stored.read_count.load(Ordering::Relaxed) == 1).await;
+    stored.asked(&server).await;
     let _on_the_other_loop = Client::connected(&server).await;
     assert_eq!(Client::connected(&server).await.subscribe(large.clone()).await.get("recovered"), None);
-    stored.permits.add_permits(1);
+    stored.answer();
     assert_eq!(waiting.reply(2).await["subscribe"]["recovered"], true);
 }

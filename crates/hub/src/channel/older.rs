@@ -3,15 +3,16 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tidings_protocol::{Publication, RecoveryMode};
+use tidings_protocol::RecoveryMode;
 use tidings_telemetry::panics::lock;
 use tidings_types::{Offset, Timestamp};
+use tokio::sync::watch;
 
 use super::{Acted, Channel, State};
-use crate::cache::{Cache, Holder};
+use crate::cache::{Holder, Kept, Wanted};
 use crate::clock::process_micros;
 
-/// How long a channel without readers holds its publications.
+/// How long a channel holds its publications that has no readers, and for which nobody asks.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
 impl Channel {
@@ -24,63 +25,99 @@ impl Channel {
         if top > Offset(0) {
             state.history = state.history.restored(top, Vec::new(), at);
             state.is_new = false;
-            state.older = state.charge.is_some().then_some(Offset(0));
+            state.older = self.cache.is_some().then_some(Offset(0));
         }
         Acted::Done(())
     }
 
-    /// Whether the store may have publications after `since`, or any, that the channel should hold and does not.
-    pub(crate) fn lacks(&self, since: Option<Offset>) -> bool {
-        let state = lock(&self.state);
-        let history = &state.history;
-        let is_empty = history.is_empty() && self.options.recovery_mode == RecoveryMode::Cache;
-        state.older.is_some() && history.has_room() && (is_empty || since.is_none_or(|since| since < history.base()))
+    /// See [`Hub::lacks`](crate::Hub::lacks).
+    pub(crate) fn lacks(&self, wanted: Wanted<'_>) -> bool {
+        let mut state = lock(&self.state);
+        (state.unread_since, state.used_at) = (None, process_micros());
+        let (history, top) = (&state.history, state.history.top());
+        let is_lacking = match wanted {
+            Wanted::Any => true,
+            Wanted::After(since, epoch) if self.options.recovery_mode == RecoveryMode::Cache => {
+                history.is_empty() && (since, epoch) != (top.offset, top.epoch.as_str())
+            }
+            // In another epoch there is a gap, whatever the store has.
+            Wanted::After(since, epoch) => since < history.base() && (epoch.is_empty() || epoch == top.epoch.as_str()),
+        };
+        state.older.is_some() && history.has_room() && is_lacking
+    }
+
+    /// Returns what ends when the publications have been read, and the other end of it if nobody reads them yet.
+    pub(crate) fn begin_loading(&self) -> (watch::Receiver<()>, Option<watch::Sender<()>>) {
+        let mut state = lock(&self.state);
+        if let Some(ended) = &state.loading {
+            return (ended.clone(), None);
+        }
+        let (ends, ended) = watch::channel(());
+        state.loading = Some(ended.clone());
+        (ended, Some(ends))
+    }
+
+    pub(crate) fn end_loading(&self) {
+        lock(&self.state).loading = None;
     }
 
     /// Takes what the store has of it.
-    pub(crate) fn add_older(self: &Arc<Self>, mut publications: Vec<Publication>, cache: &Cache) {
+    pub(crate) fn add_older(self: &Arc<Self>, kept: Kept) {
+        let Kept { mut publications, published_at } = kept;
         let mut state = lock(&self.state);
-        let Some(removed) = state.older.take() else { return };
+        let Some(removed) = state.older else { return };
+        let last = publications.last().map(|last| last.offset);
+        if last.is_some_and(|last| last < state.history.base()) {
+            return; // They end before those that are held begin. Whoever asks next reads them again.
+        }
+        state.older = None;
         publications.retain(|publication| publication.offset > removed);
-        if let Some(last) = publications.last() {
-            let last = last.offset;
+        if let Some(last) = last {
             state.history.prepend(publications, last);
+            if last == state.history.top().offset {
+                state.history.set_published_at(published_at);
+            }
         }
         state.unread_since = None;
-        self.charge(&mut state, Some(cache));
+        self.charge(&mut state);
     }
 
-    /// The channel is used, and its history may have become larger.
-    pub(super) fn charge(self: &Arc<Self>, state: &mut State, cache: Option<&Cache>) {
-        let (Some(charge), Some(cache)) = (&mut state.charge, cache) else { return };
+    /// The history may have become larger.
+    pub(super) fn charge(self: &Arc<Self>, state: &mut State) {
+        let (Some(charge), Some(cache)) = (&mut state.charge, &self.cache) else { return };
         if charge.bytes() == 0 {
             let channel: Weak<Self> = Arc::downgrade(self);
             cache.hold(self.number, channel);
         }
-        charge.set(state.history.bytes());
         state.used_at = process_micros();
+        self.charge_less(state);
     }
 
-    /// Whoever reads its publications from the store holds this meanwhile.
-    pub(crate) fn loading(&self) -> &tokio::sync::Mutex<()> {
-        &self.loading
-    }
-
-    /// Lets go of the publications if nobody has read the channel for [`IDLE_TIME`].
-    pub(crate) fn unload_if_idle(&self, now: Timestamp) {
-        if !self.options.durable {
-            return;
+    /// The history may have become smaller.
+    pub(super) fn charge_less(&self, state: &mut State) {
+        let (Some(charge), Some(cache)) = (&mut state.charge, &self.cache) else { return };
+        charge.set(state.history.bytes());
+        if charge.bytes() == 0 {
+            cache.release(self.number);
         }
-        let mut state = lock(&self.state);
-        if !state.readers.is_empty() {
+    }
+
+    /// Lets go of the publications if the store has them, and nobody has read the channel or asked for them for [`IDLE_TIME`].
+    pub(super) fn unload_if_idle(&self, state: &mut State, now: Timestamp) {
+        if self.cache.is_none() || !state.readers.is_empty() {
             state.unread_since = None;
-            return;
+        } else if now.saturating_since(*state.unread_since.get_or_insert(now)) >= IDLE_TIME {
+            self.unload_locked(state);
         }
-        let unread_since = *state.unread_since.get_or_insert(now);
-        drop(state);
-        if now.saturating_since(unread_since) >= IDLE_TIME {
-            self.unload();
+    }
+
+    fn unload_locked(&self, state: &mut State) -> bool {
+        if self.cache.is_none() || state.loading.is_some() || state.history.clear() == 0 {
+            return false;
         }
+        state.older.get_or_insert(Offset(0));
+        self.charge_less(state);
+        true
     }
 }
 
@@ -90,38 +127,26 @@ impl Holder for Channel {
     }
 
     fn unload(&self) -> bool {
-        let Ok(_nobody_loads) = self.loading.try_lock() else { return false };
-        let mut state = lock(&self.state);
-        if state.charge.is_none() || state.history.clear() == 0 {
-            return false;
-        }
-        state.older.get_or_insert(Offset(0));
-        state.charge_less();
-        true
-    }
-
-    fn release_if_empty(&self, cache: &Cache) {
-        let state = lock(&self.state);
-        if state.charge.as_ref().is_none_or(|charge| charge.bytes() == 0) {
-            cache.release(self.number);
-        }
+        self.unload_locked(&mut lock(&self.state))
     }
 }
 
 impl State {
-    /// The history has become smaller.
-    pub(super) fn charge_less(&mut self) {
-        if let Some(charge) = &mut self.charge {
-            charge.set(self.history.bytes());
-        }
-    }
-
     /// The store has removed the publications up to `until`.
     pub(super) fn remove_older(&mut self, until: Offset) {
         if until >= self.history.base() {
             self.older = None;
         } else if let Some(removed) = &mut self.older {
             *removed = until.max(*removed);
+        }
+    }
+
+    /// The channel has a publication at `offset`, of which it is told late: it is not in the history, if the channel was forgotten
+    /// and made anew before the hub began.
+    pub(super) fn know_of(&mut self, offset: Offset) {
+        if self.is_new {
+            self.is_new = false;
+            self.older = self.charge.is_some().then(|| Offset(offset.0.saturating_sub(1)));
         }
     }
 }

@@ -460,7 +460,7 @@ fn a_durable_channel_comes_back_where_it_was_and_ignores_what_it_knows() {
     let hub = hub(10).with_histories(histories::Journal::with([6, 7].map(at)), usize::MAX);
     let name = channel("durable:1");
     hub.restore(&name, Offset(7), NOW).unwrap();
-    histories::wait_for(hub.load(&name, None));
+    histories::wait_for(hub.load(&name, tidings_hub::Wanted::Any));
     hub.publish_durable(&name, Offset(7), at(7), NOW).unwrap();
     hub.publish_durable(&name, Offset(8), at(8), NOW).unwrap();
     let (publications, top) = hub.history(&name, HistoryFilter::default()).unwrap();

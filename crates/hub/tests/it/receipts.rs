@@ -464,7 +464,7 @@ fn what_is_restored_opens_no_receipts() {
     };
     let hub = hub(10).with_histories(crate::histories::Journal::with([1, 2].map(publication)), usize::MAX);
     hub.restore(&channel("durable:1"), Offset(2), NOW).unwrap();
-    crate::histories::wait_for(hub.load(&channel("durable:1"), None));
+    crate::histories::wait_for(hub.load(&channel("durable:1"), tidings_hub::Wanted::Any));
     let from = ResumeFrom { offset: Offset(0), epoch: None, limit: 100.into(), is_required: false };
     let member =
         Member { device: Some(DeviceNumber(7)), ..Member::reader(loop_ids(&hub)[0], ClientId::from_random(1), JSON) };

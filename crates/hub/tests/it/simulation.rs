@@ -554,9 +554,9 @@ impl World {
             .range(first..)
             .map(|(offset, written)| Publication { offset: Offset(*offset), ..as_publication(written) });
         let (kept, at): (Vec<Publication>, Timestamp) = (kept.collect(), stream.published_at);
-        self.hub = new_hub().with_histories(histories::Journal::with(kept), usize::MAX);
+        self.hub = new_hub().with_histories(histories::Journal::at(kept, at), usize::MAX);
         self.hub.restore(&channel("journal:1"), Offset(top), at).unwrap();
-        histories::wait_for(self.hub.load(&channel("journal:1"), None));
+        histories::wait_for(self.hub.load(&channel("journal:1"), tidings_hub::Wanted::Any));
         self.note(format_args!("restart at {top}"));
     }
 

@@ -107,9 +107,20 @@ fn read_history(
     name: &ChannelName,
     now: Timestamp,
 ) -> Result<Vec<(Offset, StoredPublication)>, EngineError> {
-    let (mut publications, mut expires_at) = (Vec::new(), Timestamp::default());
-    engine.scan_prefix(Table::History, &rows::history_prefix(name), |key, row| {
+    let (mut publications, mut expires_at) = (Vec::<(Offset, StoredPublication)>::new(), Timestamp::default());
+    let row = engine.read(Table::Channel, name.as_str().as_bytes(), |key, row| {
+        rows::decode::<ChannelRow>(Table::Channel, key, row)
+    });
+    let base = damage::tolerate_quietly(row)?.flatten().map(|row| row.base).unwrap_or_default();
+    let prefix = rows::history_prefix(name);
+    engine.scan(Table::History, Bound::Included(&rows::history_key(name, base)), |key, row| {
+        if !key.starts_with(&prefix) {
+            return Ok(false);
+        }
         let offset = rows::decode_history_offset(key)?;
+        if publications.last().is_some_and(|(last, _)| last.next() != offset) {
+            publications.clear(); // Rows of lost files are missing.
+        }
         let row = rows::decode::<HistoryRow>(Table::History, key, row);
         match damage::understood(row, "A publication is lost; the history of its channel begins behind it") {
             Some(row) => {

@@ -1,6 +1,7 @@
 //! Deletes expired publications, and forgets channels that are idle for `channel_ttl`, or that of their
 //! namespace, in bounded rounds.
 
+use std::mem;
 use std::ops::Bound;
 
 use tidings_types::{ChannelName, Offset};
@@ -15,8 +16,8 @@ use crate::rows;
 /// Channels that one round reads: a few milliseconds.
 const CHANNEL_COUNT: usize = 500;
 
-/// A round ends after the channel with which it has deleted this many publications.
-const PUBLICATION_COUNT: u64 = 2000;
+/// Publications that one round deletes.
+const PUBLICATION_COUNT: u64 = if cfg!(test) { 3 } else { 2000 };
 
 /// More publications than most channels have between two floors. JavaScript's largest integer is 8 G strides.
 const FLOOR_STRIDE: u64 = 1 << 20;
@@ -25,7 +26,7 @@ impl Draft<'_> {
     /// Continues over the channels behind `cursor`, deletes expired publications, and forgets idle channels. True when the
     /// round ended early.
     pub(crate) fn trim_channels(&mut self, cursor: &mut Vec<u8>) -> Result<bool, EngineError> {
-        let mut channels = Vec::with_capacity(CHANNEL_COUNT);
+        let (mut channels, mut start) = (Vec::with_capacity(CHANNEL_COUNT), cursor.clone());
         let (mut seen, mut last) = (0, Vec::new());
         self.engine.scan(Table::Channel, Bound::Excluded(cursor), |key, row| {
             let name = rows::decode_channel_name(key).ok();
@@ -36,21 +37,23 @@ impl Draft<'_> {
         })?;
         // At the end of the table, the next round begins again.
         *cursor = if seen < CHANNEL_COUNT { Vec::new() } else { last };
-        let mut taken = 0;
+        let mut left = PUBLICATION_COUNT;
+        let mut before = mem::take(&mut start);
         for (name, mut row) in channels {
             let base = row.base;
-            self.skip_expired(&name, &mut row)?;
-            taken += row.base.0 - base.0;
+            let is_done = self.skip_expired(&name, &mut row, left)?;
+            left -= row.base.0 - base.0;
             let key = name.as_str().as_bytes().to_vec();
-            if self.is_idle(&name, &row) {
+            if is_done && self.is_idle(&name, &row) {
                 self.forget_channel(name, &row);
             } else if row.base > base {
                 self.rows.put(Table::Channel, key.clone(), rows::encode(&row));
             }
-            if taken >= PUBLICATION_COUNT {
-                *cursor = key;
+            if !is_done {
+                *cursor = before; // The next round begins with this channel.
                 return Ok(true);
             }
+            before = key;
         }
         Ok(false)
     }
@@ -75,8 +78,9 @@ impl Draft<'_> {
         self.synced = true; // Readers see the floor, so it must not be lost.
     }
 
-    /// Deletes the channel's publications if the last one has expired, and moves its base behind them.
-    fn skip_expired(&mut self, name: &ChannelName, row: &mut ChannelRow) -> Result<(), EngineError> {
+    /// Deletes at most so many of the channel's publications, oldest first, if the last one has expired, and moves its base behind
+    /// them. Meanwhile a reader gets none of them. Returns whether that was all.
+    fn skip_expired(&mut self, name: &ChannelName, row: &mut ChannelRow, count_max: u64) -> Result<bool, EngineError> {
         let mut expires_at = row.published_at; // Of damaged publications. Readers that resume from before them are told of the gap.
         for offset in (row.base.0..=row.top.0).rev() {
             let key = rows::history_key(name, Offset(offset));
@@ -88,12 +92,13 @@ impl Draft<'_> {
             }
         }
         if expires_at > self.now {
-            return Ok(());
+            return Ok(true);
         }
-        while row.base <= row.top {
+        let end = Offset(row.base.0.saturating_add(count_max)).min(row.top.next());
+        while row.base < end {
             self.rows.delete(Table::History, rows::history_key(name, row.base));
             row.base = row.base.next();
         }
-        Ok(())
+        Ok(row.base > row.top)
     }
 }

@@ -108,3 +108,46 @@ async fn what_is_published_meanwhile_stays() {
     assert_eq!((removed, published), (Ok(()), Ok(8)));
     assert_eq!(kept(&store), (vec![8], 8));
 }
+
+/// A large history that is over is taken away in several rounds. Meanwhile nobody gets a part of it, and the next publication
+/// goes on where it was.
+#[tokio::test]
+async fn a_history_that_is_over_is_taken_away_a_few_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    for offset in 1..=8 {
+        assert_eq!(publish(&store, 0, "", None).await, Ok(offset));
+    }
+    let end = Timestamp(1000).saturating_add(channel().history_ttl);
+    let kept_rows = || {
+        let engine = store.shared().engine.read();
+        let (mut count, prefix) = (0, crate::rows::history_prefix(&channel().name));
+        let counted = engine.as_ref().unwrap().scan_prefix(Table::History, &prefix, |_, _| {
+            count += 1;
+            Ok(true)
+        });
+        counted.map(|()| count).unwrap()
+    };
+    assert!(store.history(&channel().name, end).unwrap().is_empty(), "it is over as a whole");
+    let mut rounds = vec![kept_rows()];
+    let mut cursor = Vec::new();
+    while rounds.last() != Some(&0) {
+        let store = store.clone();
+        let trimmed = store.write(crate::queue::Class::Events, 0, {
+            let mut cursor = std::mem::take(&mut cursor);
+            move |draft: &mut crate::committer::draft::Draft<'_>| {
+                draft.advance(end);
+                let more = draft.trim_channels(&mut cursor)?;
+                Ok((cursor, more))
+            }
+        });
+        let more;
+        (cursor, more) = trimmed.await.unwrap();
+        rounds.push(kept_rows());
+        assert!(more || rounds.last() == Some(&0), "{rounds:?}");
+        assert!(rounds.len() < 10, "{rounds:?}");
+    }
+    // Three at a time; a round of the store's own may have come between two of these.
+    assert!(rounds.windows(2).all(|two| two[0] - two[1] <= 6) && rounds.len() > 2, "{rounds:?}");
+    assert_eq!(publish(&store, 0, "", None).await, Ok(9));
+}
