@@ -296,9 +296,10 @@ impl Receipts {
     }
 
     /// A client that has proven to be the device is about to be let in. This node reports the device as connected and visible,
-    /// until [`Receipts::settle`] or until this time. Meanwhile a push to it waits for a receipt, and is not lost.
-    pub fn announce(&self, device: DeviceNumber, until: Timestamp) {
-        self.devices.reports.announce(device, until);
+    /// until [`Receipts::settle`] or until this time. Meanwhile a push to it waits for a receipt, and is not lost. Returns the number
+    /// of this announcement, for [`Receipts::take_announced`] on other nodes.
+    pub fn announce(&self, device: DeviceNumber, until: Timestamp) -> u64 {
+        self.devices.reports.announce(device, until)
     }
 
     /// A client of the device is let in. Call it after [`Receipts::on_connected`] and [`Receipts::set_visible`].
@@ -306,9 +307,9 @@ impl Receipts {
         self.devices.reports.settle(device);
     }
 
-    /// Another node announces these devices.
-    pub fn take_announced(&self, node: u64, devices: &[u32]) {
-        self.devices.elsewhere.announce(node, devices);
+    /// Another node announces these devices, the last one with this number.
+    pub fn take_announced(&self, node: u64, devices: &[u32], number: u64) {
+        self.devices.elsewhere.announce(node, devices, number);
     }
 
     /// A connection that had proven to be the device has ended, or lost its proof.

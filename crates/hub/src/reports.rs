@@ -58,6 +58,9 @@ pub struct Report {
     /// Devices whose app was visible.
     #[serde(rename = "h", default, skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<u32>,
+    /// It was made after this announcement of the node, and before the next one.
+    #[serde(rename = "n", default)]
+    announcement: u64,
     /// What was received.
     #[serde(rename = "e", default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) events: Vec<EventReport>,
@@ -136,6 +139,8 @@ struct Unsent {
     visible: RoaringBitmap,
     /// Devices that count as connected and visible until then.
     announced: BTreeMap<u32, Timestamp>,
+    /// How many announcements there were.
+    announcement: u64,
     /// What the last report made of them.
     told_connected: RoaringBitmap,
     told_visible: RoaringBitmap,
@@ -193,9 +198,16 @@ impl Reports {
         });
     }
 
-    /// A client on the device is about to be let in. That it is gone says nothing: it may have been the one before.
-    pub(crate) fn announce(&self, device: DeviceNumber, until: Timestamp) {
-        self.note(|unsent| _ = unsent.announced.insert(device.0, until));
+    /// A client on the device is about to be let in. That it is gone says nothing: it may have been the one before. Returns the
+    /// number of this announcement.
+    pub(crate) fn announce(&self, device: DeviceNumber, until: Timestamp) -> u64 {
+        let mut number = 0;
+        self.note(|unsent| {
+            unsent.announced.insert(device.0, until);
+            unsent.announcement += 1;
+            number = unsent.announcement;
+        });
+        number
     }
 
     /// The client is let in: its connection counts now, and whether its app is visible is known.
@@ -228,8 +240,9 @@ impl Reports {
         let (came, gone) = difference(told_connected, &*connected | &announced);
         let (shown, hidden) = difference(told_visible, &*visible | &announced);
         let events = mem::take(&mut unsent.events).into_values().collect();
-        let report = Report { is_whole: mem::take(&mut unsent.is_whole), came, gone, shown, hidden, events };
-        (report != Report::default()).then_some(report)
+        let is_whole = mem::take(&mut unsent.is_whole);
+        let report = Report { is_whole, came, gone, shown, hidden, announcement: 0, events };
+        (report != Report::default()).then_some(Report { announcement: unsent.announcement, ..report })
     }
 
     /// The next report has all devices again.
@@ -263,6 +276,9 @@ struct Devices {
     is_whole: bool,
     connected: RoaringBitmap,
     visible: RoaringBitmap,
+    /// Devices that were announced after the last report was made, with the number of the announcement. Announcements and reports
+    /// overtake each other.
+    announced: BTreeMap<u32, u64>,
 }
 
 impl Elsewhere {
@@ -270,7 +286,8 @@ impl Elsewhere {
     pub(crate) fn take(&self, node: u64, report: &Report) -> bool {
         let mut nodes = lock(&self.0);
         if report.is_whole {
-            nodes.insert(node, Devices { is_whole: true, ..Devices::default() });
+            let announced = nodes.remove(&node).map(|devices| devices.announced).unwrap_or_default();
+            nodes.insert(node, Devices { is_whole: true, announced, ..Devices::default() });
         }
         let Some(devices) = nodes.get_mut(&node) else { return false };
         devices.connected.extend(&report.came);
@@ -278,14 +295,19 @@ impl Elsewhere {
         for (set, removed) in [(&mut devices.connected, &report.gone), (&mut devices.visible, &report.hidden)] {
             *set -= RoaringBitmap::from_iter(removed);
         }
+        devices.announced.retain(|_, number| *number > report.announcement);
+        devices.connected.extend(devices.announced.keys());
+        devices.visible.extend(devices.announced.keys());
         devices.is_whole
     }
 
-    /// The node is about to let clients on these devices in, and reports them in a moment.
-    pub(crate) fn announce(&self, node: u64, devices: &[u32]) {
+    /// The node is about to let clients on these devices in, and reports them in a moment. `number`: that of its last
+    /// announcement. A report that was made before takes nothing of it back.
+    pub(crate) fn announce(&self, node: u64, devices: &[u32], number: u64) {
         if let Some(known) = lock(&self.0).get_mut(&node) {
             known.connected.extend(devices);
             known.visible.extend(devices);
+            known.announced.extend(devices.iter().map(|device| (*device, number)));
         }
     }
 

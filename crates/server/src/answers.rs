@@ -87,7 +87,9 @@ impl Answers {
                 })
             }
             Question::Seen(device) => bytes(&self.store.touch(&device, unix_now()).await.is_ok()),
-            Question::Announce { process, devices } => bytes(&self.hub.receipts().take_announced(process, &devices)),
+            Question::Announce { process, devices, number } => {
+                bytes(&self.hub.receipts().take_announced(process, &devices, number))
+            }
             Question::Copies(cursor) => {
                 let copies: Copies = self.hub.is_home().then(|| {
                     let epoch = self.hub.memory_epoch(); // Before: channels that begin meanwhile have it or a later one.

@@ -86,8 +86,9 @@ pub(super) enum Question {
     },
     /// The device was seen; of the leader. Answer: whether that is noted.
     Seen(DeviceId),
-    /// Clients on these devices are about to be let in by this process; of the leader. Answer: `()`.
-    Announce { process: u64, devices: Vec<u32> },
+    /// Clients on these devices are about to be let in by this process; of the leader. `number`: that of the last announcement.
+    /// Answer: `()`.
+    Announce { process: u64, devices: Vec<u32>, number: u64 },
     /// A part of the channels in memory; of the leader. Answer: [`Copies`].
     Copies(CopyCursor),
     /// Report all devices again. Answer: `()`.
@@ -399,9 +400,9 @@ pub(super) async fn announce(link: Link, hub: Arc<Hub>, mut waiting: mpsc::Recei
     let mut some = Vec::new();
     while waiting.recv_many(&mut some, ANNOUNCED_COUNT_MAX).await > 0 {
         let until = unix_now().saturating_add(ANNOUNCED_MAX);
-        some.iter().for_each(|(device, _)| hub.receipts().announce(*device, until));
+        let number = some.iter().map(|(device, _)| hub.receipts().announce(*device, until)).max().unwrap_or_default();
         let devices = some.iter().map(|(device, _)| device.0).collect();
-        let question = Question::Announce { process: link.peers.process(), devices };
+        let question = Question::Announce { process: link.peers.process(), devices, number };
         if let Some(leader) = link.leader() {
             let _: Result<(), Unanswered> = link.ask(leader, &question, ANNOUNCE_TIMEOUT).await; // The report comes soon.
         }

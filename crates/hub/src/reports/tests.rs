@@ -59,6 +59,7 @@ fn a_device_that_is_announced_counts_as_connected_and_visible_until_its_time_is_
     for number in 1..=3 {
         reports.announce(device(number), Timestamp(100));
     }
+    let report = || Report { announcement: 3, ..report() };
     assert_eq!(reports.take(), Some(Report { came: vec![1, 2, 3], shown: vec![1, 2, 3], ..report() }));
     reports.on_connected(device(1));
     reports.on_visible(device(1), true);
@@ -78,13 +79,37 @@ fn a_device_that_is_announced_counts_as_connected_and_visible_until_its_time_is_
 #[test]
 fn a_node_knows_of_a_device_that_another_one_announces_before_it_is_reported() {
     let elsewhere = Elsewhere::default();
-    elsewhere.announce(7, &[1]);
+    elsewhere.announce(7, &[1], 1);
     assert_eq!(elsewhere.all(), Default::default(), "nobody knows that node");
     elsewhere.take(7, &Report { is_whole: true, ..report() });
-    elsewhere.announce(7, &[1, 2]);
+    elsewhere.announce(7, &[1, 2], 2);
     assert_eq!(elsewhere.all(), ([1, 2].into(), [1, 2].into()));
-    elsewhere.take(7, &Report { gone: vec![2], hidden: vec![1, 2], ..report() });
+    elsewhere.take(7, &Report { gone: vec![2], hidden: vec![1, 2], announcement: 2, ..report() });
     assert_eq!(elsewhere.all(), ([1].into(), RoaringBitmap::new()));
+}
+
+/// A client comes back on its device: the report that the one before is gone comes after the announcement of the next one.
+#[test]
+fn a_report_that_was_made_before_an_announcement_takes_nothing_of_it_back() {
+    let (reports, elsewhere) = (begun(), Elsewhere::default());
+    elsewhere.take(7, &Report { is_whole: true, ..report() });
+    reports.on_connected(device(1));
+    reports.on_visible(device(1), true);
+    elsewhere.take(7, &sent(reports.take().unwrap()));
+    reports.on_gone(device(1));
+    reports.on_visible(device(1), false);
+    let late = reports.take().unwrap();
+    let number = reports.announce(device(1), Timestamp(100));
+    elsewhere.announce(7, &[1], number);
+    for late in [&late, &Report { is_whole: true, ..late.clone() }] {
+        elsewhere.take(7, late);
+        assert_eq!(elsewhere.all(), ([1].into(), [1].into()));
+    }
+    let next = reports.take().unwrap();
+    elsewhere.take(7, &sent(next));
+    reports.sweep(Timestamp(100)); // It is not let in.
+    elsewhere.take(7, &reports.take().unwrap());
+    assert_eq!(elsewhere.all(), Default::default());
 }
 
 #[test]
@@ -140,7 +165,7 @@ fn a_report_is_the_same_after_the_wire() {
     let answers = vec![answer("ann", Some(device(4)), false), answer("", None, true)];
     let event = EventReport { event: JournalPosition(u64::MAX), written: 2, readers: vec![4, u32::MAX], answers };
     let (came, gone, shown, hidden) = (vec![1], vec![2], vec![3], vec![4]);
-    let full = Report { is_whole: true, came, gone, shown, hidden, events: vec![event] };
+    let full = Report { is_whole: true, came, gone, shown, hidden, announcement: 0, events: vec![event] };
     assert!(full.weight() >= serde_json::to_vec(&full).unwrap().len() / 2);
     sent(full);
     sent(report());
