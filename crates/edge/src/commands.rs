@@ -3,7 +3,8 @@
 //! The commands of a connection are handled in order, one at a time, for at most [`TURN_TIME`] before the other
 //! connections get their turn. Some effects must wait ([`Awaited`]): a publish into a durable channel waits for the
 //! journal, older publications of a durable channel are read from the disk, `connect` waits for the proof of its device, what a
-//! hook decides waits for its answer, and what other servers of a cluster know or do waits for them. Meanwhile the task of the connection waits.
+//! hook decides waits for its answer, and what other servers of a cluster know or do waits for them. Meanwhile the task of
+//! the connection waits.
 //!
 //! Server-side subscriptions are made after that proof, right before `connect` is answered. If one cannot be made, the
 //! others are left again, and the client is told the error. Others learn of joins when all are made.
@@ -20,7 +21,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use roaring::RoaringBitmap;
-use tidings_hub::{self as hub, Arrival, Hub, HubError, Member, NewPublication, Recovery, ResumeFrom, Wanted, Wishes};
+use tidings_hub::{
+    self as hub, Arrival, Hub, HubError, LOAD_TIMEOUT, Member, NewPublication, Recovery, ResumeFrom, Wanted, Wishes,
+};
 use tidings_protocol::{
     Asked, ClientInfo, ClientPosition, ConnectEffect, Disconnect, Effect, ErrorCode, HistoryFound, HookAnswer,
     Publication, SubscribeEffect, SubscribeTicket, Subscribed, Target, Ticket,
@@ -43,8 +46,6 @@ const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
 /// connections delay the others by a tenth of a second.
 const TURN_TIME: Duration = Duration::from_millis(1);
 
-/// How long a client waits for publications that are read from the disk. Then it is told that something is missing.
-const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client waits for a server that is behind it. Then it is told that something is missing.
 pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause between two looks: the first one, and the longest one. Each is twice the one before.

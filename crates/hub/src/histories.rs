@@ -12,6 +12,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidings_types::ChannelName;
 use tokio::sync::watch;
@@ -52,6 +53,9 @@ impl Drop for Load {
         self.cache.make_room();
     }
 }
+
+/// How long whoever asks should wait for a [`LoadFuture`]. Then the publications are taken for lacking.
+pub const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// See [`Hub::load`](crate::Hub::load).
 pub type LoadFuture = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -34,8 +34,9 @@
 //!   have copies of them, so subscribe, history and resume stay local; see [`News`] and [`Hub::apply`].
 //! - Channels of a namespace with `occupancy_webhook` tell [`Changes`] when the first reader comes and the last one leaves.
 //!
-//! Locks, in this order: that of who drops frames of all tails or histories, a shard of the channel table, then a channel, then one of the counts, a mailbox, the
-//! changes, the channels that hold publications, the receipts or what the [`Relay`] locks. Within the receipts: the events, then one event. The lock of visibility is held
+//! Locks, in this order: that of who drops frames of all tails or histories, a shard of the channel table, then a channel,
+//! then one of the counts, a mailbox, the changes, the channels that hold publications, the receipts or what the [`Relay`]
+//! locks. Within the receipts: the events, then one event. The lock of visibility is held
 //! without these two.
 
 mod budget;
@@ -71,7 +72,7 @@ use channel::Acted;
 pub use channel::thin::{Behind, Thinned};
 pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
 pub use clock::process_micros;
-pub use histories::{Histories, Load, LoadFuture};
+pub use histories::{Histories, LOAD_TIMEOUT, Load, LoadFuture};
 pub use mailbox::Mailbox;
 pub use receipts::{
     ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, Arrival, EventReceipts, RECEIPT_USER_COUNT_MAX, ReceiptSummary, Receipts,
@@ -416,8 +417,8 @@ impl Hub {
         Ok(())
     }
 
-    /// A durable channel that the store has, with the offset and the time of its last publication. A `top` of 0 means that
-    /// there is none yet. Its publications are read when somebody asks for them; see [`Hub::load`].
+    /// A durable channel that the store has, with the offset of its last publication and that one's time, or a later one. A
+    /// `top` of 0 means that there is none yet. Its publications are read when somebody asks for them; see [`Hub::load`].
     ///
     /// # Errors
     /// When the namespace is unknown.
@@ -552,8 +553,8 @@ impl Hub {
         self.existing(name).map_or(0, |channel| channel.subscriber_count())
     }
 
-    /// Drops histories and receipts whose time is over, the publications of durable channels that nobody reads, and channels that hold nothing any more. If there is no room
-    /// for another channel, it also drops idle channels whose position a reader may still ask for: a sixteenth of the
+    /// Drops histories and receipts whose time is over, the publications of durable channels that nobody reads, and channels
+    /// that hold nothing any more. If there is no room for another channel, it also drops idle channels whose position a reader may still ask for: a sixteenth of the
     /// limit, so that new channels find room until the next call. Called about once a second.
     ///
     /// A memory channel that is created again begins at offset 0. If its first life had publications, its second life

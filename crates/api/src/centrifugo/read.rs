@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
-use tidings_hub::{HubError, Wanted};
+use tidings_hub::{HubError, LOAD_TIMEOUT, Wanted};
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Publication, Tags};
 use tidings_stream::HistoryFilter;
 use tidings_telemetry::chain;
@@ -80,9 +79,6 @@ fn tags<S: Serializer>(tags: &Tags, serializer: S) -> Result<S::Ok, S::Error> {
     tags.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
     map.end()
 }
-
-/// How long a request waits for publications that are read from the disk.
-const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads the publications from the disk if they are not in memory.
 pub(super) async fn load(shared: &Shared, request: &HistoryRequest) {

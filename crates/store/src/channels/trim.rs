@@ -1,7 +1,6 @@
 //! Deletes expired publications, and forgets channels that are idle for `channel_ttl`, or that of their
 //! namespace, in bounded rounds.
 
-use std::mem;
 use std::ops::Bound;
 
 use tidings_types::{ChannelName, Offset};
@@ -26,7 +25,7 @@ impl Draft<'_> {
     /// Continues over the channels behind `cursor`, deletes expired publications, and forgets idle channels. True when the
     /// round ended early.
     pub(crate) fn trim_channels(&mut self, cursor: &mut Vec<u8>) -> Result<bool, EngineError> {
-        let (mut channels, mut start) = (Vec::with_capacity(CHANNEL_COUNT), cursor.clone());
+        let (mut channels, mut before) = (Vec::with_capacity(CHANNEL_COUNT), cursor.clone());
         let (mut seen, mut last) = (0, Vec::new());
         self.engine.scan(Table::Channel, Bound::Excluded(cursor), |key, row| {
             let name = rows::decode_channel_name(key).ok();
@@ -38,7 +37,6 @@ impl Draft<'_> {
         // At the end of the table, the next round begins again.
         *cursor = if seen < CHANNEL_COUNT { Vec::new() } else { last };
         let mut left = PUBLICATION_COUNT;
-        let mut before = mem::take(&mut start);
         for (name, mut row) in channels {
             let base = row.base;
             let is_done = self.skip_expired(&name, &mut row, left)?;
@@ -81,7 +79,8 @@ impl Draft<'_> {
     /// Deletes at most so many of the channel's publications, oldest first, if the last one has expired, and moves its base behind
     /// them. Meanwhile a reader gets none of them. Returns whether that was all.
     fn skip_expired(&mut self, name: &ChannelName, row: &mut ChannelRow, count_max: u64) -> Result<bool, EngineError> {
-        let mut expires_at = row.published_at; // Of damaged publications. Readers that resume from before them are told of the gap.
+        // Of damaged publications. Readers that resume from before them are told of the gap.
+        let mut expires_at = row.published_at;
         for offset in (row.base.0..=row.top.0).rev() {
             let key = rows::history_key(name, Offset(offset));
             let history = damage::tolerate_quietly(self.engine.get(Table::History, &key))?.flatten();
