@@ -151,3 +151,26 @@ async fn a_history_that_is_over_is_taken_away_a_few_at_a_time() {
     assert!(rounds.windows(2).all(|two| two[0] - two[1] <= 6) && rounds.len() > 2, "{rounds:?}");
     assert_eq!(publish(&store, 0, "", None).await, Ok(9));
 }
+
+/// Files are lost: rows that were deleted are back, and another one is missing.
+#[tokio::test]
+async fn a_history_begins_behind_a_row_that_is_missing_and_has_none_that_was_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    for offset in 1..=12 {
+        assert_eq!(publish(&store, 0, "", None).await, Ok(offset)); // Ten of them are kept.
+    }
+    let engine = store.shared().engine.read();
+    let engine = engine.as_ref().unwrap();
+    let key = |offset| crate::rows::history_key(&channel().name, Offset(offset));
+    let mut rows = Rows::default();
+    rows.put(Table::History, key(1), engine.get(Table::History, &key(3)).unwrap().unwrap().as_ref());
+    rows.put(Table::History, key(2), engine.get(Table::History, &key(3)).unwrap().unwrap().as_ref());
+    engine.commit(rows, Durability::Synced).unwrap();
+    let offsets = || kept(&store).0;
+    assert_eq!(offsets(), (3..=12).collect::<Vec<_>>());
+    let mut rows = Rows::default();
+    rows.delete(Table::History, key(8));
+    engine.commit(rows, Durability::Synced).unwrap();
+    assert_eq!(offsets(), [9, 10, 11, 12]);
+}
