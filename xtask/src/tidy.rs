@@ -1,4 +1,4 @@
-//! Checks the repository's own rules: crate arrows, module circles, the architecture page, decision records, tables of
+//! Checks the repository's own rules: crate arrows, module circles, the architecture page, terms of memory, decision records, tables of
 //! benchmarks, files made from the tables of metrics and alerts, source text.
 //!
 //! Looks at every file that git tracks or would add, so a forgotten `git add` hides nothing. Does not use the network and
@@ -23,6 +23,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let sources = source::sources(root)?;
     let mut complaints = crates::check_arrows(&sources)?;
     complaints.extend(crates::check_architecture(&sources));
+    complaints.extend(crates::check_memory(&sources));
     complaints.extend(modules::check_circles(&sources)?);
     complaints.extend(text::check_decisions(&sources));
     complaints.extend(bench::check(root)?);

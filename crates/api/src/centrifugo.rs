@@ -50,7 +50,7 @@ use crate::shared::Shared;
 use answer::{Room, text};
 use publish::CONCURRENT_MAX;
 
-pub(crate) use answer::LARGE_ANSWER_COUNT_MAX;
+pub(crate) use answer::{ANSWER_BYTES_MAX, LARGE_ANSWER_COUNT_MAX};
 pub(crate) use error::{ApiError, CentrifugoMetrics};
 pub(crate) use idempotency::Idempotency;
 

@@ -115,6 +115,7 @@ mod input;
 mod job;
 mod jobs;
 mod lines;
+mod memory;
 mod metrics;
 mod mutes;
 mod openapi;
@@ -156,9 +157,6 @@ use tokio::time::Instant;
 pub use apps::{Apps, SubjectPattern, network, network_of};
 pub use audited::OnBehalf;
 pub use auth::{ApiKey, ApiKeys, Caller, Scope};
-pub use centrifugo::idempotency::{
-    KEY_BYTES_MAX as IDEMPOTENCY_KEY_BYTES_MAX, KEY_COUNT_MAX as IDEMPOTENCY_KEY_COUNT_MAX,
-};
 pub use config::ApiConfig;
 pub use event_view::EventState;
 pub use feed::{

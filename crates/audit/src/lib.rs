@@ -33,5 +33,5 @@ mod read;
 mod window;
 
 pub use entry::{By, Entry, LOST};
-pub use log::{Audit, AuditConfig, BUFFER_BYTES};
+pub use log::{Audit, AuditConfig, BUFFER_BYTES, memory_terms};
 pub use read::{Cursor, CursorError, Page, Query};

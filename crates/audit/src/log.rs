@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidings_batch::{Announce, BatchConfig, BatchWriter, Full, Loss};
+use tidings_telemetry::memory::Term;
 use tidings_telemetry::panics;
 use tidings_telemetry::rfc3339::Rfc3339;
 use tidings_telemetry::{Registry, metrics, unix_now};
@@ -49,6 +50,23 @@ struct Log {
     lines: BatchWriter,
 }
 
+/// What the audit log may hold in memory.
+pub fn memory_terms() -> Vec<Term> {
+    vec![Term::peak("audit lines to write", 1, batching().memory_bytes_max(), "audit.enabled")]
+}
+
+fn batching() -> BatchConfig {
+    BatchConfig {
+        page_bytes: PAGE_BYTES,
+        count_max: LINE_COUNT_MAX,
+        bytes_max: BUFFER_BYTES,
+        full: Full::DropNewest, // What was done before a flood of lines is kept.
+        linger: Duration::ZERO,
+        write_timeout: Duration::from_secs(60),
+        announce: Some(Announce::new(announce)),
+    }
+}
+
 impl Audit {
     /// Starts the thread that writes. Files are opened when there is something to write, and a folder that cannot be
     /// written makes no difference to callers.
@@ -58,16 +76,7 @@ impl Audit {
     pub fn start(config: AuditConfig, registry: &Registry) -> io::Result<Self> {
         let AuditConfig { folder, file_bytes_max, file_count_max, is_logged } = config;
         let files = Files::new(folder.clone(), file_bytes_max, file_count_max);
-        let batching = BatchConfig {
-            page_bytes: PAGE_BYTES,
-            count_max: LINE_COUNT_MAX,
-            bytes_max: BUFFER_BYTES,
-            full: Full::DropNewest, // What was done before a flood of lines is kept.
-            linger: Duration::ZERO,
-            write_timeout: Duration::from_secs(60),
-            announce: Some(Announce::new(announce)),
-        };
-        let lines = BatchWriter::new(batching, files);
+        let lines = BatchWriter::new(batching(), files);
         lines.start_thread("audit")?;
         let audit = Self(Arc::new(Log { folder, is_logged, window: Mutex::default(), lines }));
         audit.register(registry);

@@ -33,6 +33,15 @@ pub struct BatchConfig {
     pub announce: Option<Announce>,
 }
 
+impl BatchConfig {
+    /// About the most memory that a writer takes: messages that wait and their pages, an entry for each message, and the pages
+    /// that are kept for the next ones.
+    pub fn memory_bytes_max(&self) -> usize {
+        let (bytes, pages) = (self.bytes_max.min(BYTES_MAX), self.page_bytes.min(PAGE_BYTES_MAX));
+        bytes.saturating_add(pages).saturating_mul(3).saturating_add(self.count_max.saturating_mul(size_of::<u64>()))
+    }
+}
+
 /// What happens to a message when there is no room for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {

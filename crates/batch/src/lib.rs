@@ -16,8 +16,7 @@
 //!
 //! # Bounds
 //! At most `count_max` messages and `bytes_max` bytes wait. Above that, [`Full`] says which message is dropped or refused.
-//! The sink has one more page. Together this takes at most about three times `bytes_max`, 8 bytes per message, and three
-//! pages. Pages are reused.
+//! The sink has one more page. [`BatchConfig::memory_bytes_max`] says what this takes together. Pages are reused.
 //!
 //! # Losses
 //! Every message is sent, dropped, refused, or held: see [`Counters`]. The stream itself reports dropped messages

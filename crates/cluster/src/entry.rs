@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_128;
 /// Bytes of a record in one entry. Brokers refuse messages over 1 MiB by default.
 pub const PART_BYTES_MAX: usize = 512 << 10;
 /// Parts of a record: 64 MiB. The largest batch of a store is some MiB.
-const PART_COUNT_MAX: u16 = 128;
+pub(crate) const PART_COUNT_MAX: u16 = 128;
 
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 1 + 1 + 8 + 8 + 16;

@@ -44,7 +44,7 @@ const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 /// What a node has not read is kept for this long after its last report.
 const ABSENCE_MAX: Duration = Duration::from_mins(10);
 /// Messages that wait for the connection to NATS; with one more, whoever sends waits.
-const COMMAND_COUNT_MAX: usize = 256;
+pub(crate) const COMMAND_COUNT_MAX: usize = 256;
 /// Nobody trims the log for this long after a node has said that it joins.
 const JOIN_MAX: Duration = Duration::from_mins(1);
 /// How long a node with the lease may do nothing, and how long it then lets others try.

@@ -13,7 +13,6 @@ mod check;
 mod field;
 mod file;
 mod import;
-mod memory;
 mod messages;
 mod sections;
 mod show;
@@ -36,9 +35,6 @@ pub use self::field::{Effective, toml_text};
 use self::field::{Reader, Section, closest, read_table};
 pub use self::file::{FILE_BYTES_MAX, read_file};
 pub use self::import::{Entry, Import, ImportError, ImportFile, Outcome, import};
-pub use self::memory::{
-    Basis, HISTORY_READ_COUNT_MAX, INFLUX_BUFFER_BYTES, LOG_BYTES_MAX, MemorySum, Term, memory_sum,
-};
 pub use self::messages::topics_toml;
 pub use self::sections::*;
 pub use self::show::{effective, example, reference};

@@ -818,10 +818,6 @@ fn the_certificate_of_the_server_is_checked() {
     assert!(loaded(&section("good.pem", "good.pem")).config.http.is_tls_only());
     let config = loaded(&own("127.0.0.1:8443")).config;
     assert!(!config.http.is_tls_only());
-    let term = |config: &Config, name| {
-        memory_sum(config, 1).terms.iter().find(|term| term.name == name).map(|term| term.count)
-    };
-    assert_eq!((term(&config, "TLS sessions"), term(&loaded("").config, "TLS sessions")), (Some(100_000), None));
 }
 
 #[test]
@@ -987,11 +983,6 @@ fn the_hooks_of_a_session_are_numbered_by_name_and_secrets_are_not_shown() {
     for shown in [format!("{loaded:?}"), effective(&loaded.effective)] {
         assert!(!shown.contains("hunter"), "{shown}");
     }
-    let sum = memory_sum(&loaded.config, 1);
-    let bytes = |name| sum.terms.iter().find(|term| term.name == name).unwrap().bytes();
-    let command = 1024 * size_of::<tidings_protocol::SubscribeRequest>() as u64; // It waits for the answer.
-    assert_eq!(bytes("calls of hooks"), 2 * ((32 * (64 + 64 + 2 * 64) + 1024 * 64) * 1024 + (32 + 1024) * command));
-    assert_eq!(bytes("headers for hooks"), 100_000 * 8192);
 }
 
 #[test]
@@ -1017,90 +1008,6 @@ fn namespaces_without_a_channel_ttl_have_that_of_the_store() {
     );
     let ttl = Duration::from_secs(90);
     assert_eq!(loaded(&text).config.namespace_ttls(), [(String::new(), ttl), ("b".to_owned(), ttl)].into());
-}
-
-#[test]
-fn the_memory_sum_adds_up_its_terms() {
-    let credentials = credentials();
-    let text = format!(
-        "[http]\nrequest_count_max = 2\nbody_bytes_max = \"1MiB\"\n[client]\nconnection_count_max = 10\nchannel_count_max = 3\n\
-         frame_bytes_max = \"2KiB\"\nreply_bytes_max = \"16KiB\"\n[edge]\nloops = 0\nturn_bytes_max = \"4KiB\"\nmemory_bytes_max = \"16MiB\"\ncontrol_bytes_max = \"64KiB\"\nlog_bytes_max = \
-         \"64KiB\"\nreceipt_bytes_max = \"2MiB\"\n[channels]\ncount_max = 5\n[channel.namespaces.n]\nhistory_size = 7\nhistory_ttl = \"1m\"\n[channel.namespaces.d]\ndurable = true\nhistory_size = 999\nhistory_ttl = \"1m\"\n[store]\nchannel_count_max = 6\nhistory_cache_bytes = \"3MiB\"\n\
-         event_queue_bytes_max = \"8MiB\"\ndevice_queue_bytes_max = \"1MiB\"\nimport_queue_bytes_max = \"1MiB\"\ncache_bytes = \
-         \"1MiB\"\ndevice_count_max = 800\n[sender]\njob_count_max = 3\nreport_count_max = 9\n\
-         [webhook]\nurl = \"https://a/b\"\npresence_url = \"https://a/b\"\npresence_count_max = 100\nsecret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"\n{}",
-        apns("main", &credentials.key, "connection_count_max = 2\nstream_count_max = 100\nlake_capacity = 300")
-    );
-    let sum = memory_sum(&loaded(&text).config, 4);
-    let terms: Vec<_> = sum.terms.iter().map(|term| (term.name, term.bytes())).collect();
-    let expected = [
-        ("requests", 2 * (2 << 20)),
-        ("connections", 10 * 6144),
-        ("received commands", 256 << 20),
-        ("commands in work", 4 * (2048 + 1024 * size_of::<tidings_protocol::SubscribeRequest>() as u64)),
-        ("subscriptions", 10 * 3 * 256),
-        ("waiting replies", 4 * ((1 << 20) + 65536 + 4 * (1 << 20))), // A quarter of 16 MiB for four loops.
-        ("turns", 4 * 4096),
-        ("channels", (5 + 6) * 1280),
-        ("durable histories", 3 << 20),
-        ("channel logs", 12 << 20),
-        ("histories being read", 16 * 999 * 1024),
-        ("channel histories", 5 * 7 * 1024),
-        ("receipts", 2 << 20),
-        ("idempotency keys", 65_536 * 640),
-        ("store queues", 10 << 20),
-        ("store write buffers", 1120 << 20),
-        ("store cache", 1 << 20),
-        ("devices", 800 * 160),
-        // Its sets of 800 devices and of the 10 that can be connected, and a rendering for each device.
-        ("jobs", (1 << 30) + 73_728 + 13 * (96 + 4 * 800) + 800 * 2048 + 96 + 4 * 10),
-        ("waiting jobs", 64 * 3 * 1024),
-        ("sets of waiting jobs", 256 << 20),
-        ("reports", 9 * 1024),
-        ("trails of jobs", 64 << 20),
-        ("webhook backlog", 2 * 9 * 160),
-        ("presence changes", 100 * 512),
-        ("lakes", 3 * 2 * 300 * 512), // Three priorities, and the same for the quarantine.
-        ("in flight", (2 + 2) * 100 * 6144), // Connections, and those of the quarantine.
-        ("repeats", 16 * (2 + 2) * 100 * 512),
-        ("browser services", 0),
-        ("audit lines to write", 3 << 20),
-        ("log lines to write", 3 * (4 << 20)),
-    ];
-    assert_eq!(terms, expected);
-    assert_eq!(sum.bytes(), expected.iter().map(|(_, bytes)| bytes).sum::<u64>());
-    let standing = [
-        "connections",
-        "subscriptions",
-        "channels",
-        "durable histories",
-        "channel histories",
-        "store cache",
-        "devices",
-        "reports",
-    ];
-    let standing = expected.iter().filter(|(name, _)| standing.contains(name)).map(|(_, bytes)| bytes).sum::<u64>();
-    assert_eq!(sum.standing_bytes(), standing);
-    let table = sum.to_string();
-    assert_eq!(table.lines().count(), expected.len() + 2);
-    assert!(table.contains("channel histories         5 x   7.0 KiB =  35.0 KiB  estimate "), "{table}");
-}
-
-#[test]
-fn the_sum_includes_what_is_switched_on() {
-    let sum = |text: &str| memory_sum(&loaded(text).config, 1).bytes();
-    assert_eq!(sum("influx.address = \"[::1]:8089\"") - sum(""), 3 << 20);
-    let clients = |more: &str| sum(&format!("client.connection_count_max = 10\nclient.channel_count_max = 3\n{more}"));
-    let filters = "channel.namespaces.n.allow_tags_filter = true";
-    assert_eq!(clients(filters) - clients("channel.namespaces.n = {}"), 10 * 3 * 12_288);
-}
-
-#[test]
-fn the_largest_settings_do_not_overflow_the_sum() {
-    let text = "[client]\nconnection_count_max = 10000000\nframe_bytes_max = \"16MiB\"\n[edge]\ninput_bytes_max = \"64GiB\"\nmemory_bytes_max = \"1024GiB\"\n\
-                control_bytes_max = \"64MiB\"\n[channels]\ncount_max = 10000000\n[store]\ndevice_count_max = 4000000000\n\
-                [sender]\njob_bytes_max = \"1024GiB\"";
-    assert!(memory_sum(&loaded(text).config, 1).bytes() > 3 << 40);
 }
 
 proptest! {
@@ -1150,7 +1057,6 @@ fn feeds_are_checked_and_their_secrets_are_not_shown() {
     let text = feed("url = \"https://a.example/n.xml?key=hunter1\"\nheaders = [\"X-Key: hunter2\"]");
     let read = loaded(&text);
     assert!(!format!("{read:?}").contains("hunter") && !effective(&read.effective).contains("hunter"));
-    assert_eq!(memory_sum(&read.config, 1).terms.iter().filter(|term| term.settings.contains("feeds")).count(), 2);
     check(
         &feed("received = true\nfiles = \"no-such-folder/*.xml\""),
         &[

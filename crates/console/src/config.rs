@@ -4,8 +4,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::http::HeaderName;
+use tidings_telemetry::memory::Term;
 
 use crate::ports::Role;
+
+/// The samples of the last hour.
+const SAMPLE_BYTES: usize = 512 << 10;
+/// A session.
+const SESSION_BYTES: usize = 1 << 10;
 
 /// The settings of the console.
 #[derive(Debug, Clone)]
@@ -26,4 +32,14 @@ pub struct ConsoleConfig {
     pub trusted_proxies: Vec<IpAddr>,
     /// Whether headers are believed from this machine: only if nobody else can reach the listener.
     pub trusts_loopback: bool,
+}
+
+impl ConsoleConfig {
+    /// What the last hour in numbers and the sessions may take.
+    pub fn memory_terms(&self) -> Vec<Term> {
+        vec![
+            Term::standing("console", 1, SAMPLE_BYTES, "console.enabled"),
+            Term::standing("logins", self.session_count_max, SESSION_BYTES, "console.session_count_max"),
+        ]
+    }
 }

@@ -55,11 +55,6 @@ pub const FORM_BYTES_MAX: usize = 64 << 10;
 /// How long a request may take, its form included. The API has shorter limits for what it does.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Memory of the samples of the last hour.
-pub const SAMPLE_BYTES: usize = 512 << 10;
-/// Memory of a session.
-pub const SESSION_BYTES: usize = 1 << 10;
-
 /// The console.
 pub struct Console(Arc<Shared>);
 

@@ -72,6 +72,7 @@ mod fanout;
 mod handshake;
 mod identity;
 mod input;
+mod memory;
 mod metrics;
 mod networks;
 mod orders;
@@ -101,6 +102,7 @@ use tokio::time::{Instant, timeout_at};
 
 pub use config::EdgeConfig;
 pub use error::HandshakeError;
+pub use memory::{COMMAND_BYTES, MemoryUse};
 pub use networks::{ClientNetwork, NetworkPlace, Networks};
 pub use shared::{
     Alone, DeviceDirectory, Emulation, EmulationFuture, HookFuture, Hooks, NoHooks, Others, PresenceFuture,

@@ -16,6 +16,7 @@ mod attempt;
 mod drain;
 mod error;
 mod http2;
+mod memory;
 mod metrics;
 mod settle;
 mod web_push;
@@ -26,4 +27,5 @@ pub use http2::{
     Certificate, CertificateError, ClientCertificate, Condition, Credential, Gateway, GatewayConfig, Health,
     HealthWatch, OAuth,
 };
+pub use memory::Room;
 pub use web_push::{Network, NetworkFuture, SystemNetwork, WebPushConfig, WebPushGateway, WebPushService};

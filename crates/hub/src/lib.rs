@@ -48,6 +48,7 @@ mod copies;
 mod histories;
 mod loads;
 mod mailbox;
+mod memory;
 mod presence;
 mod receipts;
 mod relay;
@@ -74,6 +75,7 @@ pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom,
 pub use clock::process_micros;
 pub use histories::{Histories, LOAD_TIMEOUT, Load, LoadFuture};
 pub use mailbox::Mailbox;
+pub use memory::{MemoryUse, PUBLICATION_BYTES};
 pub use receipts::{
     ARRIVAL_BYTES, ARRIVAL_COUNT_MAX, Arrival, EventReceipts, RECEIPT_USER_COUNT_MAX, ReceiptSummary, Receipts,
 };

@@ -16,7 +16,7 @@ use crate::fetch::{Answer, Body, Fetch};
 use crate::schedule::{Pace, Schedule};
 
 /// Feeds that are read at once.
-pub const POLL_COUNT_MAX: usize = 8;
+pub(crate) const POLL_COUNT_MAX: usize = 8;
 
 impl Pieces for Body {
     fn next(&mut self) -> PieceFuture<'_> {

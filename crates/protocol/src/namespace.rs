@@ -258,6 +258,11 @@ impl Namespaces {
         Self { without_namespace, named, patterns: BTreeMap::new(), keys: BTreeMap::new(), name_bytes_max: usize::MAX }
     }
 
+    /// The rules of all channels, each once.
+    pub fn all(&self) -> impl Iterator<Item = &NamespaceOptions> {
+        std::iter::once(&self.without_namespace).chain(self.named.values())
+    }
+
     /// Limits the names of channels that clients use: all of them to `name_bytes_max`, and those of the namespaces that
     /// have a pattern ("": channels without a namespace) to names with a matching part behind the namespace.
     #[must_use]

@@ -30,6 +30,11 @@ impl Lakes {
         Self { lakes: std::array::from_fn(|_| Arc::new(Lake::new(capacity_each))) }
     }
 
+    /// The notifications for which lakes of this capacity have room, all together.
+    pub const fn room(capacity_each: usize) -> usize {
+        COUNT * capacity_each
+    }
+
     /// The lake of one priority.
     pub fn of(&self, priority: EventPriority) -> &Arc<Lake<Notification>> {
         &self.lakes[priority as usize]

@@ -94,6 +94,7 @@ mod hold;
 mod job;
 mod lane;
 mod levels;
+mod memory;
 mod metrics;
 mod parts;
 mod permits;
@@ -119,8 +120,7 @@ pub use error::{StartError, TopicError};
 pub use report::{Backlog, Drained, Estimate};
 pub use service::Sender;
 pub use tidings_jobs::{
-    Counts, DeviceOutcome, DeviceTrail, Extent, JobPart, JobReport, JobSize, Note, Suppression, Telling, TrailStep,
-    WAITING_BYTES_PART, WAITING_PER_SLOT, Way, Whereabouts,
+    Counts, DeviceOutcome, DeviceTrail, JobPart, JobReport, Note, Suppression, Telling, TrailStep, Way, Whereabouts,
 };
 pub use topic::{CurrentTopics, NAMES, TextIndex, TopicTemplates, Topics};
 pub use why::DeviceEvents;

@@ -9,6 +9,7 @@ use tidings_edge::Edge;
 use tidings_hub::{Hub, NewPublication};
 use tidings_protocol::{EmulationRequest, ErrorCode, Publication};
 use tidings_store::Store;
+use tidings_telemetry::memory::Term;
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::unix_now;
 use tidings_types::Offset;
@@ -27,6 +28,15 @@ use crate::publisher::publish_at_home;
 const ANSWER_COUNT_MAX: usize = 256;
 /// Publications that wait for the journal. One more is refused.
 const PUBLISH_COUNT_MAX: usize = 1024;
+
+/// Copies of a question: as it came, and as it was read.
+const COPIES: usize = 2;
+
+/// What questions may take that are answered, or wait for the journal. Answers are in no term.
+pub(super) fn memory_terms() -> Vec<Term> {
+    let count = ANSWER_COUNT_MAX + PUBLISH_COUNT_MAX;
+    vec![Term::peak("questions of servers", count, COPIES * PART_BYTES_MAX, "cluster.servers")]
+}
 
 /// What answers are made of.
 pub(super) struct Answers {

@@ -7,27 +7,47 @@
 //! |---|---|---|
 //! | a body | `client.frame_bytes_max` | 413 |
 //! | the time for a body | [`BODY_TIMEOUT`] | 408 |
+//! | bytes of all bodies that are not whole yet | [`BODIES_BYTES_MAX`] | 503, and counted |
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http;
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get};
+use bytes::BytesMut;
+use futures_util::TryStreamExt as _;
 use tidings_config::Config;
 use tidings_edge::{ClientNetwork, Edge};
+use tidings_telemetry::memory::Term;
+use tidings_telemetry::{Counter, Registry, metrics};
 use tidings_types::Transport;
 use tokio::time::timeout;
 
 /// How long the body of a request may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn router(edge: Arc<Edge>, config: &Config) -> Router {
+/// Bytes of bodies that are not whole yet, of all requests: some thousand that are as large as they may be.
+const BODIES_BYTES_MAX: usize = 64 << 20;
+
+/// What bodies that are not whole yet may take.
+pub(super) fn memory_terms() -> Vec<Term> {
+    vec![Term::peak("bodies of clients", 1, BODIES_BYTES_MAX, "fixed")]
+}
+
+/// What requests of clients need.
+struct Clients {
+    edge: Arc<Edge>,
+    bodies: Bodies,
+}
+
+pub(super) fn router(edge: Arc<Edge>, config: &Config, registry: &Registry) -> Router {
     let (client, header) = (&config.client, config.apps.address_header.clone());
     let websocket = |transport| get(move |edge, request| upgrade(transport, edge, request));
     let mut router = Router::new().route("/connection/websocket", websocket(Transport::WebSocket));
@@ -52,35 +72,135 @@ pub(super) fn router(edge: Arc<Edge>, config: &Config) -> Router {
         }
         next.run(request)
     });
-    router.layer(with_network).with_state(edge)
+    let bodies = Bodies::new(BODIES_BYTES_MAX, registry);
+    router.layer(with_network).with_state(Arc::new(Clients { edge, bodies }))
 }
 
-async fn upgrade(transport: Transport, State(edge): State<Arc<Edge>>, mut request: Request) -> Response {
-    match edge.upgrade(transport, &mut request) {
+async fn upgrade(transport: Transport, State(clients): State<Arc<Clients>>, mut request: Request) -> Response {
+    match clients.edge.upgrade(transport, &mut request) {
         Ok(response) => response.map(|()| Body::empty()),
         Err(error) => (error.status(), error.to_string()).into_response(),
     }
 }
 
-async fn stream(transport: Transport, State(edge): State<Arc<Edge>>, request: Request) -> Response {
-    match read(request, edge.body_bytes_max()).await {
+async fn stream(transport: Transport, State(clients): State<Arc<Clients>>, request: Request) -> Response {
+    let Clients { edge, bodies } = &*clients;
+    match bodies.read(request, edge.body_bytes_max()).await {
         Ok(request) => edge.stream(transport, request).await.map(Body::from),
         Err(status) => status.into_response(),
     }
 }
 
-async fn emulate(State(edge): State<Arc<Edge>>, request: Request) -> Response {
-    match read(request, edge.body_bytes_max()).await {
+async fn emulate(State(clients): State<Arc<Clients>>, request: Request) -> Response {
+    let Clients { edge, bodies } = &*clients;
+    match bodies.read(request, edge.body_bytes_max()).await {
         Ok(request) => edge.emulate(&request).await.map(Body::from),
         Err(status) => status.into_response(),
     }
 }
 
-/// The request with its whole body.
-async fn read(request: Request, bytes_max: usize) -> Result<http::Request<Bytes>, StatusCode> {
-    let (head, body) = request.into_parts();
-    let body = timeout(BODY_TIMEOUT, to_bytes(body, bytes_max)).await.map_err(|_| StatusCode::REQUEST_TIMEOUT)?;
-    // A body that broke off is answered to nobody, so the only other error is a body that is too large.
-    let body = body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
-    Ok(http::Request::from_parts(head, body))
+/// The bytes of all bodies that are not whole yet.
+#[derive(Debug)]
+struct Bodies {
+    held: AtomicUsize,
+    bytes_max: usize,
+    refused: Counter,
+}
+
+impl Bodies {
+    fn new(bytes_max: usize, registry: &Registry) -> Self {
+        let refused = registry.counter(&metrics::http::REFUSED_TOTAL, &["bodies"]);
+        Self { held: AtomicUsize::new(0), bytes_max, refused }
+    }
+
+    /// The request with its whole body of at most `bytes_max`.
+    async fn read(&self, request: Request, bytes_max: usize) -> Result<http::Request<Bytes>, StatusCode> {
+        let (head, body) = request.into_parts();
+        let body = timeout(BODY_TIMEOUT, self.whole(body, bytes_max)).await;
+        Ok(http::Request::from_parts(head, body.map_err(|_| StatusCode::REQUEST_TIMEOUT)??))
+    }
+
+    async fn whole(&self, body: Body, bytes_max: usize) -> Result<Bytes, StatusCode> {
+        let (mut parts, mut room, mut whole) =
+            (body.into_data_stream(), Held { bodies: self, bytes: 0 }, BytesMut::new());
+        // Whoever breaks off reads no answer.
+        while let Some(part) = parts.try_next().await.map_err(|_| StatusCode::BAD_REQUEST)? {
+            if part.len() > bytes_max - whole.len() {
+                return Err(StatusCode::PAYLOAD_TOO_LARGE);
+            }
+            room.grow(part.len())?;
+            whole.extend_from_slice(&part);
+        }
+        Ok(whole.freeze())
+    }
+}
+
+/// What one body takes of them. Dropped: it is free again.
+struct Held<'b> {
+    bodies: &'b Bodies,
+    bytes: usize,
+}
+
+impl Held<'_> {
+    fn grow(&mut self, bytes: usize) -> Result<(), StatusCode> {
+        let Bodies { held, bytes_max, refused } = self.bodies;
+        self.bytes += bytes;
+        if held.fetch_add(bytes, Ordering::Relaxed) + bytes > *bytes_max {
+            refused.inc();
+            return Err(StatusCode::SERVICE_UNAVAILABLE);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.bodies.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{FutureExt as _, StreamExt as _, stream};
+
+    use super::*;
+
+    fn request(body: Body) -> Request {
+        Request::new(body)
+    }
+
+    /// A body that never ends: these bytes, then nothing.
+    fn endless(bytes: usize) -> Request {
+        let begin = stream::iter([Ok::<_, std::io::Error>(vec![0; bytes])]);
+        request(Body::from_stream(begin.chain(stream::pending())))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_that_do_not_end_have_one_bound_and_their_room_comes_back() {
+        let registry = Registry::new();
+        let bodies = Bodies::new(100, &registry);
+        let (first, second) = (bodies.read(endless(60), 80), bodies.read(endless(40), 80));
+        let (mut first, mut second) = (Box::pin(first), Box::pin(second));
+        assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
+
+        let refused = bodies.read(request(Body::from("x")), 80).await;
+        assert_eq!(refused.err(), Some(StatusCode::SERVICE_UNAVAILABLE));
+        assert_eq!(registry.counter(&metrics::http::REFUSED_TOTAL, &["bodies"]).value(), 1);
+
+        drop(second); // Its client has left.
+        let taken = bodies.read(request(Body::from(vec![7; 40])), 80).await.unwrap();
+        assert_eq!(taken.into_body(), vec![7; 40]);
+        assert_eq!(first.await.err(), Some(StatusCode::REQUEST_TIMEOUT)); // The clock runs while nothing else does.
+        assert_eq!(bodies.held.into_inner(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_too_large_is_refused() {
+        let bodies = Bodies::new(1000, &Registry::new());
+        let sizes = [(80, None), (81, Some(StatusCode::PAYLOAD_TOO_LARGE))];
+        for (bytes, refusal) in sizes {
+            let in_parts = Body::from_stream(stream::iter((0..bytes).map(|_| Ok::<_, std::io::Error>("x"))));
+            assert_eq!(bodies.read(request(in_parts), 80).await.err(), refusal, "{bytes}");
+        }
+    }
 }

@@ -45,10 +45,10 @@ pub(super) fn proxied_keys(config: &Config) -> Vec<ApiKey> {
     [(VIEWER, viewer), (OPERATOR, operator)].into_iter().filter(is_free).map(key).collect()
 }
 
-/// The console over these routes; `None`: it is not switched on.
-pub(super) fn start(config: &Config, keys: &ApiKeys, router: Router, registry: &Registry) -> Option<Console> {
+/// Its settings; `None`: it is not switched on.
+pub(super) fn settings(config: &Config) -> Option<ConsoleConfig> {
     let section = &config.console;
-    let settings = ConsoleConfig {
+    section.enabled.then(|| ConsoleConfig {
         session_count_max: section.session_count_max,
         session_ttl: section.session_ttl,
         session_idle: section.session_idle,
@@ -57,9 +57,13 @@ pub(super) fn start(config: &Config, keys: &ApiKeys, router: Router, registry: &
         role_default: section.role,
         trusted_proxies: section.trusted_proxies.clone(),
         trusts_loopback: config.http.internal_listen.is_some_and(|address| address.ip().is_loopback()),
-    };
+    })
+}
+
+/// The console over these routes; `None`: it is not switched on.
+pub(super) fn start(config: &Config, keys: &ApiKeys, router: Router, registry: &Registry) -> Option<Console> {
     let api = Arc::new(Inside { keys: keys.clone(), router });
-    section.enabled.then(|| Console::new(settings, api, registry.clone()))
+    settings(config).map(|settings| Console::new(settings, api, registry.clone()))
 }
 
 struct Inside {

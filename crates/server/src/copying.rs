@@ -30,6 +30,7 @@ use tidings_edge::Edge;
 use tidings_hub::{Applied, ChannelCopy, CopyCursor, Hub, News};
 use tidings_protocol::OrderError;
 use tidings_store::{Role, Store};
+use tidings_telemetry::memory::Term;
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, DeviceNumber};
 use tokio::sync::watch;
@@ -43,6 +44,14 @@ use crate::peers::{Copies, Link, Notice, Notices, PRESENCE_MAX, PULSE, SILENCE_M
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of news that wait for a page.
 const EARLY_BYTES_MAX: usize = 64 << 20;
+/// What news that wait for a page, and a message whose parts come, may take. In a cluster of three two others send parts.
+pub(super) fn memory_terms() -> Vec<Term> {
+    vec![
+        Term::peak("news before a page", 1, EARLY_BYTES_MAX, "cluster.servers"),
+        Term::peak("news in parts", 2, MESSAGE_BYTES_MAX, "cluster.servers"),
+    ]
+}
+
 /// The pause before a page is asked for again.
 const RETRY: Duration = Duration::from_millis(200);
 /// A server that was not heard for so long is forgotten.

@@ -33,6 +33,7 @@ use crate::histories::{self, StoredHistories};
 use crate::hooks::Hooks;
 use crate::journal::{Devices, Journal, Sink};
 use crate::listeners::{Listeners, Routes};
+use crate::memory::memory_sum;
 use crate::metrics::influx::Influxing;
 use crate::peers::{Link, Waiting};
 use crate::publisher::ClusterPublisher;
@@ -182,7 +183,7 @@ impl Frontend {
         }
 
         let namespaces = Arc::new(config.namespaces());
-        let hub = Hub::new(hub_config(&config, namespaces.clone(), &store), loop_count(&config));
+        let hub = Hub::new(hub_config(&config, namespaces.clone(), store.channel_start()), loop_count(&config));
         let histories = Arc::new(StoredHistories::new(store.clone()));
         let hub = hub.with_localizer(texts.live());
         let hub = hub.with_histories(histories, config.store.history_cache_bytes.as_usize());
@@ -196,7 +197,7 @@ impl Frontend {
         sink.follow(hub.clone());
         tracer.iter().for_each(|tracer| sink.trace_with(tracer.clone()));
 
-        let memory = tidings_config::memory_sum(&config, loop_count(&config));
+        let memory = memory_sum(&config);
         let sources = metrics::Sources { data_dir: &config.data_dir, memory: &memory, store: &store, hub: &hub };
         metrics::register(&registry, &sources);
         let presence = Presence::start(&config.webhook, hub.changes(), &registry).map_err(ServeError::Webhook)?;
@@ -322,7 +323,7 @@ impl Frontend {
 
     /// Where clients connect.
     pub(super) fn connections(&self) -> Router {
-        connections::router(self.edge.clone(), &self.config)
+        connections::router(self.edge.clone(), &self.config, &self.registry)
     }
 
     /// `/health`.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tidings_config::HISTORY_READ_COUNT_MAX;
-use tidings_hub::{Histories, Hub, Kept, Load};
+use tidings_hub::{Histories, Hub, Kept, Load, PUBLICATION_BYTES};
 use tidings_protocol::Namespaces;
 use tidings_store::{RestoredChannel, Store};
+use tidings_telemetry::memory::Term;
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{chain, unix_now};
 use tokio::runtime::Handle;
@@ -14,6 +14,17 @@ use tracing::warn;
 
 use crate::error::ServeError;
 use crate::journal::publication;
+
+/// Histories that are read from the disk at a time. Further ones wait.
+const READ_COUNT_MAX: usize = 16;
+
+/// What histories that are being read may take.
+pub(super) fn memory_terms(namespaces: &Namespaces) -> Vec<Term> {
+    let longest = namespaces.all().filter(|it| it.durable).map(|it| it.history_size).max().unwrap_or(0);
+    let bytes_each = longest as usize * PUBLICATION_BYTES;
+    let settings = "the longest history_size of durable channels";
+    vec![Term::peak("histories being read", READ_COUNT_MAX, bytes_each, settings)]
+}
 
 /// Tells the hub of the durable channels. Those whose namespace is no longer configured as durable are left out.
 pub(super) fn restore(store: &Store, hub: &Hub, namespaces: &Namespaces) -> Result<(), ServeError> {
@@ -38,7 +49,7 @@ pub(super) struct StoredHistories {
 impl StoredHistories {
     /// Uses the blocking threads of the runtime that this is called in.
     pub(super) fn new(store: Store) -> Self {
-        Self { store, runtime: Handle::current(), places: Arc::new(Semaphore::new(HISTORY_READ_COUNT_MAX)) }
+        Self { store, runtime: Handle::current(), places: Arc::new(Semaphore::new(READ_COUNT_MAX)) }
     }
 }
 
@@ -93,7 +104,7 @@ mod tests {
             store.append_publication(channel, data, Default::default(), None, unix_now()).await.unwrap();
         }
         let new_hub = || {
-            let hub = Hub::new(crate::settings::hub_config(&config, namespaces.clone(), &store), 1);
+            let hub = Hub::new(crate::settings::hub_config(&config, namespaces.clone(), store.channel_start()), 1);
             let hub = hub.with_histories(Arc::new(StoredHistories::new(store.clone())), 1 << 20);
             restore(&store, &hub, &namespaces).unwrap();
             hub

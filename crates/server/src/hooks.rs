@@ -32,11 +32,12 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode};
 use tidings_config::{self as config, Config, WebhookKeys};
-use tidings_edge::HookFuture;
+use tidings_edge::{COMMAND_BYTES, HookFuture};
 use tidings_http1::{Client, ClientConfig, Limits, Request, Response, SendError};
 use tidings_pool::Reconnect;
-use tidings_protocol::{AppError, ErrorCode, HookAnswer, HookCall};
+use tidings_protocol::{AppError, ErrorCode, HOOK_HEADER_BYTES_MAX, HookAnswer, HookCall};
 use tidings_push::pacing::Breaker;
+use tidings_telemetry::memory::Term;
 use tidings_telemetry::panics::lock;
 use tidings_telemetry::trace::{Kind, Span, Tracer};
 use tidings_telemetry::{Registry, chain, unix_nanos, unix_now};
@@ -56,6 +57,28 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const BREAKER_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// The longest pause before a connection is made anew.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// A call in flight, except question and body of the answer: what is read, and the answer's head.
+const CALL_BYTES: usize = 64 << 10;
+
+/// What calls that wait or are in flight, and the headers that are kept for them, may take.
+pub(super) fn memory_terms(config: &Config) -> Vec<Term> {
+    let question = config.client.frame_bytes_max.as_usize() + COMMAND_BYTES; // The command waits for the answer.
+    let calls = |hook: &config::Hook| {
+        let in_flight = CALL_BYTES + question + 2 * hook.answer_bytes_max.as_usize();
+        hook.in_flight_max * in_flight + hook.waiting_max * question
+    };
+    let (mut terms, connections) = (Vec::new(), config.client.connection_count_max);
+    if !config.hooks.is_empty() {
+        let bytes = config.hooks.values().map(calls).sum();
+        terms.push(Term::peak("calls of hooks", 1, bytes, "hooks.*, client.frame_bytes_max"));
+    }
+    if config.hooks.values().any(|hook| !hook.client_headers.is_empty()) {
+        let settings = "hooks.*.client_headers, client.connection_count_max";
+        terms.push(Term::peak("headers for hooks", connections, HOOK_HEADER_BYTES_MAX, settings));
+    }
+    terms
+}
 
 /// All hooks, in the order of their names.
 pub(super) struct Hooks(Vec<Arc<Hook>>);

@@ -317,7 +317,8 @@ mod tests {
         let namespaces = Arc::new(config.namespaces());
         let start = |sink: &Arc<Sink>| {
             let store = Store::open(crate::settings::store_config(&config), sink.clone()).unwrap();
-            let hub = Arc::new(Hub::new(crate::settings::hub_config(&config, namespaces.clone(), &store), 1));
+            let hub =
+                Arc::new(Hub::new(crate::settings::hub_config(&config, namespaces.clone(), store.channel_start()), 1));
             crate::histories::restore(&store, &hub, &namespaces).unwrap();
             (store, hub)
         };

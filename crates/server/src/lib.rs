@@ -33,6 +33,7 @@ mod listener;
 mod listeners;
 mod live_texts;
 pub mod log;
+mod memory;
 mod metrics;
 #[cfg(test)]
 mod outcomes;
@@ -83,7 +84,7 @@ use self::listeners::Routes;
 use self::pass::{Passed, Side};
 use self::providers::{Providers, Section};
 use self::report::{Connections, Jobs};
-use self::settings::{api_config, apps, loop_count, node, sender_config, store_config};
+use self::settings::{api_config, apps, node, sender_config, store_config};
 use self::system::Oneself;
 use self::texts::TextDesk;
 use self::webhook::{Traces, Webhook};
@@ -93,6 +94,7 @@ pub use self::feeds::FeedsError;
 pub use self::frontend::Frontend;
 pub use self::keys::KeyError;
 pub use self::listener::{FILE_RESERVE, listen, raise_file_limit};
+pub use self::memory::memory_sum;
 pub use self::outgoing::OutgoingError;
 pub use self::providers::{CredentialError, ProviderError};
 pub use self::seed::SeedError;
@@ -187,7 +189,7 @@ impl Server {
         }
         let registry = &frontend.registry.child();
         let Frontend { config, store, hub, texts, audit, .. } = &frontend;
-        let (memory, sections) = (tidings_config::memory_sum(config, loop_count(config)), providers::sections(config));
+        let (memory, sections) = (memory::memory_sum(config), providers::sections(config));
         metrics::register_sections(registry, &memory, &sections);
         let tracer = frontend.tracer();
         let pools = sections.iter().flat_map(|section: &Section| section.pools.clone()).collect();

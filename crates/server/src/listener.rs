@@ -40,6 +40,7 @@ use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 use tidings_edge::{LentSocket, NetworkPlace, Networks, Socket};
+use tidings_telemetry::memory::Term;
 use tidings_telemetry::panics::{self, Work};
 use tidings_telemetry::{Counter, Registry, chain, metrics};
 use tidings_types::Timestamp;
@@ -88,7 +89,15 @@ pub fn raise_file_limit(needed: u64) -> u64 {
 }
 
 /// Bytes of a connection that are read and not parsed; as many that are to be written.
-const BUFFER_BYTES_MAX: usize = 64 << 10;
+pub(super) const BUFFER_BYTES_MAX: usize = 16 << 10;
+
+impl Limits {
+    /// What requests and answers of all connections may take that are read and not parsed, or not written.
+    pub(super) fn memory_terms(&self) -> Vec<Term> {
+        let settings = "client.connection_count_max";
+        vec![Term::peak("HTTP buffers", self.connection_count_max, 2 * BUFFER_BYTES_MAX, settings)]
+    }
+}
 
 /// A reason to refuse connections is logged once in this time.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@
 //!
 //! Remarks beside log lines, such as why a start failed, are JSON lines if log lines are.
 //!
-//! At most `LINE_COUNT_MAX` lines and [`LOG_BYTES_MAX`] of text wait. Before the first [`init`], and in commands that
+//! At most `LINE_COUNT_MAX` lines and `BYTES_MAX` of text wait. Before the first [`init`], and in commands that
 //! never call it, there are only remarks, and they are written directly.
 
 use std::fs::File;
@@ -18,14 +18,15 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tidings_batch::{Announce, BatchConfig, BatchWriter, Counters, FlushError, Full, IoSink, Loss, MakeBatchWriter};
-use tidings_config::LOG_BYTES_MAX;
 use tidings_telemetry::log::{Format, InitError, lost, timestamp};
+use tidings_telemetry::memory::Term;
 use tidings_telemetry::metrics::server as table;
 use tidings_telemetry::{Registry, chain};
 use tracing::Level;
 
 const PAGE_BYTES: usize = 16 * 1024;
 const LINE_COUNT_MAX: usize = 20_000;
+const BYTES_MAX: usize = 4 << 20;
 
 /// How long waiting lines may delay the end of the process.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
@@ -102,6 +103,11 @@ pub fn register(registry: &Registry) {
     registry.computed(&table::LOG_WAITING_BYTES, &[], read(|lines| lines.bytes as f64));
 }
 
+/// What lines that wait for standard error may take.
+pub(super) fn memory_terms() -> Vec<Term> {
+    vec![Term::peak("log lines to write", 1, config(Format::Text).memory_bytes_max(), "fixed")]
+}
+
 fn config(format: Format) -> BatchConfig {
     let announce = move |loss: Loss, text: &mut Vec<u8>| {
         if loss.is_torn {
@@ -112,7 +118,7 @@ fn config(format: Format) -> BatchConfig {
     BatchConfig {
         page_bytes: PAGE_BYTES,
         count_max: LINE_COUNT_MAX,
-        bytes_max: LOG_BYTES_MAX,
+        bytes_max: BYTES_MAX,
         full: Full::EvictOldest,
         linger: Duration::ZERO,
         write_timeout: FLUSH_PATIENCE,

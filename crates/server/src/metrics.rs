@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use rustix::fs::{StatVfs, statvfs};
 use tidings_cluster::Standing;
-use tidings_config::MemorySum;
 use tidings_hub::Hub;
 use tidings_push::Lakes;
 use tidings_sender::Pool;
 use tidings_store::{Role, Store};
+use tidings_telemetry::memory::MemorySum;
 use tidings_telemetry::{Registry, metrics as table};
 use tidings_types::EventPriority;
 use tokio::sync::watch;

@@ -74,6 +74,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{ServiceExt as _, service_fn};
 use tracing::debug;
 
+use crate::listener::BUFFER_BYTES_MAX;
 use crate::listeners::Routes;
 
 /// How long a request waits for a server that leads.
@@ -97,9 +98,6 @@ const PROBE_COUNT: u32 = 3;
 
 /// How long after failed writing an answer that has come already may be read.
 const READ_GRACE: Duration = Duration::from_secs(1);
-
-/// As for the connections of the listener.
-const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// Names the servers that have passed the request on.
 const PASSED_BY: HeaderName = HeaderName::from_static("tidings-passed-by");

@@ -31,6 +31,7 @@ use tidings_cluster::{Others as Nodes, Peers, Standing, Unanswered};
 use tidings_edge::{Emulation, EmulationFuture, Others, PresenceFuture, StatsFuture};
 use tidings_hub::{ChannelCopy, CopyCursor, Hub, News, Relay, Report};
 use tidings_protocol::{ClientInfo, EmulationRequest, LiveConnection, Order, OrderError, Target};
+use tidings_telemetry::memory::Term;
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, DeviceId, DeviceNumber, Json};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -67,6 +68,11 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 const TOGETHER_COUNT_MAX: usize = 256;
 /// Bytes of these, about.
 const TOGETHER_BYTES_MAX: usize = 256 << 10;
+/// What news that wait to be told may take: as such, and as the message that is made of them.
+pub(super) fn memory_terms() -> Vec<Term> {
+    vec![Term::peak("news for servers", 2, WAITING_BYTES_MAX, "cluster.servers")]
+}
+
 /// The pause between two reports of what clients have received.
 const REPORT_PAUSE: Duration = Duration::from_millis(3);
 /// How often a server tells that it is there, if there is no news.

@@ -19,7 +19,7 @@ use std::slice::from_ref;
 use std::sync::Arc;
 
 use tidings_api::{ProviderStatus, ReadyProvider, Rfc3339};
-use tidings_gateway::{AccessError, Condition, Credential, Gateway, Health, HealthWatch, WebPushGateway};
+use tidings_gateway::{AccessError, Condition, Credential, Gateway, Health, HealthWatch, Room, WebPushGateway};
 use tidings_push::apns::ProviderKeys;
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_sender::Pool;
@@ -65,6 +65,24 @@ pub(super) fn sections(config: &Config) -> Vec<Section> {
     let fcm = fcm.map(|(name, fcm)| section(vec![pool(Provider::Fcm, name, &fcm.apps, fcm.lake_capacity)], name));
     let web = config.web_push.iter().map(|(name, web)| section(web_push::pools(name, web), name));
     apns.chain(fcm).chain(web).collect()
+}
+
+/// The apps of all pools.
+pub(super) fn lane_count(config: &Config) -> usize {
+    let (apns, fcm) = (config.apns.values().map(|it| it.apps.len()), config.fcm.values().map(|it| it.apps.len()));
+    let web = config.web_push.values().map(|it| web_push::origin_counts(it).len() * it.apps.len());
+    apns.chain(fcm).chain(web).sum::<usize>().max(1)
+}
+
+/// What the lakes and gateways of all sections have room for.
+pub(super) fn room(config: &Config) -> Room {
+    let (apns, fcm) = (config.apns.values().map(apns::room), config.fcm.values().map(fcm::room));
+    let all = apns.chain(fcm).chain(config.web_push.values().map(web_push::room));
+    all.fold(Room::default(), |sum, it| Room {
+        waiting: sum.waiting + it.waiting,
+        in_flight: sum.in_flight + it.in_flight,
+        browser_connections: sum.browser_connections + it.browser_connections,
+    })
 }
 
 /// All gateways.

@@ -11,10 +11,11 @@ use tidings_hub::{ChangesConfig, HubConfig};
 use tidings_protocol::token::TokenVerifier;
 use tidings_protocol::{PersonalChannels, SessionConfig};
 use tidings_sender::{SenderConfig, Shadow, Tenure};
-use tidings_store::{QueueLimit, Store, StoreConfig};
+use tidings_store::{QueueLimit, StoreConfig};
 use tidings_stream::TailBounds;
 use tidings_telemetry::trace::Tracer;
 use tidings_telemetry::unix_now;
+use tidings_types::StreamPosition;
 use tokio::net::TcpListener;
 
 use crate::error::ServeError;
@@ -75,7 +76,12 @@ pub(super) fn store_config(config: &Config) -> StoreConfig {
     }
 }
 
-pub(super) fn hub_config(config: &Config, namespaces: Arc<tidings_protocol::Namespaces>, store: &Store) -> HubConfig {
+/// With durable channels that begin at `durable_start`.
+pub(super) fn hub_config(
+    config: &Config,
+    namespaces: Arc<tidings_protocol::Namespaces>,
+    durable_start: StreamPosition,
+) -> HubConfig {
     HubConfig {
         namespaces,
         channel_count_max: config.channels.count_max,
@@ -84,7 +90,7 @@ pub(super) fn hub_config(config: &Config, namespaces: Arc<tidings_protocol::Name
             bytes_max: config.edge.log_bytes_max.as_usize(),
         },
         tails_bytes_max: usize::try_from(config.edge.logs_bytes_max()).unwrap_or(usize::MAX),
-        durable_start: store.channel_start(),
+        durable_start,
         receipt_event_count_max: config.edge.receipt_event_count_max,
         receipt_bytes_max: config.edge.receipt_bytes_max.as_usize(),
     }

@@ -1,7 +1,7 @@
 //! What the server tells operators of itself (`/v1/system`).
 
 use tidings_api::{MemoryTerm, Readiness, System};
-use tidings_config::{Basis, MemorySum, Term};
+use tidings_telemetry::memory::{Basis, MemorySum, Term};
 
 /// Answers the API's questions about this process.
 pub(super) struct Oneself {

@@ -38,6 +38,7 @@ use std::time::Duration;
 use tidings_config::{self as config, WebhookKeys};
 use tidings_http1::{Client, ClientConfig, Limits, Request, SendError};
 use tidings_sender::Sender;
+use tidings_telemetry::memory::Term;
 use tidings_telemetry::{Registry, chain, unix_nanos, unix_now};
 use tidings_types::{JournalPosition, Timestamp, TraceContext};
 use tokio::sync::watch;
@@ -62,6 +63,15 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// While reports find no connection, a new one is requested at most this often.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A report that the receiver has not accepted: its due time, twice for the order, and its entry in the table.
+const TELLING_BYTES: usize = 160;
+
+/// What reports that are not told yet may take.
+pub(super) fn memory_terms(config: &config::Config) -> Vec<Term> {
+    let count = if config.webhook.url.is_some() { 2 * config.sender.report_count_max } else { 0 };
+    vec![Term::peak("webhook backlog", count, TELLING_BYTES, "webhook.url, sender.report_count_max")]
+}
 
 /// The running webhook. A drop aborts it; call [`Webhook::stop`] first.
 pub(super) struct Webhook {

@@ -49,7 +49,7 @@ pub(crate) use self::cut::Cut;
 pub use self::error::EngineError;
 #[cfg(test)]
 pub(crate) use self::hooks::Fault;
-use self::table::WRITE_BUFFER_BYTES;
+pub(crate) use self::table::WRITE_BUFFER_BYTES;
 pub(crate) use self::table::{STATE_KEY, Table};
 
 /// The database's folder in the store's folder.
@@ -88,7 +88,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 const SEALED_BUFFER_COUNT_MAX: usize = 3;
 const FRESH_RUN_COUNT_MAX: usize = 19;
 /// The most memory for rows that are not yet in a file: for each table a buffer that is filled, and those that wait to be written.
-pub const WRITE_BUFFER_BYTES_MAX: u64 = (1 + SEALED_BUFFER_COUNT_MAX as u64) * WRITE_BUFFER_BYTES;
+pub(crate) const WRITE_BUFFER_BYTES_MAX: u64 = (1 + SEALED_BUFFER_COUNT_MAX as u64) * WRITE_BUFFER_BYTES;
 
 impl Engine {
     /// Opens the database in `folder`. If there is none, creates it with the rows `first`.

@@ -60,6 +60,7 @@ mod hash;
 mod imports;
 mod jobs;
 mod log;
+mod memory;
 mod meta;
 mod metrics;
 mod mutes;
@@ -83,7 +84,7 @@ pub use devices::credential::{Credential, CredentialHash, GivenCredential};
 pub use devices::{
     ExportPage, Exported, GoneToken, NewDevice, Precondition, PutTerms, Recipient, Registered, USER_DEVICE_COUNT_MAX,
 };
-pub use engine::{EngineError, WRITE_BUFFER_BYTES_MAX};
+pub use engine::EngineError;
 pub use error::{AppendError, ChangeError, ImportError, OpenError, ReadError, SubscribeError, WriteError};
 pub use events::{AcceptedEvent, Appended, AppendedTo, LaterEvent, LaterKey, NewEvent};
 pub use feeds::{FEED_COUNT_MAX, FeedChange, FeedEntry, FeedState, FeedValidator, FileMark, KeptFeed};

@@ -1,6 +1,6 @@
 //! Measuring and reporting: the table of all metrics, instruments, the registry of them, Prometheus text, InfluxDB
 //! lines, the set-up of logs, the wall clock and how a moment is written, what a panic
-//! ends, and spans of traces.
+//! ends, spans of traces, and how much memory bounds allow.
 //!
 //! A component asks the [`Registry`] for its instruments once, when it is built, and holds them. Then counting costs
 //! one relaxed atomic addition, and timing costs one short lock. The route `/metrics` calls [`Registry::exposed`].
@@ -16,6 +16,7 @@ mod histogram;
 pub mod influx;
 mod instrument;
 pub mod log;
+pub mod memory;
 mod metric;
 pub mod metrics;
 pub mod panics;

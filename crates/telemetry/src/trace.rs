@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 
 use tidings_types::{SpanId, TraceContext, TraceId};
 
+use crate::memory::Term;
 use crate::panics::lock;
 use crate::{Counter, Registry, metrics, unix_nanos};
 
@@ -24,8 +25,15 @@ use crate::{Counter, Registry, metrics, unix_nanos};
 pub const SPAN_COUNT_MAX: usize = 4096;
 /// The most bytes of a text in an attribute.
 pub const TEXT_BYTES_MAX: usize = 128;
+/// A span that waits: its ids and times, and at most 8 attributes with short texts.
+const SPAN_BYTES: usize = 1 << 10;
 /// What a ratio of one is: all.
 pub const RATIO_ONE: u32 = 1_000_000;
+
+/// What spans that wait may take.
+pub fn memory_terms() -> Vec<Term> {
+    vec![Term::peak("spans to send", SPAN_COUNT_MAX, SPAN_BYTES, "traces.endpoint")]
+}
 
 /// Spans whose ids follow from the event's own span ([`TraceContext::part`]): they belong to others before they have ended,
 /// and still after a restart.

@@ -1,4 +1,5 @@
-//! Checks which crate depends on which (the arrows of ARCHITECTURE.md), and that the page names every crate.
+//! Checks which crate depends on which (the arrows of ARCHITECTURE.md), that the page names every crate, and that every crate
+//! that holds memory says how much.
 //!
 //! A crate is in one row and may depend only on crates in lower rows. Cores must also not depend on crates that do I/O. The
 //! simulator and the client represent the outside world: tests of any row may use them, products only from the top.
@@ -38,6 +39,26 @@ const NOT_FOR_CORES: [&str; 9] =
     ["tokio", "tokio-rustls", "tokio-util", "hyper", "hyper-util", "axum", "h2", "fjall", "socket2"];
 /// Crates that tests of any row may use.
 const FOR_TESTS: [&str; 2] = ["client", "simulator"];
+
+/// The rows of crates that hold memory while the server runs.
+const HOLDERS: std::ops::Range<usize> = 4..6;
+/// Those of them that hold none of their own: two are not in the server, `jobs` is held by `sender`, `http1` by whoever calls.
+const NO_HOLDERS: [&str; 4] = ["client", "simulator", "jobs", "http1"];
+/// What a holder has: a function that says what it may take, for the memory sum.
+const MEMORY_TERMS: &str = "fn memory_terms(";
+
+/// Checks that every crate that holds memory has its terms of the memory sum.
+pub(super) fn check_memory(sources: &[Source]) -> Vec<String> {
+    let has_terms = |folder: &str| {
+        let of_crate = format!("crates/{folder}/src/");
+        sources.iter().any(|source| source.path.starts_with(&of_crate) && source.text.contains(MEMORY_TERMS))
+    };
+    let holders =
+        ROWS[HOLDERS].iter().flat_map(|row| row.iter().copied()).filter(|folder| !NO_HOLDERS.contains(folder));
+    let silent = holders.filter(|folder| !has_terms(folder));
+    let complaint = |folder| format!("crates/{folder}: has no `{MEMORY_TERMS}`: say what it may hold in memory");
+    silent.map(complaint).collect()
+}
 
 pub(super) fn check_arrows(sources: &[Source]) -> Result<Vec<String>> {
     let mut complaints = Vec::new();
@@ -131,7 +152,7 @@ fn names_after<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str
 #[cfg(test)]
 mod tests {
     use super::super::source::{Source, source};
-    use super::{CORES, ROWS, check_architecture, check_arrows};
+    use super::{CORES, HOLDERS, NO_HOLDERS, ROWS, check_architecture, check_arrows, check_memory};
 
     fn arrows(folder: &str, rest: &str) -> Vec<String> {
         let prefix = if folder == "tidings" { "" } else { "tidings-" };
@@ -184,6 +205,18 @@ mod tests {
         let mut all = ROWS.concat();
         all.sort_unstable();
         assert!(all.windows(2).all(|pair| pair[0] != pair[1]), "{all:?}");
+    }
+
+    #[test]
+    fn a_holder_without_terms_is_found() {
+        let all = ROWS[HOLDERS].concat();
+        let terms = |folder: &&str| source(&format!("crates/{folder}/src/a.rs"), "pub fn memory_terms() {}");
+        let but_hub: Vec<Source> = all.iter().filter(|folder| **folder != "hub").map(terms).collect();
+        let hub = [source("crates/hub/src/lib.rs", "fn terms() {}")];
+        let found = check_memory(&[&but_hub[..], &hub].concat());
+        assert_eq!(found, ["crates/hub: has no `fn memory_terms(`: say what it may hold in memory"]);
+        let holders: Vec<Source> = all.iter().filter(|folder| !NO_HOLDERS.contains(folder)).map(terms).collect();
+        assert_eq!(check_memory(&holders), [""; 0]);
     }
 
     fn architecture(page: &str) -> Vec<String> {

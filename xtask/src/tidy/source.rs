@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 /// A file: its path in the repository, and its text.
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Source {
     pub(super) path: String,
     pub(super) text: String,

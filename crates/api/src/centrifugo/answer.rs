@@ -21,7 +21,7 @@ use crate::auth::Caller;
 use crate::shared::Shared;
 
 /// The most bytes of all results of a request.
-pub(super) const ANSWER_BYTES_MAX: usize = 8 << 20;
+pub(crate) const ANSWER_BYTES_MAX: usize = 8 << 20;
 const _: () = assert!(ANSWER_BYTES_MAX == 8 << 20, "the message of `AnswerTooLarge` says so");
 /// The most bytes of an answer that needs no place.
 const SMALL_ANSWER_BYTES: usize = 64 << 10;

@@ -28,9 +28,9 @@ use super::error::ApiError;
 /// How long a result is kept; the same as in Centrifugo.
 const TTL: Duration = Duration::from_secs(300);
 /// Results that are kept.
-pub const KEY_COUNT_MAX: usize = 65_536;
+pub(crate) const KEY_COUNT_MAX: usize = 65_536;
 /// What a key and its result take, if the names are as long as they may be.
-pub const KEY_BYTES_MAX: usize = 640;
+pub(crate) const KEY_BYTES_MAX: usize = 640;
 
 type Delivered = Result<Option<StreamPosition>, ApiError>;
 type Delivery = Shared<Pin<Box<dyn Future<Output = Delivered> + Send>>>;

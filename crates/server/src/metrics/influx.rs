@@ -10,7 +10,7 @@
 //! loses cannot be counted. The log says once that packets are refused, and once that they are taken again. A host that
 //! drops packets silently looks like a host that takes them.
 //!
-//! Bounds: [`INFLUX_BUFFER_BYTES`] of lines wait; beyond that the oldest are dropped. One packet is in flight at a
+//! Bounds: [`BUFFER_BYTES`] of lines wait; beyond that the oldest are dropped. One packet is in flight at a
 //! time. Only the end of the server waits for this module: it gives the last flush [`STOP_TIMEOUT`].
 
 use std::collections::BTreeMap;
@@ -23,6 +23,7 @@ use bytes::{Bytes, BytesMut};
 use tidings_batch::{BatchConfig, BatchWriter, Full, Sink};
 use tidings_pool::{Codec, Decoded, Expect, Outgoing, Pool, PoolConfig, Protocol, RequestId, Strategy, Udp};
 use tidings_telemetry::influx::{Exporter, LineConfig};
+use tidings_telemetry::memory::Term;
 use tidings_telemetry::metrics::influx as table;
 use tidings_telemetry::{Counter, Registry, unix_now};
 use tokio::sync::oneshot;
@@ -30,8 +31,10 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 
-use tidings_config::{INFLUX_BUFFER_BYTES, Influx};
+use tidings_config::Influx;
 
+/// Lines that wait for the agent: some hundred bytes for each of the registry's at most 4096 series.
+const BUFFER_BYTES: usize = 1 << 20;
 /// Shorter than any line.
 const LINE_BYTES_MIN: usize = 32;
 /// How long a packet that is not full waits for the next line of the same flush.
@@ -107,6 +110,24 @@ async fn run(
 }
 
 /// The path of the lines, with its counters.
+/// What lines that wait for the agent may take.
+pub(crate) fn memory_terms(config: &Influx) -> Vec<Term> {
+    let bytes = batching(config.packet_bytes.as_usize()).memory_bytes_max();
+    vec![Term::peak("metrics to send", 1, bytes, "influx.address")]
+}
+
+fn batching(packet_bytes: usize) -> BatchConfig {
+    BatchConfig {
+        page_bytes: packet_bytes,
+        count_max: BUFFER_BYTES / LINE_BYTES_MIN,
+        bytes_max: BUFFER_BYTES,
+        full: Full::EvictOldest,
+        linger: LINGER,
+        write_timeout: SEND_TIMEOUT,
+        announce: None, // `tidings_influx_dropped_total` goes the same way.
+    }
+}
+
 struct Traffic {
     writer: BatchWriter,
     pool: Pool<Lines>,
@@ -118,16 +139,7 @@ impl Traffic {
     fn start(address: &str, socket_count: usize, packet_bytes: usize) -> Self {
         let config = PoolConfig { strategy: Strategy::RoundRobin, ..PoolConfig::new("influx", socket_count) };
         let pool = Pool::start(config, Lines, Udp::new(address)).expect("the ranges of the settings are the pool's");
-        let config = BatchConfig {
-            page_bytes: packet_bytes,
-            count_max: INFLUX_BUFFER_BYTES / LINE_BYTES_MIN,
-            bytes_max: INFLUX_BUFFER_BYTES,
-            full: Full::EvictOldest,
-            linger: LINGER,
-            write_timeout: SEND_TIMEOUT,
-            announce: None, // `tidings_influx_dropped_total` goes the same way.
-        };
-        let writer = BatchWriter::new(config, Packets { pool: pool.clone(), packet_bytes });
+        let writer = BatchWriter::new(batching(packet_bytes), Packets { pool: pool.clone(), packet_bytes });
         Self { writer, pool, oversize: Counter::default() }
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tidings_config::{MemorySum, Term};
+use tidings_telemetry::memory::{MemorySum, Term};
 use tidings_telemetry::{Registry, ValueFn, metrics};
 
 /// How much of a part is used now.

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_gateway::{ClientCertificate, Credential, GatewayConfig, StartError};
-use tidings_push::PoolGauge;
+use tidings_gateway::{ClientCertificate, Credential, GatewayConfig, Room, StartError};
 use tidings_push::apns::{self, ProviderKey, ProviderKeys};
+use tidings_push::{Lakes, PoolGauge};
 use tidings_telemetry::unix_now;
 
 use super::credential::{CredentialError, IDLE_PING, ProviderError, authority, ca_pem, read};
@@ -69,6 +69,14 @@ pub(super) fn gateway(
         ping_interval_min: std::time::Duration::ZERO,
         gauge,
     })
+}
+
+/// What its lakes and connections have room for, with those of the quarantine.
+pub(super) fn room(apns: &Apns) -> Room {
+    let pools = 1 + usize::from(apns.quarantine_connection_count > 0);
+    let connections = apns.connection_count_max + apns.quarantine_connection_count;
+    let (waiting, in_flight) = (pools * Lakes::room(apns.lake_capacity), connections * apns.stream_count_max);
+    Room { waiting, in_flight, ..Room::default() }
 }
 
 /// For the connections of unproven devices.

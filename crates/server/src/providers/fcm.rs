@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_gateway::{Credential, GatewayConfig, OAuth, StartError};
-use tidings_push::PoolGauge;
+use tidings_gateway::{Credential, GatewayConfig, OAuth, Room, StartError};
 use tidings_push::fcm as push;
 use tidings_push::fcm::oauth::ServiceAccount;
+use tidings_push::{Lakes, PoolGauge};
 
 use super::credential::{CredentialError, ProviderError, authority, ca_pem, read};
 use tidings_config::{Fcm, Ramp};
@@ -41,6 +41,12 @@ pub(super) fn credential(fcm: &Fcm, project: &str) -> Result<Credential, Credent
         return Err(CredentialError::Project { path: path.display().to_string(), found, used });
     }
     tokens(account, path)
+}
+
+/// What its lakes and connections have room for.
+pub(super) fn room(fcm: &Fcm) -> Room {
+    let in_flight = fcm.connection_count_max * fcm.stream_count_max;
+    Room { waiting: Lakes::room(fcm.lake_capacity), in_flight, ..Room::default() }
 }
 
 /// The gateway's settings, and the project that it sends for.

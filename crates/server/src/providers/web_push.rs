@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_gateway::{SystemNetwork, WebPushConfig, WebPushService};
+use tidings_gateway::{Room, SystemNetwork, WebPushConfig, WebPushService};
 use tidings_push::Lakes;
 use tidings_push::web_push::vapid::{VapidKey, VapidTokens};
 use tidings_sender::Pool;
@@ -37,6 +37,21 @@ pub(super) fn pools(name: &str, web_push: &WebPush) -> Vec<Pool> {
         Pool { services: Some(rules), quarantine: Some(Lakes::new(web_push.lake_capacity)), ..pool }
     };
     services.into_iter().map(pool).collect()
+}
+
+/// The most origins of each pool.
+pub(super) fn origin_counts(web_push: &WebPush) -> Vec<usize> {
+    let services = web_push.rules().map_or(Vec::new(), |rules| rules.by_host());
+    services.into_iter().map(|(_, rules)| rules.origin_count_max().unwrap_or(web_push.origin_count_max)).collect()
+}
+
+/// What its lakes and connections have room for: each service has a pool and a quarantine, and the gateway itself holds as
+/// many notifications as its lakes.
+pub(super) fn room(web_push: &WebPush) -> Room {
+    let origins = origin_counts(web_push);
+    let waiting = 2 * 2 * origins.len() * Lakes::room(web_push.lake_capacity);
+    let browser_connections = 2 * origins.iter().sum::<usize>() * web_push.connection_count_max;
+    Room { waiting, browser_connections, ..Room::default() }
 }
 
 pub(super) fn gateway(name: &str, web_push: &WebPush) -> Result<WebPushConfig, ProviderError> {

@@ -138,7 +138,7 @@ impl Table {
 }
 
 /// The write buffers of all tables, one for each.
-pub(super) const WRITE_BUFFER_BYTES: u64 = {
+pub(crate) const WRITE_BUFFER_BYTES: u64 = {
     let (mut place, mut bytes) = (0, 0);
     while place < Table::ALL.len() {
         bytes += Table::ALL[place].write_buffer_bytes();

@@ -5,7 +5,8 @@ use crate::metric::{Group, Metric, group};
 group! {
     "HTTP listeners";
 
-    /// Connections closed as they came: their address has too many (`address`), or too few files are left (`files`).
+    /// Connections closed as they came, because their address has too many (`address`) or too few files are left (`files`), and
+    /// requests of clients refused with 503, because too many bodies are not whole yet (`bodies`).
     REFUSED_TOTAL = Metric::counter("tidings_http_refused_total").labels(&["reason"]).panel("Refused connections");
 
     /// Connections closed because their peer took no byte for http.stall_timeout.

@@ -5,9 +5,10 @@ use tidings_types::{Locale, TopicName};
 
 use super::{CommandError, load};
 use crate::cli::{ConfigCheckArgs, ConfigCommand};
-use tidings_config::{MemorySum, effective, example, memory_sum, reference};
+use tidings_config::{effective, example, reference};
 use tidings_server::output::{Kind, line, remark};
-use tidings_server::topics;
+use tidings_server::{memory_sum, topics};
+use tidings_telemetry::memory::MemorySum;
 
 pub(crate) async fn run(command: ConfigCommand) -> Result<(), CommandError> {
     match command {
@@ -48,8 +49,7 @@ fn check(args: &ConfigCheckArgs) -> Result<(), CommandError> {
     let loaded = load(&args.file)?;
     let texts = topics(&loaded.config)?;
     let topics = texts.names().map(|topic| ReportTopic { topic, lacks: texts.untranslated(topic) });
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let memory = memory_sum(&loaded.config, cores);
+    let memory = memory_sum(&loaded.config);
     if args.json {
         let settings = loaded.effective.iter().map(|setting| ReportSetting {
             table: &setting.table,

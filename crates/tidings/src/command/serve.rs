@@ -8,11 +8,11 @@ use tokio::task::JoinSet;
 
 use crate::cli::ServeArgs;
 use crate::command::{CommandError, load_to_serve};
-use tidings_config::{Config, memory_sum};
+use tidings_config::Config;
 use tidings_sender::Tenure;
 use tidings_server::cluster::{Node, Resignation};
 use tidings_server::output::{Kind, remark};
-use tidings_server::{FILE_RESERVE, Frontend, Loader, ServeError, Server, raise_file_limit, stopped};
+use tidings_server::{FILE_RESERVE, Frontend, Loader, ServeError, Server, memory_sum, raise_file_limit, stopped};
 use tidings_telemetry::chain;
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
@@ -30,8 +30,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     for warning in &loaded.warnings {
         tracing::warn!(%warning, "Configuration");
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let memory = memory_sum(&loaded.config, cores);
+    let memory = memory_sum(&loaded.config);
     tracing::debug!(
         standing.bytes = memory.standing_bytes(),
         full.bytes = memory.bytes(),
