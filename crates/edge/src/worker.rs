@@ -165,5 +165,8 @@ impl Worker<'_> {
     fn turn(&mut self) {
         self.mailbox.take(&mut self.dirty);
         self.edge_loop.turn(&mut self.dirty);
+        if !self.edge_loop.state().fanout.has_more() {
+            self.mailbox.rest();
+        }
     }
 }

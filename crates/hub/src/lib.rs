@@ -45,6 +45,7 @@ mod changes;
 mod channel;
 mod clock;
 mod copies;
+mod fan_out;
 mod histories;
 mod loads;
 mod mailbox;
@@ -73,6 +74,7 @@ use channel::Acted;
 pub use channel::thin::{Behind, Thinned};
 pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
 pub use clock::process_micros;
+pub use fan_out::FanOut;
 pub use histories::{Histories, LOAD_TIMEOUT, Load, LoadFuture};
 pub use mailbox::Mailbox;
 pub use memory::{MemoryUse, PUBLICATION_BYTES};
@@ -218,6 +220,7 @@ pub struct Hub {
     /// The offset at which the next durable channel begins; see [`Hub::on_channel_forgotten`].
     durable_floor: AtomicU64,
     mailboxes: Box<[Arc<Mailbox>]>,
+    fan_out: Arc<FanOut>,
     tails: Arc<TailUse>,
     /// Held by whoever drops frames because the tails have too many.
     dropping: Mutex<()>,
@@ -233,6 +236,7 @@ impl Hub {
     /// A hub without channels, for `loop_count` edge loops.
     pub fn new(config: HubConfig, loop_count: usize) -> Self {
         let durable_floor = config.durable_start.offset.0;
+        let fan_out = Arc::<FanOut>::default();
         Self {
             receipts: Arc::new(Receipts::new(config.receipt_event_count_max, config.receipt_bytes_max)),
             config,
@@ -241,7 +245,8 @@ impl Hub {
             next_number: AtomicU64::new(rand::random_range(1..1 << 31)),
             memory_epoch: AtomicU64::new(rand::random()),
             durable_floor: AtomicU64::new(durable_floor),
-            mailboxes: (0..loop_count).map(|_| Arc::new(Mailbox::default())).collect(),
+            mailboxes: (0..loop_count).map(|_| Arc::new(Mailbox::new(fan_out.clone()))).collect(),
+            fan_out,
             tails: Arc::default(),
             dropping: Mutex::default(),
             changes: None,
@@ -295,6 +300,11 @@ impl Hub {
     /// The loops' ids and mailboxes, in order.
     pub fn loops(&self) -> impl Iterator<Item = (LoopId, Arc<Mailbox>)> {
         self.mailboxes.iter().enumerate().map(|(index, mailbox)| (LoopId(index), mailbox.clone()))
+    }
+
+    /// Whether the loops have something to write.
+    pub fn fan_out(&self) -> &Arc<FanOut> {
+        &self.fan_out
     }
 
     /// The receipts of events.

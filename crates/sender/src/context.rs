@@ -7,7 +7,7 @@ use std::mem;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
-use tidings_hub::Receipts;
+use tidings_hub::{FanOut, Receipts};
 use tidings_jobs::{Finding, LaneLimits, Suppression, Window};
 use tidings_push::{Notification, Rendering, RenderingParts, Ticket};
 use tidings_store::{Recipient, Store};
@@ -32,6 +32,7 @@ pub(crate) struct Context {
     pub(crate) topics: Arc<CurrentTopics>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) receipts: Arc<Receipts>,
+    pub(crate) fan_out: Arc<FanOut>,
     pub(crate) limits: LaneLimits,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) brakes: Braking,

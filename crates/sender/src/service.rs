@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tidings_hub::Receipts;
+use tidings_hub::{FanOut, Receipts};
 use tidings_jobs::{Counts, DeviceOutcome, JobReport, JobRow, LaneLimits, Progress, Telling};
 use tidings_push::{Lakes, OutcomeSink};
 use tidings_store::Store;
@@ -57,7 +57,8 @@ pub struct Sender {
 impl Sender {
     /// Starts sending: the unfinished jobs of the last run first, then every event without a job. Reads the jobs before
     /// it returns. Without any pool every device is counted as suppressed. `receipts` say which devices an event has
-    /// reached over live connections. An event's publications must be in the hub before the store reports the event.
+    /// reached over live connections, `fan_out` whether the loops of these have written it: a job lets them go first, for 20 ms at most.
+    /// An event's publications must be in the hub before the store reports the event.
     ///
     /// # Errors
     /// When a setting is out of range, two pools claim an app, or the jobs cannot be read or are not understood.
@@ -66,7 +67,7 @@ impl Sender {
         store: Store,
         topics: Arc<CurrentTopics>,
         mut pools: Vec<Pool>,
-        receipts: Arc<Receipts>,
+        (receipts, fan_out): (Arc<Receipts>, Arc<FanOut>),
         registry: &Registry,
     ) -> Result<Self, StartError> {
         config.check()?;
@@ -95,8 +96,20 @@ impl Sender {
         let limits =
             LaneLimits { window_device_count: config.window_device_count, in_flight_max: config.in_flight_max() };
         let (shadow, tracer, walks) = (config.shadow.clone(), config.tracer.clone(), Permits::new());
-        let context =
-            Context { store, topics, routes, receipts, limits, metrics, brakes, shadow, tracer, walks, trails };
+        let context = Context {
+            store,
+            topics,
+            routes,
+            receipts,
+            fan_out,
+            limits,
+            metrics,
+            brakes,
+            shadow,
+            tracer,
+            walks,
+            trails,
+        };
         let context = Arc::new(context);
         let (orders, orders_rx) = watch::channel(Order::Run);
         let (done_tx, done) = watch::channel(None);

@@ -5,10 +5,13 @@
 //! started.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tidings_hub::FanOut;
 use tidings_telemetry::unix_nanos;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::context::Context;
 use crate::job::Job;
@@ -16,8 +19,18 @@ use crate::lane;
 use crate::phase::{Expiry, Phase};
 use crate::spans;
 
+/// How long a job waits for live readers at most.
+const LIVE_FIRST_MAX: Duration = Duration::from_millis(20);
+
+/// Lets edge loops write what they have, above all this event, before pushes take the processor: a push takes tens of
+/// milliseconds to its provider anyway, and a delivery is seen at once (decision 0039).
+async fn let_live_go_first(fan_out: &FanOut) {
+    let _ = timeout(LIVE_FIRST_MAX, fan_out.rest()).await;
+}
+
 /// Works until the job is over, or until the sender drains and nothing of the job is in flight.
 pub(crate) async fn run(job: Arc<Job>, context: Arc<Context>, mut phase: watch::Receiver<Phase>) {
+    let_live_go_first(&context.fan_out).await;
     let expiry = Expiry::of(&job);
     let mut lanes = JoinSet::new();
     let (mut is_walking, mut is_told, mut walked, began) = (true, false, 0, unix_nanos());
@@ -64,4 +77,34 @@ async fn walk(job: &Job, context: &Context, expiry: Expiry, phase: &mut watch::R
     let findings = context.find(job, window.devices());
     job.assign(window, &findings, &context.metrics);
     Some(device_count)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn live_readers_go_first_but_not_for_long() {
+        let (fan_out, began) = (Arc::new(FanOut::default()), Instant::now());
+        let_live_go_first(&fan_out).await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "no loop has anything to write");
+
+        fan_out.begin();
+        fan_out.begin(); // A second loop.
+        let loops = fan_out.clone();
+        tokio::spawn(async move {
+            for _ in 0..2 {
+                sleep(Duration::from_millis(4)).await;
+                loops.end();
+            }
+        });
+        let_live_go_first(&fan_out).await;
+        assert_eq!(began.elapsed(), Duration::from_millis(8));
+
+        fan_out.begin(); // And never ends.
+        let_live_go_first(&fan_out).await;
+        assert_eq!(began.elapsed(), Duration::from_millis(8) + LIVE_FIRST_MAX);
+    }
 }

@@ -193,8 +193,9 @@ impl Server {
         metrics::register_sections(registry, &memory, &sections);
         let tracer = frontend.tracer();
         let pools = sections.iter().flat_map(|section: &Section| section.pools.clone()).collect();
-        let (jobs, receipts) = (sender_config(config, tracer.clone(), tenure), hub.receipts().clone());
-        let sender = Arc::new(Sender::start(jobs, store.clone(), texts.current(), pools, receipts, registry)?);
+        let (jobs, live) =
+            (sender_config(config, tracer.clone(), tenure), (hub.receipts().clone(), hub.fan_out().clone()));
+        let sender = Arc::new(Sender::start(jobs, store.clone(), texts.current(), pools, live, registry)?);
         let backlog = sender.backlog();
         auditing::restored(audit.as_ref(), backlog.events_waiting + backlog.jobs_running);
         let mut providers = Providers::default();

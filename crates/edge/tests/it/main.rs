@@ -413,6 +413,22 @@ async fn a_burst_over_many_turns_reaches_a_reader_that_keeps_up() {
     publisher.join().unwrap();
 }
 
+/// Pushes wait for this, so a reader that takes nothing must not count.
+#[tokio::test]
+async fn loops_rest_when_they_have_written_what_the_sockets_take() {
+    let server = Server::start(Options { turn_bytes_max: 4096, ..Options::default() }).await;
+    let mut client = Client::subscribed(&server, "room").await;
+    let stuck = Client::subscribed(&server, "room").await;
+    let block = "x".repeat(16 << 10);
+    for value in 0..2000 {
+        server.publish("room", json!([value, block]));
+        assert_eq!(client.next().await["push"]["pub"]["data"][0], value);
+    }
+    let rest = tokio::time::timeout(client::DEADLINE, server.hub.fan_out().rest()).await;
+    assert!(rest.is_ok(), "the loops have written all");
+    drop(stuck);
+}
+
 /// A peer that always has bytes for the server takes turns with the others, whether it has connected or not.
 #[tokio::test]
 async fn a_flood_of_frames_does_not_hold_up_the_others() {

@@ -11,7 +11,9 @@ mod texts;
 mod thin;
 
 use std::collections::BTreeMap;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tidings_hub::{
@@ -157,6 +159,31 @@ fn a_loop_is_woken_once_however_much_is_published() {
     publish(&hub, "news", 5);
     mailbox.take(&mut dirty);
     assert_eq!(dirty.len(), 2, "after the loop has looked, it is woken again");
+}
+
+#[test]
+fn a_loop_is_busy_until_it_has_written_what_it_has_taken_and_what_came_meanwhile() {
+    let hub = hub(10);
+    let reader = join(&hub, "news", None);
+    let (loop_id, mailbox) = hub.loops().next().unwrap();
+    let is_ready =
+        |future: Pin<&mut dyn Future<Output = ()>>| future.poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    let rests = || is_ready(pin!(hub.fan_out().rest()));
+    mailbox.rest(); // A turn that was for something else.
+    assert!(rests());
+
+    publish(&hub, "news", 1);
+    mailbox.take(&mut Vec::new());
+    reader.channel.clear_dirty(loop_id);
+    publish(&hub, "news", 2);
+    mailbox.rest();
+    assert!(!rests(), "the second publication was not taken yet");
+
+    mailbox.take(&mut Vec::new());
+    let mut waiting = pin!(hub.fan_out().rest());
+    assert!(!is_ready(waiting.as_mut()));
+    mailbox.rest();
+    assert!(is_ready(waiting) && rests());
 }
 
 #[test]

@@ -34,6 +34,21 @@ async fn finished(sender: &Sender, position: JournalPosition) {
 }
 
 #[tokio::test]
+async fn loops_that_always_have_something_to_write_delay_pushes_a_little() {
+    let world = World::new();
+    world.register((0..10).map(device)).await;
+    world.keep_loops_busy();
+    let pool = pool("main", "app", 50);
+    let sender = world.start(config(), vec![pool.clone()]);
+    let mut provider = Automatic::accepting(&pool, &sender);
+    let began = Instant::now();
+    let position = world.accept(goal("goal")).await;
+    finished(&sender, position).await;
+    assert_eq!(provider.taken().len(), 10);
+    assert!(began.elapsed() >= Duration::from_millis(20), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
 async fn every_device_is_told_once_in_its_language() {
     let world = World::new();
     let locales = ["en", "pl-PL", "ar"];

@@ -10,7 +10,7 @@ use roaring::RoaringBitmap;
 use tempfile::TempDir;
 use tidings_buffer::{Consumer, Lake};
 use tidings_gettext::{Catalogue, Plural, Template, Translations};
-use tidings_hub::{Arrival, EventReceipts, Receipts};
+use tidings_hub::{Arrival, EventReceipts, FanOut, Receipts};
 use tidings_protocol::ClientId;
 use tidings_push::{Lakes, Notification, Outcome, OutcomeSink, Settled, TokenGone};
 use tidings_sender::{CurrentTopics, Pool, Sender, SenderConfig, StartError, TopicTemplates, Topics};
@@ -84,6 +84,7 @@ const RECEIPT_BYTES_MAX: usize = 4 << 20;
 /// The hub, as far as the sender sees it: an event's receipts are open, with its readers, before the event is told of.
 struct Live {
     receipts: Arc<Receipts>,
+    fan_out: Arc<FanOut>,
     readers: Mutex<RoaringBitmap>,
 }
 
@@ -110,7 +111,7 @@ impl World {
 
     fn open(folder: TempDir, id_window: Duration) -> Self {
         let receipts = Arc::new(Receipts::new(1000, RECEIPT_BYTES_MAX));
-        let live = Arc::new(Live { receipts, readers: Mutex::default() });
+        let live = Arc::new(Live { receipts, fan_out: Arc::default(), readers: Mutex::default() });
         Self { store: open(&folder, live.clone(), id_window), folder, live }
     }
 
@@ -150,6 +151,11 @@ impl World {
         assert!(self.live.receipts.dropped_count() > 0);
     }
 
+    /// From now on an edge loop has always something to write.
+    pub(crate) fn keep_loops_busy(&self) {
+        self.live.fan_out.begin();
+    }
+
     /// The pongs of these devices' connections come.
     pub(crate) fn receive(&self, position: JournalPosition, indexes: impl IntoIterator<Item = usize>) {
         let receipts = self.receipts(position);
@@ -184,8 +190,7 @@ impl World {
     }
 
     pub(crate) fn try_start(&self, config: SenderConfig, pools: Vec<Pool>) -> Result<Sender, StartError> {
-        let receipts = self.live.receipts.clone();
-        Sender::start(config, self.store.clone(), current(), pools, receipts, &Registry::new())
+        Sender::start(config, self.store.clone(), current(), pools, self.live(), &Registry::new())
     }
 
     /// As [`World::start`], with metrics that can be read.
@@ -201,7 +206,11 @@ impl World {
         topics: Arc<CurrentTopics>,
         registry: &Registry,
     ) -> Sender {
-        Sender::start(config, self.store.clone(), topics, pools, self.live.receipts.clone(), registry).unwrap()
+        Sender::start(config, self.store.clone(), topics, pools, self.live(), registry).unwrap()
+    }
+
+    fn live(&self) -> (Arc<Receipts>, Arc<FanOut>) {
+        (self.live.receipts.clone(), self.live.fan_out.clone())
     }
 
     /// Accepts by a clock that is ahead: the event's times run in full from when its job begins, however long the disk
