@@ -21,3 +21,10 @@ pub struct ApiConfig {
     /// The channels of an event that names none.
     pub event_channels: EventChannels,
 }
+
+impl ApiConfig {
+    /// How many of the requests in work may wait, or be answered in pages.
+    pub(crate) fn waiting_count_max(&self) -> usize {
+        (self.request_count_max / 4).max(1)
+    }
+}

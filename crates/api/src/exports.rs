@@ -102,9 +102,10 @@ impl Cursor {
             }
             Self::From(selected, start, end) => {
                 let numbers: Vec<DeviceNumber> = selected.iter_from(start).take(PAGE_COUNT).collect();
-                let mut page = store.export_numbers(&numbers)?;
+                let (mut page, covered) = store.export_numbers(&numbers)?;
                 page.devices.retain(|exported| exported.device.since <= end);
-                let last = numbers.last().filter(|_| numbers.len() == PAGE_COUNT);
+                let may_continue = covered < numbers.len() || numbers.len() == PAGE_COUNT;
+                let last = numbers[..covered].last().filter(|_| may_continue);
                 let next = last.and_then(|last| last.0.checked_add(1));
                 Ok((page, next.map(|next| Self::From(selected, DeviceNumber(next), end))))
             }

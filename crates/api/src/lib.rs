@@ -276,7 +276,7 @@ pub fn routers(api: Api) -> Routers {
     let app_count_max = (request_count_max / 4).max(1);
     let gate = apps.map(|apps| Arc::new(Gate::new(apps, app_count_max, &registry)));
     let places = Arc::new(Places::new(request_count_max, &keys));
-    let waits = Places::new((request_count_max / 4).max(1), &keys);
+    let waits = Places::new(config.waiting_count_max(), &keys);
     let large_answers = Places::new(centrifugo::LARGE_ANSWER_COUNT_MAX, &keys);
     let guards = Guards { places, keys, key_rate, gate: gate.clone(), registry, audit: audit.clone() };
     let centrifugo = CentrifugoMetrics::new(&guards.registry);

@@ -37,9 +37,20 @@ pub struct ConsoleConfig {
 impl ConsoleConfig {
     /// What the last hour in numbers and the sessions may take.
     pub fn memory_terms(&self) -> Vec<Term> {
+        // Each setting is named, so that a new one is not forgotten here.
+        let Self {
+            session_count_max,
+            session_ttl: _,
+            session_idle: _,
+            user_header: _,
+            role_header: _,
+            role_default: _,
+            trusted_proxies: _,
+            trusts_loopback: _,
+        } = self;
         vec![
             Term::standing("console", 1, SAMPLE_BYTES, "console.enabled"),
-            Term::standing("logins", self.session_count_max, SESSION_BYTES, "console.session_count_max"),
+            Term::standing("logins", *session_count_max, SESSION_BYTES, "console.session_count_max"),
         ]
     }
 }

@@ -3,6 +3,7 @@
 use tidings_protocol::{CONNECT_SUBSCRIPTION_COUNT_MAX, EMULATED_BYTES_MAX, SubscribeRequest};
 use tidings_telemetry::memory::Term;
 
+use crate::HANDSHAKE_COUNT_MAX;
 use crate::config::EdgeConfig;
 
 /// An idle WebSocket connection (the goal, without buffers).
@@ -63,6 +64,13 @@ impl EdgeConfig {
         let reply = REPLY_COPIES.saturating_mul(edge.publication_bytes_max.max(*reply_bytes_max));
         let replies = reply_budget_bytes.saturating_add(*control_bytes_max).saturating_add(reply);
         let mut terms = vec![
+            // Each with its first message.
+            Term::peak(
+                "handshakes",
+                loops.saturating_mul(HANDSHAKE_COUNT_MAX),
+                *message_bytes_max,
+                "edge.loops, client.frame_bytes_max",
+            ),
             Term::standing("connections", connections, CONNECTION_BYTES, "client.connection_count_max"),
             Term::peak("received commands", loops, *input_budget_bytes, "edge.input_bytes_max"),
             Term::peak(

@@ -118,7 +118,7 @@ impl Served {
         if !first.is_empty() {
             self.take(&mut first.to_vec());
         }
-        drop(first); // Even if empty, it keeps the HTTP server's 8 KiB buffer alive.
+        drop(first);
         while !self.of_connection(Connection::is_done) {
             loop {
                 match self.client.work_off() {

@@ -52,9 +52,12 @@ impl Mailbox {
 
     /// The loop has written what it has taken.
     pub fn rest(&self) {
-        let mut state = lock(&self.state);
-        if state.dirty.is_empty() && mem::take(&mut state.is_busy) {
-            self.fan_out.end();
+        let ends = {
+            let mut state = lock(&self.state);
+            state.dirty.is_empty() && mem::take(&mut state.is_busy)
+        };
+        if ends {
+            self.fan_out.end(); // Without the lock: this may wake many.
         }
     }
 

@@ -20,7 +20,7 @@
 //!
 //! Not here: what a document means (the parser), what a valid event is (the door), HTTP routes.
 //!
-//! Bounds: [`SOURCE_COUNT_MAX`] sources; [`POLL_COUNT_MAX`] documents read at once, received ones besides; see `feed`,
+//! Bounds: [`SOURCE_COUNT_MAX`] sources; `POLL_COUNT_MAX` documents read at once, received ones besides; see `feed`,
 //! `pieces`, `fetch`, `files` and `status` for the bounds of each.
 
 mod config;

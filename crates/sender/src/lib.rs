@@ -68,7 +68,7 @@
 //! | tasks | one per running job, one per lane with devices of its audience | |
 //! | devices in flight, per job and lane | `window_device_count` × `window_open_count_max` (1024 × 32); in practice lakes and gateways bound them first | the lane waits |
 //! | renderings per job | (own texts + catalogues + 1) × lanes; 512 × lanes more if it has typed values (`places.rs`) | values in the conventions of the text, not of the device |
-//! | bytes of running jobs, by their sizes at the start ([`JobSize`]) | `job_bytes_max` (1 GiB) and one job | events wait as above |
+//! | bytes of running jobs, by their sizes at the start (`JobSize` of `jobs`) | `job_bytes_max` (1 GiB) and one job | events wait as above |
 //! | sets per job | three bits per device number, two more per lane with devices | |
 //! | parts of a job's counts | 512 | counted without a part |
 //! | jobs that only hold devices back | half a second after acceptance while others wait for their slots, looked up every 100 ms: some 1500 events a second begin | the oldest let go; an event that begins late holds shorter, in the end not at all |

@@ -30,10 +30,11 @@ async fn let_live_go_first(fan_out: &FanOut) {
 
 /// Works until the job is over, or until the sender drains and nothing of the job is in flight.
 pub(crate) async fn run(job: Arc<Job>, context: Arc<Context>, mut phase: watch::Receiver<Phase>) {
+    let began = unix_nanos();
     let_live_go_first(&context.fan_out).await;
     let expiry = Expiry::of(&job);
     let mut lanes = JoinSet::new();
-    let (mut is_walking, mut is_told, mut walked, began) = (true, false, 0, unix_nanos());
+    let (mut is_walking, mut is_told, mut walked) = (true, false, 0);
     while *phase.borrow_and_update() == Phase::Running && !job.is_over() {
         if is_walking {
             match walk(&job, &context, expiry, &mut phase).await {
@@ -87,20 +88,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn live_readers_go_first_but_not_for_long() {
-        let (fan_out, began) = (Arc::new(FanOut::default()), Instant::now());
+        let (fan_out, began) = (FanOut::default(), Instant::now());
         let_live_go_first(&fan_out).await;
         assert_eq!(began.elapsed(), Duration::ZERO, "no loop has anything to write");
 
         fan_out.begin();
         fan_out.begin(); // A second loop.
-        let loops = fan_out.clone();
-        tokio::spawn(async move {
+        let loops_end = async {
             for _ in 0..2 {
                 sleep(Duration::from_millis(4)).await;
-                loops.end();
+                fan_out.end();
             }
-        });
-        let_live_go_first(&fan_out).await;
+        };
+        tokio::join!(let_live_go_first(&fan_out), loops_end);
         assert_eq!(began.elapsed(), Duration::from_millis(8));
 
         fan_out.begin(); // And never ends.

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | a body | `client.frame_bytes_max` | 413 |
 //! | the time for a body | [`BODY_TIMEOUT`] | 408 |
-//! | bytes of all bodies that are not whole yet | [`BODIES_BYTES_MAX`] | 503, and counted |
+//! | bytes of all bodies that are read, or that the edge has not taken | [`BODIES_BYTES_MAX`] | 503, and counted |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,12 +33,14 @@ use tokio::time::timeout;
 /// How long the body of a request may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of bodies that are not whole yet, of all requests: some thousand that are as large as they may be.
+/// Bytes of bodies of all requests that are read, or that the edge has not taken: a thousand that are as large as they may be.
 const BODIES_BYTES_MAX: usize = 64 << 20;
+/// A buffer that grows may have twice the room that it needs.
+const GROWTH: usize = 2;
 
-/// What bodies that are not whole yet may take.
+/// What bodies of requests may take.
 pub(super) fn memory_terms() -> Vec<Term> {
-    vec![Term::peak("bodies of clients", 1, BODIES_BYTES_MAX, "fixed")]
+    vec![Term::peak("bodies of clients", GROWTH, BODIES_BYTES_MAX, "fixed")]
 }
 
 /// What requests of clients need.
@@ -86,7 +88,7 @@ async fn upgrade(transport: Transport, State(clients): State<Arc<Clients>>, mut 
 async fn stream(transport: Transport, State(clients): State<Arc<Clients>>, request: Request) -> Response {
     let Clients { edge, bodies } = &*clients;
     match bodies.read(request, edge.body_bytes_max()).await {
-        Ok(request) => edge.stream(transport, request).await.map(Body::from),
+        Ok((request, _held)) => edge.stream(transport, request).await.map(Body::from),
         Err(status) => status.into_response(),
     }
 }
@@ -94,12 +96,12 @@ async fn stream(transport: Transport, State(clients): State<Arc<Clients>>, reque
 async fn emulate(State(clients): State<Arc<Clients>>, request: Request) -> Response {
     let Clients { edge, bodies } = &*clients;
     match bodies.read(request, edge.body_bytes_max()).await {
-        Ok(request) => edge.emulate(&request).await.map(Body::from),
+        Ok((request, _held)) => edge.emulate(&request).await.map(Body::from),
         Err(status) => status.into_response(),
     }
 }
 
-/// The bytes of all bodies that are not whole yet.
+/// The bytes of all bodies.
 #[derive(Debug)]
 struct Bodies {
     held: AtomicUsize,
@@ -113,26 +115,27 @@ impl Bodies {
         Self { held: AtomicUsize::new(0), bytes_max, refused }
     }
 
-    /// The request with its whole body of at most `bytes_max`.
-    async fn read(&self, request: Request, bytes_max: usize) -> Result<http::Request<Bytes>, StatusCode> {
+    /// The request with its whole body of at most `bytes_max`, and the room that the body takes.
+    async fn read(&self, request: Request, bytes_max: usize) -> Result<(http::Request<Bytes>, Held<'_>), StatusCode> {
         let (head, body) = request.into_parts();
-        let body = timeout(BODY_TIMEOUT, self.whole(body, bytes_max)).await;
-        Ok(http::Request::from_parts(head, body.map_err(|_| StatusCode::REQUEST_TIMEOUT)??))
+        let mut held = Held { bodies: self, bytes: 0 };
+        let body = timeout(BODY_TIMEOUT, whole(body, bytes_max, &mut held)).await;
+        let body = body.map_err(|_| StatusCode::REQUEST_TIMEOUT)??;
+        Ok((http::Request::from_parts(head, body), held))
     }
+}
 
-    async fn whole(&self, body: Body, bytes_max: usize) -> Result<Bytes, StatusCode> {
-        let (mut parts, mut room, mut whole) =
-            (body.into_data_stream(), Held { bodies: self, bytes: 0 }, BytesMut::new());
-        // Whoever breaks off reads no answer.
-        while let Some(part) = parts.try_next().await.map_err(|_| StatusCode::BAD_REQUEST)? {
-            if part.len() > bytes_max - whole.len() {
-                return Err(StatusCode::PAYLOAD_TOO_LARGE);
-            }
-            room.grow(part.len())?;
-            whole.extend_from_slice(&part);
+async fn whole(body: Body, bytes_max: usize, held: &mut Held<'_>) -> Result<Bytes, StatusCode> {
+    let (mut parts, mut whole) = (body.into_data_stream(), BytesMut::new());
+    // Whoever breaks off reads no answer.
+    while let Some(part) = parts.try_next().await.map_err(|_| StatusCode::BAD_REQUEST)? {
+        if part.len() > bytes_max - whole.len() {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
         }
-        Ok(whole.freeze())
+        held.grow(part.len())?;
+        whole.extend_from_slice(&part);
     }
+    Ok(whole.freeze())
 }
 
 /// What one body takes of them. Dropped: it is free again.
@@ -188,8 +191,11 @@ mod tests {
         assert_eq!(registry.counter(&metrics::http::REFUSED_TOTAL, &["bodies"]).value(), 1);
 
         drop(second); // Its client has left.
-        let taken = bodies.read(request(Body::from(vec![7; 40])), 80).await.unwrap();
+        let (taken, held) = bodies.read(request(Body::from(vec![7; 40])), 80).await.unwrap();
         assert_eq!(taken.into_body(), vec![7; 40]);
+        let refused = bodies.read(request(Body::from("x")), 80).await;
+        assert_eq!(refused.err(), Some(StatusCode::SERVICE_UNAVAILABLE), "the edge has not taken it yet");
+        drop(held);
         assert_eq!(first.await.err(), Some(StatusCode::REQUEST_TIMEOUT)); // The clock runs while nothing else does.
         assert_eq!(bodies.held.into_inner(), 0);
     }
@@ -199,8 +205,10 @@ mod tests {
         let bodies = Bodies::new(1000, &Registry::new());
         let sizes = [(80, None), (81, Some(StatusCode::PAYLOAD_TOO_LARGE))];
         for (bytes, refusal) in sizes {
+            let at_once = request(Body::from(vec![0; bytes]));
+            assert_eq!(bodies.read(at_once, 80).await.err(), refusal, "{bytes} at once");
             let in_parts = Body::from_stream(stream::iter((0..bytes).map(|_| Ok::<_, std::io::Error>("x"))));
-            assert_eq!(bodies.read(request(in_parts), 80).await.err(), refusal, "{bytes}");
+            assert_eq!(bodies.read(request(in_parts), 80).await.err(), refusal, "{bytes} in parts");
         }
     }
 }

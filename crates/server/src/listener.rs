@@ -92,10 +92,11 @@ pub fn raise_file_limit(needed: u64) -> u64 {
 pub(super) const BUFFER_BYTES_MAX: usize = 16 << 10;
 
 impl Limits {
-    /// What requests and answers of all connections may take that are read and not parsed, or not written.
-    pub(super) fn memory_terms(&self) -> Vec<Term> {
-        let settings = "client.connection_count_max";
-        vec![Term::peak("HTTP buffers", self.connection_count_max, 2 * BUFFER_BYTES_MAX, settings)]
+    /// What requests and answers of all connections of so many listeners may take that are read and not parsed, or not written.
+    pub(super) fn memory_terms(&self, listener_count: usize) -> Vec<Term> {
+        let connections = self.connection_count_max.saturating_mul(listener_count);
+        let settings = "client.connection_count_max, http.internal_listen, http.tls.listen";
+        vec![Term::peak("HTTP buffers", connections, 2 * BUFFER_BYTES_MAX, settings)]
     }
 }
 
@@ -544,6 +545,17 @@ mod tests {
         let mut bytes = Vec::new();
         let _ = within(socket.read_to_end(&mut bytes)).await.expect("it is closed"); // Reset or not.
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_head_may_have_16_kib() {
+        let served = Served::start(LIMITS, None, Router::new());
+        let end = " HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        let begin = |bytes: usize| format!("{:x<bytes$}", "GET /?");
+        let whole = begin((16 << 10) - end.len()) + end;
+        assert!(served.ask(whole.as_bytes()).await.starts_with("HTTP/1.1 404"));
+        let without_end = begin(16 << 10); // The server has read all of it when it answers.
+        assert!(served.ask(without_end.as_bytes()).await.starts_with("HTTP/1.1 431"));
     }
 
     #[test]

@@ -35,7 +35,10 @@ pub fn memory_sum(config: &Config) -> MemorySum {
         config.feeds.values().map(|feed| (feed.known_count_max, feed.received)).unzip();
     let received = received.into_iter().filter(|received| *received).count();
 
-    let mut terms = listener_limits(config).memory_terms();
+    let others = [config.http.internal_listen.is_some(), config.http.tls.listen.is_some()];
+    let listener_count = 1 + others.into_iter().filter(|is_there| *is_there).count();
+
+    let mut terms = listener_limits(config).memory_terms(listener_count);
     terms.extend(tls::memory_terms(config));
     terms.extend(connections::memory_terms());
     terms.extend(api_config(config).memory_terms());

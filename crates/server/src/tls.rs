@@ -24,6 +24,8 @@ use crate::providers::{CredentialError, read};
 /// What is spoken inside of TLS.
 const ALPN: &[u8] = b"http/1.1";
 
+/// Connections that are still HTTP, and those of clients, have a limit each.
+const KIND_COUNT: usize = 2;
 /// Additional memory of an idle WebSocket over TLS: the session and its read buffer of 4 KiB (8.2 KiB, measured).
 const CONNECTION_BYTES: usize = 10 << 10;
 /// Records of a WebSocket over TLS: one that waits for the socket, and one that is incomplete.
@@ -31,7 +33,8 @@ const RECORD_BYTES: usize = 2 * (18 << 10);
 
 /// What the sessions of connections, and records that are not whole or not written, may take.
 pub(super) fn memory_terms(config: &Config) -> Vec<Term> {
-    let (connections, settings) = (config.client.connection_count_max, "http.tls, client.connection_count_max");
+    let connections = config.client.connection_count_max.saturating_mul(KIND_COUNT);
+    let settings = "http.tls, client.connection_count_max";
     let terms = || {
         vec![
             Term::standing("TLS sessions", connections, CONNECTION_BYTES, settings),

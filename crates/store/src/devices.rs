@@ -12,7 +12,7 @@ use tidings_types::{
 mod audience;
 pub(crate) mod credential;
 mod expire;
-mod export;
+pub(crate) mod export;
 mod find;
 mod numbers;
 mod proven;
@@ -106,7 +106,8 @@ impl Precondition {
     }
 }
 
-/// A page of devices, in order of their ids.
+/// A page of devices, in order of their ids. It may have fewer than were asked for: with the device whose subscriptions and mutes
+/// reach 4 MiB it ends.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExportPage {
     /// The readable devices.

@@ -81,6 +81,7 @@ pub use brakes::{Brakes, PAUSE_COUNT_MAX};
 pub use channels::{DurableChannel, Once, RestoredChannel, StoredPublication, Version};
 pub use config::{QueueLimit, StoreConfig};
 pub use devices::credential::{Credential, CredentialHash, GivenCredential};
+pub use devices::export::PAGE_BYTES as EXPORT_PAGE_BYTES;
 pub use devices::{
     ExportPage, Exported, GoneToken, NewDevice, Precondition, PutTerms, Recipient, Registered, USER_DEVICE_COUNT_MAX,
 };

@@ -183,6 +183,26 @@ async fn the_largest_device_can_be_imported_elsewhere() {
     assert_eq!(new.send("GET", "/v1/export", "").await.body, exported.body);
 }
 
+/// A page ends early with them, also the last one.
+#[tokio::test]
+async fn devices_with_many_subscriptions_are_all_in_it() {
+    const COUNT: usize = 40;
+    const EACH: usize = 500; // Some 5 MiB together.
+    let server = Server::with(|store, api| {
+        (store.subscription_count_max, api.subscription_count_max) = (EACH as u32, EACH);
+    });
+    let topic = "t".repeat(64);
+    let subject = |number| json!({"subject": format!("k:{number:0120}"), "topics": [topic]});
+    let subscriptions: Vec<Value> = (0..EACH).map(subject).collect();
+    let names: Vec<String> = (0..COUNT).map(|number| format!("d-{number:02}")).collect();
+    for name in &names {
+        let device = json!({"id": name, "platform": "ios", "token": "0f8e", "app": name, "locale": "sv", "subscriptions": subscriptions});
+        import(&server, device.to_string()).await;
+    }
+    assert_eq!(ids(&server.send("GET", "/v1/export", "").await), names);
+    assert_eq!(ids(&server.send("GET", "/v1/export?selector=platform%20=%20ios", "").await), names);
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_that_nobody_reads_is_given_up() {
     let server = Server::with(|store, api| (store.device_count_max, api.request_count_max) = (10_000, 4));

@@ -41,11 +41,15 @@ async fn loops_that_always_have_something_to_write_delay_pushes_a_little() {
     let pool = pool("main", "app", 50);
     let sender = world.start(config(), vec![pool.clone()]);
     let mut provider = Automatic::accepting(&pool, &sender);
-    let began = Instant::now();
-    let position = world.accept(goal("goal")).await;
-    finished(&sender, position).await;
-    assert_eq!(provider.taken().len(), 10);
-    assert!(began.elapsed() >= Duration::from_millis(20), "{:?}", began.elapsed());
+    let mut quickest = Duration::MAX;
+    for number in 0..5 {
+        let began = Instant::now();
+        let position = world.accept(goal(&format!("goal-{number}"))).await;
+        finished(&sender, position).await;
+        quickest = quickest.min(began.elapsed());
+    }
+    assert_eq!(provider.taken().len(), 5 * 10);
+    assert!(quickest >= Duration::from_millis(20), "{quickest:?}");
 }
 
 #[tokio::test]

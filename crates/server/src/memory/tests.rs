@@ -31,10 +31,12 @@ fn the_memory_sum_adds_up_its_terms() {
     let terms: Vec<_> = sum.terms.iter().map(|term| (term.name, term.bytes())).collect();
     let expected = [
         ("HTTP buffers", 10 * 2 * (16 << 10)),
-        ("bodies of clients", 64 << 20),
+        ("bodies of clients", 2 * (64 << 20)),
         ("requests", 2 * (2 << 20)),
+        ("pages of answers", 2 * (4 << 20)),
         ("large answers", 16 * 2 * (8 << 20)),
         ("idempotency keys", 65_536 * 640),
+        ("handshakes", 4 * 1024 * 2048),
         ("connections", 10 * 6144),
         ("received commands", 256 << 20),
         ("commands in work", 4 * (2048 + 1024 * size_of::<tidings_protocol::SubscribeRequest>() as u64)),
@@ -138,4 +140,8 @@ fn what_is_switched_on_has_terms() {
     std::fs::write(&file, made.cert.pem() + &made.signing_key.serialize_pem()).unwrap();
     let tls = format!("[http.tls]\ncertificate_file = {file:?}\ncertificate_key_file = {file:?}");
     assert_eq!(more(&tls), ["TLS sessions", "TLS records"]);
+    assert_eq!(bytes(&config(&tls), "TLS sessions"), Some(2 * 100_000 * (10 << 10)));
+    let buffers = |text: &str| bytes(&config(text), "HTTP buffers").unwrap();
+    let three = format!("http.internal_listen = \"127.0.0.1:8001\"\n{tls}\nlisten = \"127.0.0.1:8443\"");
+    assert_eq!(buffers(&three), 3 * buffers(""));
 }

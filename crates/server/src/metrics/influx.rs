@@ -109,7 +109,6 @@ async fn run(
     let _ = traffic.writer.close(STOP_TIMEOUT).await; // Nobody could be told of the error.
 }
 
-/// The path of the lines, with its counters.
 /// What lines that wait for the agent may take.
 pub(crate) fn memory_terms(config: &Influx) -> Vec<Term> {
     let bytes = batching(config.packet_bytes.as_usize()).memory_bytes_max();
@@ -128,6 +127,7 @@ fn batching(packet_bytes: usize) -> BatchConfig {
     }
 }
 
+/// The path of the lines, with its counters.
 struct Traffic {
     writer: BatchWriter,
     pool: Pool<Lines>,

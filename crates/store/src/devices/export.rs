@@ -1,6 +1,6 @@
 //! Reads devices with all their data for an import elsewhere, and reports damaged ones.
 
-use tidings_types::{DeviceId, DeviceNumber, UserId};
+use tidings_types::{DeviceId, DeviceNumber, Mute, MuteScope, UserId};
 
 use super::read::read_device;
 use crate::damage;
@@ -13,6 +13,11 @@ use crate::mutes::read::read_mutes;
 use crate::rows;
 use crate::service::Store;
 use crate::subscriptions::read::read_subscriptions;
+
+/// A page ends with the device whose subscriptions and mutes reach so many bytes.
+pub const PAGE_BYTES: usize = if cfg!(test) { 30 << 10 } else { 4 << 20 };
+/// A subscription or a mute without its names.
+const ENTRY_BYTES: usize = 64;
 
 /// The log line for a damaged device.
 const MISSING: &str = "A device is missing from an export";
@@ -33,7 +38,11 @@ impl Store {
             let rows = self.rows_of_user(engine, (user, after), limit, &mut found.damaged)?;
             found.last = rows.keys().next_back().filter(|_| rows.len() >= limit).cloned();
             for (id, (number, row)) in rows {
-                found.add(read_all(engine, number, row).map(Some), || Some(id))?;
+                found.add(read_all(engine, number, row).map(Some), || Some(id.clone()))?;
+                if found.bytes >= PAGE_BYTES {
+                    found.last = Some(id);
+                    break;
+                }
             }
             Ok(())
         })?;
@@ -56,7 +65,7 @@ impl Store {
                 let read = read_device(engine, id, number)
                     .and_then(|found| found.map(|(number, row)| read_all(engine, number, row)).transpose());
                 found.add(read, || name.clone())?;
-                let is_full = found.devices.len() + found.damaged.len() >= limit;
+                let is_full = found.bytes >= PAGE_BYTES || found.devices.len() + found.damaged.len() >= limit;
                 found.last = name.filter(|_| is_full);
                 Ok(!is_full)
             })
@@ -64,21 +73,26 @@ impl Store {
         Ok(self.page(found))
     }
 
-    /// The devices with these numbers that exist, in this order, each as in [`Store::export`].
+    /// The devices with these numbers that exist, in this order, each as in [`Store::export`], and how many of the numbers the
+    /// page covers: at least one, if there are any.
     ///
     /// # Errors
     /// When the store is being opened again or the disk fails.
-    pub fn export_numbers(&self, numbers: &[DeviceNumber]) -> Result<ExportPage, ReadError> {
-        let mut found = Found::default();
+    pub fn export_numbers(&self, numbers: &[DeviceNumber]) -> Result<(ExportPage, usize), ReadError> {
+        let (mut found, mut covered) = (Found::default(), 0);
         self.with_engine(|engine| {
             for &number in numbers {
+                if found.bytes >= PAGE_BYTES {
+                    break;
+                }
+                covered += 1;
                 let row = engine.read(Table::Device, &rows::number_key(number), rows::decode_device);
                 let read = row.and_then(|row| row.map(|row| read_all(engine, number, row)).transpose());
                 found.add(read, || self.known_id(number))?;
             }
             Ok(())
         })?;
-        Ok(self.page(found))
+        Ok((self.page(found), covered))
     }
 
     /// The id of a device in memory.
@@ -87,7 +101,7 @@ impl Store {
         table.recipient(number).ok().flatten().and_then(|found| DeviceId::new(found.id).ok())
     }
 
-    fn page(&self, Found { devices, damaged, last }: Found) -> ExportPage {
+    fn page(&self, Found { devices, damaged, last, bytes: _ }: Found) -> ExportPage {
         let table = self.shared().table.read();
         let complete = |(number, device): (_, Exported)| Exported { proven: table.is_proven(number), ..device };
         ExportPage { devices: devices.into_iter().map(complete).collect(), damaged, last }
@@ -100,6 +114,8 @@ struct Found {
     devices: Vec<(DeviceNumber, Exported)>,
     damaged: Vec<Option<DeviceId>>,
     last: Option<DeviceId>,
+    /// Of subscriptions and mutes.
+    bytes: usize,
 }
 
 impl Found {
@@ -110,11 +126,24 @@ impl Found {
         id: impl FnOnce() -> Option<DeviceId>,
     ) -> Result<(), EngineError> {
         match damage::tolerate(read, MISSING)? {
-            Some(device) => self.devices.extend(device),
+            Some(device) => {
+                self.bytes += device.as_ref().map_or(0, |(_, device)| entries_bytes(device));
+                self.devices.extend(device);
+            }
             None => self.damaged.push(id()),
         }
         Ok(())
     }
+}
+
+fn entries_bytes(Exported { subscriptions, mutes, .. }: &Exported) -> usize {
+    let subscriptions =
+        subscriptions.iter().map(|(subject, topic)| subject.as_str().len() + topic.as_str().len() + ENTRY_BYTES);
+    let of_mute = |mute: &Mute| match &mute.scope {
+        MuteScope::Everything => ENTRY_BYTES,
+        MuteScope::Subject(subject) => subject.as_str().len() + ENTRY_BYTES,
+    };
+    subscriptions.sum::<usize>() + mutes.iter().map(of_mute).sum::<usize>()
 }
 
 /// A device with its data from rows.

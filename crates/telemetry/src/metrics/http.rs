@@ -6,8 +6,8 @@ group! {
     "HTTP listeners";
 
     /// Connections closed as they came, because their address has too many (`address`) or too few files are left (`files`), and
-    /// requests of clients refused with 503, because too many bodies are not whole yet (`bodies`).
-    REFUSED_TOTAL = Metric::counter("tidings_http_refused_total").labels(&["reason"]).panel("Refused connections");
+    /// requests of clients refused with 503, because too many bodies wait (`bodies`).
+    REFUSED_TOTAL = Metric::counter("tidings_http_refused_total").labels(&["reason"]).panel("Refused connections and requests");
 
     /// Connections closed because their peer took no byte for http.stall_timeout.
     STALLED_TOTAL = Metric::counter("tidings_http_stalled_total").panel("Stalled connections");

@@ -11,7 +11,7 @@ use crate::committer::draft::Draft;
 use crate::hash::hash16;
 use crate::mutes::ends::MuteEnds;
 use crate::rows;
-use crate::{GoneToken, ReadError};
+use crate::{ExportPage, GoneToken, ReadError};
 
 fn id(name: &str) -> DeviceId {
     DeviceId::new(name).unwrap()
@@ -556,7 +556,9 @@ async fn an_export_names_the_devices_that_cannot_be_read() {
     let store = open(folder.path(), Arc::default());
     store.import_devices(["a", "b", "c"].map(import).into(), None, Timestamp(1)).await.unwrap();
     damage(&store, Table::Device, &rows::number_key(DeviceNumber(1)));
-    let pages = [store.export(None, 9).unwrap(), store.export_numbers(&[0, 1, 2, 3].map(DeviceNumber)).unwrap()];
+    let (of_numbers, covered) = store.export_numbers(&[0, 1, 2, 3].map(DeviceNumber)).unwrap();
+    assert_eq!(covered, 4);
+    let pages = [store.export(None, 9).unwrap(), of_numbers];
     for page in pages {
         let ids: Vec<&str> = page.devices.iter().map(|exported| exported.device.id.as_str()).collect();
         assert_eq!((ids, page.damaged, page.last), (vec!["a", "c"], vec![Some(id("b"))], None));
@@ -579,6 +581,41 @@ async fn an_export_names_the_devices_that_cannot_be_read() {
     damage(&store, Table::Mute, &rows::mute_key(DeviceNumber(0), &MuteScope::Everything));
     assert_eq!(store.export(None, 9).unwrap().damaged, ["a", "b", "c"].map(|name| Some(id(name))));
     assert!(store.mutes(&id("a")).unwrap().is_some(), "a list leaves it out");
+}
+
+#[tokio::test]
+async fn a_page_of_an_export_ends_with_the_device_that_fills_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    let ann = UserId::new("ann").unwrap();
+    let follows = |count: usize| {
+        let subject = |number| Subject::new(&format!("team:{number:0100}")).unwrap();
+        (0..count).map(|number| (subject(number), TopicName::new("goal").unwrap())).collect::<Vec<_>>()
+    };
+    // 173 bytes each: two devices with 100 fill a page of 30 KiB.
+    let devices = [("a", 100), ("b", 100), ("c", 100), ("d", 100), ("e", 1)].map(|(name, count)| NewImport {
+        subscriptions: follows(count),
+        device: NewDevice { user: Some(ann.clone()), ..device(name) },
+        ..import(name)
+    });
+    store.import_devices(devices.into(), None, Timestamp(1)).await.unwrap();
+
+    let pages = |page: &dyn Fn(Option<&DeviceId>) -> ExportPage| {
+        let (mut after, mut pages) = (None, Vec::new());
+        loop {
+            let page = page(after.as_ref());
+            pages.push(page.devices.iter().map(|it| it.device.id.as_str().to_owned()).collect::<String>());
+            after = page.last;
+            if after.is_none() {
+                return pages;
+            }
+        }
+    };
+    assert_eq!(pages(&|after| store.export(after, 9).unwrap()), ["ab", "cd", "e"]);
+    assert_eq!(pages(&|after| store.export_of_user(&ann, after, 9).unwrap()), ["ab", "cd", "e"]);
+    let numbers = [0, 1, 2, 3, 4].map(DeviceNumber);
+    let covered = |from: usize| store.export_numbers(&numbers[from..]).unwrap().1;
+    assert_eq!([covered(0), covered(2), covered(3), covered(4)], [2, 2, 2, 1]);
 }
 
 /// `count` times 16 bytes that differ for each index, so that compression does not make them small.
