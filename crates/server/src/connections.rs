@@ -7,10 +7,11 @@
 //! |---|---|---|
 //! | a body | `client.frame_bytes_max` | 413 |
 //! | the time for a body | [`BODY_TIMEOUT`] | 408 |
-//! | bytes of all bodies that are read, or that the edge has not taken | [`BODIES_BYTES_MAX`] | 503, and counted |
+//! | bytes of all bodies that are read, or that the edge has not taken | [`BODIES_BYTES_MAX`], of one network half of it | 503, and counted |
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -26,6 +27,7 @@ use futures_util::TryStreamExt as _;
 use tidings_config::Config;
 use tidings_edge::{ClientNetwork, Edge};
 use tidings_telemetry::memory::Term;
+use tidings_telemetry::panics::lock;
 use tidings_telemetry::{Counter, Registry, metrics};
 use tidings_types::Transport;
 use tokio::time::timeout;
@@ -101,24 +103,31 @@ async fn emulate(State(clients): State<Arc<Clients>>, request: Request) -> Respo
     }
 }
 
-/// The bytes of all bodies.
+/// The bytes of all bodies. Bound of the map: a network is in it while it has bodies.
 #[derive(Debug)]
 struct Bodies {
-    held: AtomicUsize,
+    held: Mutex<HeldBytes>,
     bytes_max: usize,
     refused: Counter,
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct HeldBytes {
+    all: usize,
+    of_networks: HashMap<Option<IpAddr>, usize>,
 }
 
 impl Bodies {
     fn new(bytes_max: usize, registry: &Registry) -> Self {
         let refused = registry.counter(&metrics::http::REFUSED_TOTAL, &["bodies"]);
-        Self { held: AtomicUsize::new(0), bytes_max, refused }
+        Self { held: Mutex::default(), bytes_max, refused }
     }
 
     /// The request with its whole body of at most `bytes_max`, and the room that the body takes.
     async fn read(&self, request: Request, bytes_max: usize) -> Result<(http::Request<Bytes>, Held<'_>), StatusCode> {
         let (head, body) = request.into_parts();
-        let mut held = Held { bodies: self, bytes: 0 };
+        let network = head.extensions.get().map(|ClientNetwork(network)| *network);
+        let mut held = Held { bodies: self, network, bytes: 0 };
         let body = timeout(BODY_TIMEOUT, whole(body, bytes_max, &mut held)).await;
         let body = body.map_err(|_| StatusCode::REQUEST_TIMEOUT)??;
         Ok((http::Request::from_parts(head, body), held))
@@ -141,14 +150,21 @@ async fn whole(body: Body, bytes_max: usize, held: &mut Held<'_>) -> Result<Byte
 /// What one body takes of them. Dropped: it is free again.
 struct Held<'b> {
     bodies: &'b Bodies,
+    network: Option<IpAddr>,
     bytes: usize,
 }
 
 impl Held<'_> {
     fn grow(&mut self, bytes: usize) -> Result<(), StatusCode> {
         let Bodies { held, bytes_max, refused } = self.bodies;
+        let is_full = {
+            let held = &mut *lock(held);
+            let of_network = held.of_networks.entry(self.network).or_default();
+            (held.all, *of_network) = (held.all + bytes, *of_network + bytes);
+            held.all > *bytes_max || *of_network > bytes_max / 2
+        };
         self.bytes += bytes;
-        if held.fetch_add(bytes, Ordering::Relaxed) + bytes > *bytes_max {
+        if is_full {
             refused.inc();
             return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
@@ -158,7 +174,14 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.bodies.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        let mut held = lock(&self.bodies.held);
+        held.all -= self.bytes;
+        if let Some(of_network) = held.of_networks.get_mut(&self.network) {
+            *of_network -= self.bytes;
+            if *of_network == 0 {
+                held.of_networks.remove(&self.network);
+            }
+        }
     }
 }
 
@@ -178,26 +201,36 @@ mod tests {
         request(Body::from_stream(begin.chain(stream::pending())))
     }
 
+    /// The same, from this network.
+    fn of_network(network: u8, mut request: Request) -> Request {
+        request.extensions_mut().insert(ClientNetwork([10, 0, 0, network].into()));
+        request
+    }
+
     #[tokio::test(start_paused = true)]
     async fn bodies_that_do_not_end_have_one_bound_and_their_room_comes_back() {
         let registry = Registry::new();
-        let bodies = Bodies::new(100, &registry);
-        let (first, second) = (bodies.read(endless(60), 80), bodies.read(endless(40), 80));
-        let (mut first, mut second) = (Box::pin(first), Box::pin(second));
-        assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
+        let bodies = Bodies::new(120, &registry);
+        let refusal = async |network, bytes| {
+            bodies.read(of_network(network, request(Body::from(vec![7; bytes]))), 80).await.err()
+        };
+        let full = Some(StatusCode::SERVICE_UNAVAILABLE);
+        let mut first = Box::pin(bodies.read(of_network(1, endless(60)), 80));
+        assert!(first.as_mut().now_or_never().is_none());
+        assert_eq!((refusal(1, 1).await, refusal(2, 60).await), (full, None), "a network has half of it");
 
-        let refused = bodies.read(request(Body::from("x")), 80).await;
-        assert_eq!(refused.err(), Some(StatusCode::SERVICE_UNAVAILABLE));
-        assert_eq!(registry.counter(&metrics::http::REFUSED_TOTAL, &["bodies"]).value(), 1);
+        let mut second = Box::pin(bodies.read(of_network(2, endless(50)), 80));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert_eq!((refusal(3, 10).await, refusal(3, 11).await), (None, full));
+        assert_eq!(registry.counter(&metrics::http::REFUSED_TOTAL, &["bodies"]).value(), 2);
 
         drop(second); // Its client has left.
-        let (taken, held) = bodies.read(request(Body::from(vec![7; 40])), 80).await.unwrap();
-        assert_eq!(taken.into_body(), vec![7; 40]);
-        let refused = bodies.read(request(Body::from("x")), 80).await;
-        assert_eq!(refused.err(), Some(StatusCode::SERVICE_UNAVAILABLE), "the edge has not taken it yet");
+        let (taken, held) = bodies.read(of_network(3, request(Body::from(vec![7; 60]))), 80).await.unwrap();
+        assert_eq!(taken.into_body(), vec![7; 60]);
+        assert_eq!(refusal(4, 1).await, full, "the edge has not taken it yet");
         drop(held);
         assert_eq!(first.await.err(), Some(StatusCode::REQUEST_TIMEOUT)); // The clock runs while nothing else does.
-        assert_eq!(bodies.held.into_inner(), 0);
+        assert_eq!(bodies.held.into_inner().unwrap(), HeldBytes::default());
     }
 
     #[tokio::test]
