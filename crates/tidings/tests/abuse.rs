@@ -447,6 +447,43 @@ fn unfinished_bodies_of_one_user() {
 }
 
 #[test]
+fn unfinished_bodies_of_streams() {
+    const BYTES: usize = 60_000;
+    const ROOM: usize = (32 << 20) / BYTES; // What one network has.
+    judge("1 500 requests for a stream whose body does not end", PLAIN, nothing, async |server, ()| {
+        let headers = ["Content-Type: application/json"];
+        let whole = request("POST", "/connection/http_stream", &headers, &vec![b' '; BYTES]);
+        let attackers = many(1500, |_| {
+            let unfinished = whole[..whole.len() - 1].to_vec();
+            async move {
+                let mut stream = line(server, ABROAD).await.ok()?;
+                _ = stream.write_all(&unfinished).await; // It may be refused before all of it is written.
+                Some(stream)
+            }
+        })
+        .await;
+        sleep(HOLD).await;
+        let waits = |stream: &&TcpStream| {
+            stream.try_read(&mut [0; 64]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        };
+        let waiting = attackers.iter().flatten().filter(waits).count();
+        if !(1..=ROOM).contains(&waiting) {
+            return Err(format!("{waiting} are held, from 1 to {ROOM} are expected"));
+        }
+        let mut stream = line(server, HOME).await.map_err(|error| error.to_string())?;
+        let opening = request("POST", "/connection/uni_http_stream", &headers, b"{}");
+        stream.write_all(&opening).await.map_err(|error| error.to_string())?;
+        let mut status = [0; 12];
+        let answered = timeout(HOLD, stream.read_exact(&mut status)).await;
+        drop(attackers);
+        match answered.is_ok_and(|read| read.is_ok()) && &status == b"HTTP/1.1 200" {
+            true => Ok(()),
+            false => Err("nobody else gets a stream".to_owned()),
+        }
+    });
+}
+
+#[test]
 fn idle_connections_after_a_burst() {
     judge("900 connections that stay idle after a burst", PLAIN, fill_short, async |server, epoch| {
         let held = many(900, |_| {
