@@ -1,5 +1,5 @@
-//! Checks the repository's own rules: crate arrows, module circles, the architecture page, terms of memory, decision records, tables of
-//! benchmarks, files made from the tables of metrics and alerts, source text.
+//! Checks the repository's own rules: crate arrows, module circles, the architecture page, terms of memory, decision
+//! records, tables of benchmarks, files made from the tables of metrics and alerts, source text.
 //!
 //! Looks at every file that git tracks or would add, so a forgotten `git add` hides nothing. Does not use the network and
 //! changes nothing. Each complaint names the file, the line if there is one, and what would satisfy the rule.

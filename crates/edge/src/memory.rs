@@ -28,8 +28,8 @@ pub struct MemoryUse {
     pub publication_bytes_max: usize,
     /// Whether clients may filter by tags.
     pub has_tags_filters: bool,
-    /// Whether clients may use other transports than a WebSocket.
-    pub has_streams: bool,
+    /// Whether commands may come in requests of their own (`/emulation`).
+    pub has_emulation: bool,
 }
 
 impl EdgeConfig {
@@ -44,7 +44,7 @@ impl EdgeConfig {
             reply_budget_bytes,
             input_budget_bytes,
             reply_bytes_max,
-            // Neither bounds memory.
+            // These bound no memory of their own.
             node: _,
             address_connection_count_max: _,
             user_connection_count_max: _,
@@ -92,7 +92,7 @@ impl EdgeConfig {
             let settings = "client.channel_count_max, allow_tags_filter";
             terms.push(Term::standing("tags filters", subscriptions, TAGS_FILTER_BYTES, settings));
         }
-        if edge.has_streams {
+        if edge.has_emulation {
             terms.push(Term::peak("on their way", loops, EMULATED_BYTES_MAX, "edge.loops"));
         }
         terms

@@ -118,7 +118,7 @@ impl Served {
         if !first.is_empty() {
             self.take(&mut first.to_vec());
         }
-        drop(first);
+        drop(first); // Not to keep it as long as the connection.
         while !self.of_connection(Connection::is_done) {
             loop {
                 match self.client.work_off() {

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// How many loops have not made their turn over what is new. A reader that is behind does not count, whether its socket takes nothing
-/// or it gets less than everything.
+/// How many loops have not made their turn over what is new. A reader that is behind does not count, whether its socket
+/// takes nothing or it gets less than everything.
 #[derive(Debug, Default)]
 pub struct FanOut {
     busy_loops: AtomicUsize,

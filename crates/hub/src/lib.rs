@@ -302,7 +302,7 @@ impl Hub {
         self.mailboxes.iter().enumerate().map(|(index, mailbox)| (LoopId(index), mailbox.clone()))
     }
 
-    /// Whether the loops have something to write.
+    /// Whether the loops have made their turn over what is new.
     pub fn fan_out(&self) -> &Arc<FanOut> {
         &self.fan_out
     }

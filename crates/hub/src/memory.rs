@@ -13,7 +13,6 @@ const CHANNEL_BYTES: usize = 1280;
 pub const PUBLICATION_BYTES: usize = 1 << 10;
 /// A change of who is here that is not told yet: a name of about 200 bytes, and its entries in two tables.
 const CHANGE_BYTES: usize = 512;
-
 /// A reader in the presence of a channel, computed: client and user in two tables, with names of some 20 bytes.
 const MEMBER_BYTES: usize = 320;
 

@@ -61,7 +61,6 @@ pub use messages::MESSAGE_COUNT_MAX;
 pub use outbox::{DatabaseError, EVENT_BYTES_MAX, OutboxConfig, database, is_identifier, is_table};
 pub use parse::{Found, Malformed, ParseFn, Parser};
 pub use pieces::Said;
-use poll::POLL_COUNT_MAX;
 pub use receive::{PollError, ReceiveError, Received};
 pub use schedule::Pace;
 pub use status::{
@@ -70,6 +69,7 @@ pub use status::{
 
 use feed::{Feed, Memory};
 use messages::Desk;
+use poll::POLL_COUNT_MAX;
 use seen::Seen;
 
 /// The feeds of a server, at work. Dropped: all of them stop.

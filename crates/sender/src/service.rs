@@ -57,8 +57,8 @@ pub struct Sender {
 impl Sender {
     /// Starts sending: the unfinished jobs of the last run first, then every event without a job. Reads the jobs before
     /// it returns. Without any pool every device is counted as suppressed. `receipts` say which devices an event has
-    /// reached over live connections, `fan_out` whether the loops of these have written it: a job lets them go first, for 20 ms at most.
-    /// An event's publications must be in the hub before the store reports the event.
+    /// reached over live connections, `fan_out` whether the loops of these have written it: a job lets them go first, for
+    /// 20 ms at most. An event's publications must be in the hub before the store reports the event.
     ///
     /// # Errors
     /// When a setting is out of range, two pools claim an app, or the jobs cannot be read or are not understood.

@@ -23,7 +23,7 @@ use crate::spans;
 const LIVE_FIRST_MAX: Duration = Duration::from_millis(20);
 
 /// Lets edge loops write what they have, above all this event, before pushes take the processor: a push takes tens of
-/// milliseconds to its provider anyway, and a delivery is seen at once (decision 0039).
+/// milliseconds to its provider anyway, and a delivery is seen at once (decision 0045).
 async fn let_live_go_first(fan_out: &FanOut) {
     let _ = timeout(LIVE_FIRST_MAX, fan_out.rest()).await;
 }

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | a body | `client.frame_bytes_max` | 413 |
 //! | the time for a body | [`BODY_TIMEOUT`] | 408 |
-//! | bytes of all bodies that are read, or that the edge has not taken | [`BODIES_BYTES_MAX`], of one network half of it | 503, and counted |
+//! | bytes of all bodies that are being read, or that the edge has not taken | [`BODIES_BYTES_MAX`], of one network half of it | 503, and counted |
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ use tokio::time::timeout;
 /// How long the body of a request may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of bodies of all requests that are read, or that the edge has not taken: a thousand that are as large as they may be.
+/// Bytes of bodies of all requests that are being read, or that the edge has not taken: a thousand of 64 KiB.
 const BODIES_BYTES_MAX: usize = 64 << 20;
 /// A buffer that grows may have twice the room that it needs.
 const GROWTH: usize = 2;

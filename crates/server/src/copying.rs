@@ -44,6 +44,14 @@ use crate::peers::{Copies, Link, Notice, Notices, PRESENCE_MAX, PULSE, SILENCE_M
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of news that wait for a page.
 const EARLY_BYTES_MAX: usize = 64 << 20;
+/// The pause before a page is asked for again.
+const RETRY: Duration = Duration::from_millis(200);
+/// A server that was not heard for so long is forgotten.
+const MEMORY_MAX: Duration = Duration::from_secs(60);
+/// How long the store may take to have the entry with which a credential ended, and the pause between two looks.
+const REVOKE_TIMEOUT: Duration = Duration::from_secs(60);
+const REVOKE_PAUSE: Duration = Duration::from_millis(20);
+
 /// What news that wait for a page, and messages whose parts come, may take. In a cluster of three two others send parts, into buffers that
 /// may have twice the room that they need. A server that was started anew counts twice for a minute.
 pub(super) fn memory_terms() -> Vec<Term> {
@@ -52,14 +60,6 @@ pub(super) fn memory_terms() -> Vec<Term> {
         Term::peak("news in parts", 2 * 2, MESSAGE_BYTES_MAX, "cluster.servers"),
     ]
 }
-
-/// The pause before a page is asked for again.
-const RETRY: Duration = Duration::from_millis(200);
-/// A server that was not heard for so long is forgotten.
-const MEMORY_MAX: Duration = Duration::from_secs(60);
-/// How long the store may take to have the entry with which a credential ended, and the pause between two looks.
-const REVOKE_TIMEOUT: Duration = Duration::from_secs(60);
-const REVOKE_PAUSE: Duration = Duration::from_millis(20);
 
 /// How this server's copy of the channels in memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -29,7 +29,7 @@ pub fn memory_sum(config: &Config) -> MemorySum {
         channel_count_max: config.client.channel_count_max,
         publication_bytes_max: config.http.body_bytes_max.as_usize(),
         has_tags_filters: namespaces.all().any(|it| it.allow_tags_filter),
-        has_streams: config.client.sse || config.client.http_stream,
+        has_emulation: config.client.sse || config.client.http_stream,
     };
     let (known, received): (Vec<_>, Vec<_>) =
         config.feeds.values().map(|feed| (feed.known_count_max, feed.received)).unzip();

@@ -68,15 +68,15 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 const TOGETHER_COUNT_MAX: usize = 256;
 /// Bytes of these, about.
 const TOGETHER_BYTES_MAX: usize = 256 << 10;
-/// What news that wait to be told may take: as such, and as the message that is made of them.
-pub(super) fn memory_terms() -> Vec<Term> {
-    vec![Term::peak("news for servers", 2, WAITING_BYTES_MAX, "cluster.servers")]
-}
-
 /// The pause between two reports of what clients have received.
 const REPORT_PAUSE: Duration = Duration::from_millis(3);
 /// How often a server tells that it is there, if there is no news.
 pub(super) const PULSE: Duration = Duration::from_millis(500);
+
+/// What news that wait to be told may take: as such, and as the message that is made of them.
+pub(super) fn memory_terms() -> Vec<Term> {
+    vec![Term::peak("news for servers", 2, WAITING_BYTES_MAX, "cluster.servers")]
+}
 
 /// What one server asks another one. Without `Debug`: it holds what clients publish, and the ids of their sessions.
 #[derive(Serialize, Deserialize)]

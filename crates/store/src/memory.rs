@@ -20,7 +20,7 @@ impl StoreConfig {
             import_queue,
             device_count_max,
             cache_bytes,
-            // These bound what is on the disk.
+            // These bound what is on the disk, or are no bounds.
             path: _,
             journal_event_count_max: _,
             journal_bytes_max: _,
@@ -42,7 +42,7 @@ impl StoreConfig {
         let queued = queues.iter().fold(0, |sum: usize, QueueLimit { bytes, .. }| sum.saturating_add(*bytes));
         vec![
             Term::peak("store queues", 1, queued, "store.*_queue_bytes_max"),
-            // The write buffers of its begin.
+            // While it is made, the write buffers of the moment when it began stay in memory.
             Term::peak("backup", 1, WRITE_BUFFER_BYTES as usize, "fixed"),
             Term::peak("store write buffers", 1, WRITE_BUFFER_BYTES_MAX as usize, "fixed"),
             Term::standing("store cache", 1, *cache_bytes as usize, "store.cache_bytes"),

@@ -1,9 +1,9 @@
 //! How much memory the bounds of a configuration allow, in named terms.
 //!
 //! Each crate that holds memory says in its own `memory_terms` what its bounds allow. There are two sums: the memory when every
-//! count is reached (connections, channels, devices), and the memory while also every buffer is full, because every peer is slow. Empty buffers cost
-//! nothing. Each term is a count times bytes. A setting or a constant limits the count; a setting or a constant gives the bytes,
-//! and each constant says where it comes from.
+//! count is reached (connections, channels, devices), and the memory while also every buffer is full, because every peer is
+//! slow. Empty buffers cost nothing. Each term is a count times bytes. A setting or a constant limits the count; a setting or a
+//! constant gives the bytes, and each constant says where it comes from.
 
 use std::fmt;
 

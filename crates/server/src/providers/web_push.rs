@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidings_gateway::{Room, SystemNetwork, WebPushConfig, WebPushService};
 use tidings_push::Lakes;
+use tidings_push::web_push::guard::EndpointRules;
 use tidings_push::web_push::vapid::{VapidKey, VapidTokens};
 use tidings_sender::Pool;
 use tidings_types::{EventPriority, Provider};
@@ -42,7 +43,11 @@ pub(super) fn pools(name: &str, web_push: &WebPush) -> Vec<Pool> {
 /// The most origins of each pool.
 pub(super) fn origin_counts(web_push: &WebPush) -> Vec<usize> {
     let services = web_push.rules().map_or(Vec::new(), |rules| rules.by_host());
-    services.into_iter().map(|(_, rules)| rules.origin_count_max().unwrap_or(web_push.origin_count_max)).collect()
+    services.into_iter().map(|(_, rules)| origin_count(web_push, &rules)).collect()
+}
+
+fn origin_count(web_push: &WebPush, rules: &EndpointRules) -> usize {
+    rules.origin_count_max().unwrap_or(web_push.origin_count_max)
 }
 
 /// What its lakes and connections have room for: each service has a pool and a quarantine, and the gateway itself holds as
@@ -73,7 +78,7 @@ pub(super) fn gateway(name: &str, web_push: &WebPush) -> Result<WebPushConfig, P
 pub(super) fn services(web_push: &WebPush, pools: Vec<Pool>) -> Vec<WebPushService> {
     let services = |Pool { name, services, lakes, quarantine, gauge, .. }: Pool| {
         let rules = services?;
-        let origin_count_max = rules.origin_count_max().unwrap_or(web_push.origin_count_max);
+        let origin_count_max = origin_count(web_push, &rules);
         let gauge = gauge.unwrap_or_default();
         let main = WebPushService { name, rules, origin_count_max, lakes, gauge };
         let name = format!("{} quarantine", main.name);

@@ -7,7 +7,9 @@ group! {
 
     /// Connections closed as they came, because their address has too many (`address`) or too few files are left (`files`), and
     /// requests of clients refused with 503, because too many bodies wait (`bodies`).
-    REFUSED_TOTAL = Metric::counter("tidings_http_refused_total").labels(&["reason"]).panel("Refused connections and requests");
+    REFUSED_TOTAL = Metric::counter("tidings_http_refused_total")
+        .labels(&["reason"])
+        .panel("Refused connections and requests");
 
     /// Connections closed because their peer took no byte for http.stall_timeout.
     STALLED_TOTAL = Metric::counter("tidings_http_stalled_total").panel("Stalled connections");
