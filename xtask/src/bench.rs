@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::command::{cargo, run, start_log};
-use crate::tools::BINARY;
+use crate::compile::BINARY;
 use crate::workshop::Workshop;
 
 const STEP: &str = "bench";

@@ -6,9 +6,11 @@
 use std::process::Command;
 
 use crate::command::run;
-use crate::conformance::{CONCURRENCY, go, need_tools, node_result, npm};
-use crate::report::{Failure, Tally};
-use crate::tools::{BINARY, build_for, counted};
+use crate::compile::{BINARY, Built, release};
+use crate::conformance::{CONCURRENCY, node_result};
+use crate::install::{go, need_tools, npm};
+use crate::step::{Failure, Tally};
+use crate::tools::counted;
 use crate::workshop::Workshop;
 
 const STEP: &str = "chain";
@@ -29,15 +31,21 @@ const KAPACITOR: [&str; 2] =
 /// with an older Go, which the newer one fetches.
 const KAPACITOR_GO: &str = "go1.21.13";
 
-pub(crate) fn chain(workshop: &Workshop) -> Result<Tally, Failure> {
+/// Builds all programs of the chain.
+pub(crate) fn build(workshop: &Workshop) -> Result<Built, Failure> {
     need_tools(workshop, STEP, |program| TOOLS.contains(&program))?;
-    build_for(workshop, STEP)?;
+    release(workshop, STEP)?;
     npm(workshop, STEP)?;
     let (mut telegraf, mut kapacitor) = (go(workshop, "telegraf", TELEGRAF), go(workshop, "kapacitor", KAPACITOR[0]));
     telegraf.env("GOFLAGS", TELEGRAF_TAGS);
     kapacitor.arg(KAPACITOR[1]).env("GOTOOLCHAIN", KAPACITOR_GO);
     run(workshop, STEP, telegraf, |_| ())?;
     run(workshop, STEP, kapacitor, |_| ())?;
+    Ok(Built::default())
+}
+
+/// Lets metrics go through it.
+pub(crate) fn chain(workshop: &Workshop, _: &Built) -> Result<Tally, Failure> {
     let mut tests = Command::new("node");
     tests.args([
         "--test",

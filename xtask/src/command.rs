@@ -14,6 +14,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use jiff::Timestamp;
+use jiff::civil::Date;
 
 use crate::workshop::Workshop;
 
@@ -28,6 +30,13 @@ const SHOWN_CHARS_MAX: usize = 300;
 #[expect(clippy::disallowed_methods, reason = "automation measures its own steps; there is no core to hand `now` to")]
 pub(crate) fn stopwatch() -> Instant {
     Instant::now()
+}
+
+/// The day, in UTC.
+#[expect(clippy::disallowed_methods, reason = "automation dates its records; there is no core to hand `now` to")]
+pub(crate) fn today() -> Date {
+    let now = Timestamp::try_from(std::time::SystemTime::now()).expect("the clock is set to a time of this era");
+    jiff::tz::Offset::UTC.to_datetime(now).date()
 }
 
 /// The cargo that runs this program, without its progress bar.

@@ -1,102 +1,50 @@
-//! The step `conformance`: programs of others judge the release binary. `conformance/README.md` says what they judge.
+//! The steps `conformance` and `conformance-long`: programs of others judge the release binary, each suite at least once in the
+//! short proof, and all of it in the long one. `conformance/README.md` says what they judge.
 //!
-//! They come from their registries with pinned versions: npm packages (`npm ci`), Maven packages (Pushy, Centrifugo's Java
-//! SDK), Python packages (Centrifugo's libraries) and Go modules (among them Centrifugo itself). Maven, Go and Python
-//! download and build into `target/conformance`, so a second run takes seconds. The databases and Chromium are Debian packages. All tests run in Node; programs in other languages are
-//! small and are started by tests.
+//! All tests run in Node; programs in other languages are small and are started by tests. `install.rs` says where the judges come
+//! from.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context as _, Result};
-
-use crate::command::{cargo, run};
-use crate::python::{environment, need_python};
-use crate::report::{Failure, Tally};
-use crate::tools::{BINARY, CHROMIUM, build_for, cargo_result, counted, debian_install, debian_tool, is_same};
+use crate::compile::{BINARY, Built, examples, release};
+use crate::install;
+use crate::step::{Failure, Tally};
+use crate::tools::counted;
 use crate::workshop::Workshop;
 
 const STEP: &str = "conformance";
+/// The step of the long proof.
+const LONG: &str = "conformance-long";
 /// Test files that run at the same time. They mostly wait.
 pub(crate) const CONCURRENCY: &str = "--test-concurrency=4";
 
-/// A program that is needed to build or run the judges.
-struct Tool {
-    program: &'static str,
-    /// The argument that prints its version.
-    word: &'static str,
-    /// The lowest sufficient version, such as `[1, 25]`.
-    version_min: &'static [u32],
-    /// The Debian package, which is installed if the program is missing. An old Debian has a version that is too old of some.
-    debian_package: &'static str,
-}
-
-const TOOLS: [Tool; 10] = [
-    Tool { program: "node", word: "--version", version_min: &[20], debian_package: "nodejs" },
-    Tool { program: "npm", word: "--version", version_min: &[9], debian_package: "npm" },
-    Tool { program: "javac", word: "--version", version_min: &[17], debian_package: "openjdk-17-jdk-headless" },
-    Tool { program: "mvn", word: "--version", version_min: &[3], debian_package: "maven" },
-    Tool { program: "go", word: "version", version_min: &[1, 26], debian_package: "golang-go" },
-    Tool { program: "openssl", word: "version", version_min: &[3], debian_package: "openssl" },
-    Tool { program: "influxd", word: "version", version_min: &[1], debian_package: "influxdb" },
-    Tool { program: "prometheus", word: "--version", version_min: &[2, 42], debian_package: "prometheus" },
-    Tool {
-        program: "prometheus-alertmanager",
-        word: "--version",
-        version_min: &[0, 25],
-        debian_package: "prometheus-alertmanager",
-    },
-    Tool { program: CHROMIUM, word: "--version", version_min: &[100], debian_package: CHROMIUM },
-];
+/// They encrypt notifications, make deltas and write PO files, which other programs undo or read.
+const EXAMPLES: [&str; 3] = ["encrypt", "delta", "catalogues"];
 
 /// The tests that also judge a server of a cluster that does not lead.
 const OF_CLUSTER: [&str; 1] = ["js/sdk.test.mjs"];
-/// The package of the reference server; `conformance/centrifugo` pins its version.
-const CENTRIFUGO: &str = "github.com/centrifugal/centrifugo/v5";
-/// The package of the NATS server; `conformance/nats` pins its version.
-const NATS: &str = "github.com/nats-io/nats-server/v2";
-/// Debian's package of PostgreSQL.
-const POSTGRESQL: &str = "postgresql";
-/// Where that package puts its programs.
-const POSTGRESQL_PROGRAMS: &str = "/usr/lib/postgresql";
 
-/// A program, and its package. It does not print a version that could be compared.
-const VICTORIA_METRICS: &str = "victoria-metrics";
+/// Installs the judges, and builds what they judge.
+pub(crate) fn build(workshop: &Workshop) -> Result<Built, Failure> {
+    install::judges(workshop, STEP)?;
+    release(workshop, STEP)?;
+    examples(workshop, STEP, &EXAMPLES)?;
+    Ok(Built::default())
+}
 
-pub(crate) fn conformance(workshop: &Workshop) -> Result<Tally, Failure> {
-    need_tools(workshop, STEP, |_| true)?;
-    if !debian_tool(workshop, STEP, VICTORIA_METRICS, VICTORIA_METRICS) {
-        return Err(Failure::Missing(format!("{VICTORIA_METRICS} is needed: apt-get install {VICTORIA_METRICS}")));
-    }
-    if !Path::new(POSTGRESQL_PROGRAMS).is_dir() {
-        debian_install(workshop, STEP, &[POSTGRESQL]);
-    }
-    if !Path::new(POSTGRESQL_PROGRAMS).is_dir() {
-        return Err(Failure::Missing(format!("{POSTGRESQL} is needed: apt-get install {POSTGRESQL}")));
-    }
-    need_python(workshop, STEP)?;
-    build_for(workshop, STEP)?;
-    // They encrypt notifications, make deltas and write PO files, which other programs undo or read. The step `test` has
-    // built them.
-    let examples = ["--example", "encrypt", "--example", "delta", "--example", "catalogues"];
-    let examples = cargo(workshop, &[&["build", "--workspace"][..], &examples].concat());
-    run(workshop, STEP, examples, |_| ())?;
-    npm(workshop, STEP)?;
-    for command in [
-        maven(workshop),
-        go(workshop, "go", "./..."),
-        go(workshop, "centrifugo", CENTRIFUGO),
-        go(workshop, "nats", NATS),
-        go(workshop, "otel", "."),
-    ] {
-        run(workshop, STEP, command, |_| ())?;
-    }
-    environment(workshop, STEP, "conformance/python", "conformance/python-clients")?;
-    let alone = counted(workshop, STEP, judges(workshop, &[]), node_result)?;
+/// Each suite, once.
+pub(crate) fn conformance(workshop: &Workshop, _: &Built) -> Result<Tally, Failure> {
+    counted(workshop, STEP, judges(workshop, &[]), node_result)
+}
+
+/// All suites, with their long parts; and those of a cluster against a server that does not lead.
+pub(crate) fn long(workshop: &Workshop, _: &Built) -> Result<Tally, Failure> {
+    let mut alone = judges(workshop, &[]);
+    alone.env("JUDGE_LONG", "1");
+    let alone = counted(workshop, LONG, alone, node_result)?;
     let mut beside = judges(workshop, &OF_CLUSTER);
-    beside.env("CONFORMANCE_NODES", "2").env("NATS_SERVER", workshop.built("conformance/go/bin/nats-server"));
-    let beside = counted(workshop, STEP, beside, node_result)?;
+    beside.env("CONFORMANCE_NODES", "2").env("NATS_SERVER", workshop.built(install::NATS_PROGRAM));
+    let beside = counted(workshop, LONG, beside, node_result)?;
     Ok(Tally { passed: alone.passed + beside.passed, ..alone })
 }
 
@@ -108,113 +56,6 @@ fn judges(workshop: &Workshop, files: &[&str]) -> Command {
     tests
 }
 
-/// The step `cluster`: the demo of a cluster, nodes on real NATS servers (`crates/cluster/tests/nats.rs`), servers and faults
-/// (`crates/tidings/tests/cluster.rs`), and the crash campaign against a cluster of three servers.
-pub(crate) fn cluster(workshop: &Workshop) -> Result<Tally, Failure> {
-    const STEP: &str = "cluster";
-    const CAMPAIGN: &str = "nothing_acknowledged_is_lost_when_the_server_is_killed";
-    let nats = nats_server(workshop, STEP)?;
-    build_for(workshop, STEP)?;
-    let mut demo = Command::new(workshop.built(BINARY));
-    demo.args(["demo", "--nodes", "3", "--once", "--json"]).env("TIDINGS_NATS_SERVER", &nats);
-    run(workshop, STEP, demo, |_| ())?;
-    let mut tests = cargo(workshop, &["test", "--workspace", "--test", "nats", "--test", "cluster", "--test", "crash"]);
-    tests.args(["--", "--nocapture", "broker", "cluster", "serving", CAMPAIGN]);
-    tests.env("NATS_SERVER", nats).env("TIDINGS_BIN", workshop.built(BINARY));
-    run(workshop, STEP, go(workshop, "porcupine", "."), |_| ())?;
-    tests.env("PORCUPINE", workshop.built("conformance/go/bin/porcupine"));
-    counted(workshop, STEP, tests, cargo_result)
-}
-
-/// Builds the program `nats-server`, and says where it is.
-pub(crate) fn nats_server(workshop: &Workshop, step: &str) -> Result<PathBuf, Failure> {
-    need_tools(workshop, step, |program| program == "go")?;
-    run(workshop, step, go(workshop, "nats", NATS), |_| ())?;
-    Ok(workshop.built("conformance/go/bin/nats-server"))
-}
-
-/// Fails if one of the [`TOOLS`] that are `wanted` is missing or too old.
-pub(crate) fn need_tools(workshop: &Workshop, step: &str, wanted: fn(&str) -> bool) -> Result<(), Failure> {
-    TOOLS.iter().filter(|tool| wanted(tool.program)).try_for_each(|tool| tool.need(workshop, step))
-}
-
-impl Tool {
-    fn need(&self, workshop: &Workshop, step: &str) -> Result<(), Failure> {
-        if self.version().is_none() {
-            debian_tool(workshop, step, self.program, self.debian_package);
-        }
-        match self.version() {
-            Some(version) if version.as_slice() >= self.version_min => Ok(()),
-            found => {
-                let found = found.map_or("none".to_owned(), |version| dotted(&version));
-                let (program, version_min, package) = (self.program, dotted(self.version_min), self.debian_package);
-                let needed = format!("{program} {version_min} or newer is needed, found {found} (Debian: {package})");
-                Err(Failure::Missing(needed))
-            }
-        }
-    }
-
-    fn version(&self) -> Option<Vec<u32>> {
-        let output = Command::new(self.program).arg(self.word).stderr(Stdio::null()).output().ok()?;
-        output.status.success().then(|| version(&String::from_utf8_lossy(&output.stdout)))?
-    }
-}
-
-fn dotted(version: &[u32]) -> String {
-    version.iter().map(u32::to_string).collect::<Vec<_>>().join(".")
-}
-
-/// The first two numbers of a version: `v20.20.2`, `javac 17.0.15`, `go version go1.26.8 linux/amd64`.
-fn version(text: &str) -> Option<Vec<u32>> {
-    let text: String = text.split('\u{1b}').map(without_colour).collect();
-    let version = text.get(text.find(|c: char| c.is_ascii_digit())?..)?;
-    version.splitn(3, '.').take(2).map(leading_number).collect()
-}
-
-fn leading_number(text: &str) -> Option<u32> {
-    text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-}
-
-/// The text behind an escape character, without the colour. Maven sets colours (`ESC[1m`) even without a terminal.
-fn without_colour(piece: &str) -> &str {
-    piece.strip_prefix('[').and_then(|rest| rest.split_once('m')).map_or(piece, |(_, rest)| rest)
-}
-
-/// Installs the npm packages if the pinned versions have changed.
-pub(crate) fn npm(workshop: &Workshop, step: &str) -> Result<()> {
-    let folder = workshop.root.join("conformance/js");
-    let (pinned, installed) = (folder.join("package-lock.json"), folder.join("node_modules/installed.json"));
-    if is_same(&installed, &pinned)? {
-        return Ok(());
-    }
-    let mut command = Command::new("npm");
-    command.arg("ci").current_dir(folder);
-    run(workshop, step, command, |_| ())?;
-    fs::copy(&pinned, &installed).context("cannot record what is installed")?; // Last, so that a failed installation is repeated.
-    Ok(())
-}
-
-fn maven(workshop: &Workshop) -> Command {
-    let mut command = Command::new("mvn");
-    let (repository, built) = (workshop.built("conformance/maven"), workshop.built("conformance/java"));
-    command.args(["--batch-mode", "--quiet", "compiler:compile", "dependency:copy-dependencies"]);
-    command.arg(format!("-Dmaven.repo.local={}", repository.display())).arg(format!("-Dbuilt={}", built.display()));
-    command.current_dir(workshop.root.join("conformance/java"));
-    command
-}
-
-/// Builds programs of the module in a folder of `conformance`.
-pub(crate) fn go(workshop: &Workshop, folder: &str, programs: &str) -> Command {
-    let built = workshop.built("conformance/go");
-    let mut command = Command::new("go");
-    // Without -modcacherw the downloaded modules are read-only, and `target` could not be removed.
-    command.args(["build", "-modcacherw", "-buildvcs=false", "-trimpath", "-o"]).arg(built.join("bin/")).arg(programs);
-    command.env("GOMODCACHE", built.join("modules")).env("GOCACHE", built.join("cache"));
-    command.env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
-    command.current_dir(workshop.root.join("conformance").join(folder));
-    command
-}
-
 /// Reads `ℹ pass 12` and `ℹ fail 0`, also with `#` in front.
 pub(crate) fn node_result(line: &str) -> Option<(usize, usize)> {
     let counts = line.strip_prefix("ℹ ").or_else(|| line.strip_prefix("# "))?;
@@ -224,18 +65,7 @@ pub(crate) fn node_result(line: &str) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{node_result, version};
-
-    #[test]
-    fn versions_are_read() {
-        let maven = "\u{1b}[1mApache Maven 3.8.7\u{1b}[m\nMaven home: /opt";
-        let told =
-            ["v20.20.2\n", "javac 17.0.15", maven, "go version go1.26.8", "InfluxDB v1.6.7~rc0 (git: unknown)", ""];
-        let versions =
-            [Some(vec![20, 20]), Some(vec![17, 0]), Some(vec![3, 8]), Some(vec![1, 26]), Some(vec![1, 6]), None];
-        assert_eq!(told.map(version), versions);
-        assert_eq!((version("go version go1 linux"), version("openssl 3")), (Some(vec![1]), Some(vec![3])));
-    }
+    use super::node_result;
 
     #[test]
     fn the_result_of_node_is_read() {

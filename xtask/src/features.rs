@@ -1,9 +1,9 @@
 //! The step `features`: the promises in plain words (`features/*.feature`) hold on the real program.
 //!
 //! `crates/tidings/tests/features.rs` runs them and writes its results as JSON; `tests/features/report.rs` describes the
-//! form. It runs twice: with one server for each scenario, and with three that work together, except for the scenarios whose
-//! tags say why not. A scenario of the second run is another one for the report: its feature is called "on three servers".
-//! This step keeps both as one run in the history, and makes of both, under `target/xtask`: a page for people
+//! form. In the step `features` each scenario has one server. In the step `features-three`, of the long proof, it has three that
+//! work together, except for the scenarios whose tags say why not; for the report these are other scenarios: their features are
+//! called "on three servers". A step keeps its run in the history, and makes of it, under `target/xtask`: a page for people
 //! (`features.html`), the same for programs (`features.json`) and a badge (`features.svg`). It prints the status as the
 //! last line, and posts it to a chat if it is told to. A pending scenario is not covered, and does not fail.
 //!
@@ -26,10 +26,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, anyhow};
 use jiff::Timestamp;
 
-use crate::command::{cargo, run};
-use crate::conformance::nats_server;
-use crate::report::{Failure, Tally};
-use crate::tools::{CHROMIUM, debian_tool};
+use crate::command::run;
+use crate::compile::{Built, campaigns};
+use crate::install;
+use crate::step::{Failure, Tally};
 use crate::workshop::Workshop;
 use history::{History, Record};
 use report::Report;
@@ -62,6 +62,18 @@ impl Way {
         }
     }
 
+    fn step(self) -> &'static str {
+        match self {
+            Self::OnOne => STEP,
+            Self::OnThree => "features-three",
+        }
+    }
+
+    /// Where this way writes such a file.
+    fn file(self, path: &str) -> String {
+        path.replacen(STEP, self.step(), 1)
+    }
+
     /// What the names of its features end with.
     fn suffix(self) -> &'static str {
         match self {
@@ -71,23 +83,32 @@ impl Way {
     }
 }
 
-/// Runs the features in both ways, tells of them, and counts the scenarios that passed.
-pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
-    if !debian_tool(workshop, STEP, CHROMIUM, CHROMIUM) {
-        return Err(Failure::Missing(format!("{CHROMIUM} is needed: apt-get install {CHROMIUM}")));
-    }
-    let nats = nats_server(workshop, STEP)?;
-    let (mut run, ended) = run_on(workshop, &nats, Way::OnOne)?;
-    let (three, three_ended) = run_on(workshop, &nats, Way::OnThree)?;
-    println!("    on one server {:.0} s, on three {:.0} s", run.seconds, three.seconds);
-    run.append(three);
+/// Builds the program, and the test that tries it.
+pub(crate) fn build(workshop: &Workshop) -> Result<Built, Failure> {
+    install::chromium(workshop, STEP)?;
+    install::nats_server(workshop, STEP)?;
+    Ok(campaigns(workshop, STEP, &[STEP])?)
+}
+
+/// Runs the features on one server, tells of them, and counts the scenarios that passed.
+pub(crate) fn on_one(workshop: &Workshop, built: &Built) -> Result<Tally, Failure> {
+    features(workshop, built, Way::OnOne)
+}
+
+/// The same on three.
+pub(crate) fn on_three(workshop: &Workshop, built: &Built) -> Result<Tally, Failure> {
+    features(workshop, built, Way::OnThree)
+}
+
+fn features(workshop: &Workshop, built: &Built, way: Way) -> Result<Tally, Failure> {
+    let (run, ended) = run_on(workshop, built, way)?;
     let report = keep(workshop, run);
-    write(workshop, &report)?;
-    summary(&report.run, &workshop.target.join(PAGE)).iter().for_each(|line| println!("    {line}"));
+    write(workshop, &report, way)?;
+    summary(&report.run, &workshop.target.join(way.file(PAGE))).iter().for_each(|line| println!("    {line}"));
     tell(workshop, &report);
     let counts = report.run.counts();
     println!("    {counts}");
-    match ended.and(three_ended) {
+    match ended {
         Ok(()) => Ok(Tally { passed: counts.passed, skipped: Vec::new() }),
         Err(error) => {
             Err(Failure::Failed { error, passed: counts.passed, failed: counts.failed + report.run.errors.len() })
@@ -96,16 +117,16 @@ pub(crate) fn features(workshop: &Workshop) -> Result<Tally, Failure> {
 }
 
 /// What came of the scenarios, and how the test ended. Fails if it wrote nothing down.
-fn run_on(workshop: &Workshop, nats: &Path, way: Way) -> Result<(Run, Result<()>), Failure> {
+fn run_on(workshop: &Workshop, built: &Built, way: Way) -> Result<(Run, Result<()>), Failure> {
     let folder = workshop.built(RESULTS).join(way.server_count());
     let _ = fs::remove_dir_all(&folder); // Results and pictures of an earlier run must not be read.
     fs::create_dir_all(&folder).context("cannot make the folder of the results")?;
     let (results, pictures) = (folder.join("results.json"), folder.join("pictures"));
-    let mut command = cargo(workshop, &["test", "--workspace", "--test", "features"]); // Built as in the step `test`.
-    command.env("NATS_SERVER", nats).env("FEATURES_NODES", way.server_count());
+    let mut command = built.campaign(STEP)?.command();
+    command.env("NATS_SERVER", workshop.built(install::NATS_PROGRAM)).env("FEATURES_NODES", way.server_count());
     command.env("TIDINGS_FEATURES_JSON", &results).env("TIDINGS_FEATURES_PICTURES", &pictures);
     command.env_remove(WEBHOOK_VARIABLE); // A secret, and nothing for the features.
-    let ended = run(workshop, STEP, command, |_| ());
+    let ended = run(workshop, way.step(), command, |_| ());
     let Ok(text) = fs::read_to_string(&results) else {
         let unwritten = || anyhow!("the test wrote no results to {}", results.display());
         return Err(ended.err().unwrap_or_else(unwritten).into());
@@ -148,10 +169,11 @@ fn commit(root: &Path) -> (Option<String>, bool) {
     )
 }
 
-fn write(workshop: &Workshop, report: &Report) -> Result<()> {
+fn write(workshop: &Workshop, report: &Report, way: Way) -> Result<()> {
     let files = [(PAGE, page::page(report)), (JSON, report.json().to_string()), (BADGE, badge::badge(&report.run))];
     for (path, text) in files {
-        fs::write(workshop.built(path), text).with_context(|| format!("cannot write {path}"))?;
+        let path = way.file(path);
+        fs::write(workshop.built(&path), text).with_context(|| format!("cannot write {path}"))?;
     }
     Ok(())
 }

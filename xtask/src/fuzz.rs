@@ -18,7 +18,7 @@ use std::thread;
 use anyhow::{Context as _, Result, anyhow, ensure};
 
 use crate::command::{cargo, run, start_log};
-use crate::report::{Failure, Tally};
+use crate::step::{Failure, Tally};
 use crate::tools::{debian_tool, side_by_side};
 use crate::workshop::Workshop;
 

@@ -1,22 +1,29 @@
 //! All automation of this repository. `cargo xtask test` proves the project, `cargo xtask STEP` proves one part of it.
 //!
 //! A step is a row of [`steps::STEPS`]. The output of a step's commands goes to `target/xtask/STEP.log`, and is shown only
-//! if the step fails. Steps that mostly wait run side by side. The others run one after the other, because cargo uses all
-//! cores.
+//! if the step fails. [`report`] says which steps run side by side.
 
 #![expect(clippy::print_stdout, reason = "a program that talks to the terminal")]
 
 mod bench;
+mod campaigns;
 mod chain;
 mod command;
+mod compile;
 mod conformance;
 mod features;
 mod fuzz;
+mod git;
+mod install;
+mod load;
 mod openapi;
 mod ops;
 mod programs;
+mod properties;
 mod python;
+mod record;
 mod report;
+mod step;
 mod steps;
 mod tidy;
 mod tools;
@@ -86,7 +93,7 @@ fn main() -> ExitCode {
         }
         Task::Quick { folder } => {
             scope = Scope::of_folder(folder);
-            only(["fmt", "tidy", "clippy", "test"].map(str::to_owned).into())
+            only(["fmt", "tidy", "lint", "test"].map(str::to_owned).into())
         }
         Task::Step(words) => only(words),
     };

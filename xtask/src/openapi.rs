@@ -5,20 +5,26 @@
 
 use std::process::Command;
 
-use crate::python::{environment, need_python};
-use crate::report::{Failure, Tally};
-use crate::tools::{BINARY, build_for, counted};
+use crate::compile::{BINARY, Built, release};
+use crate::install;
+use crate::step::{Failure, Tally};
+use crate::tools::counted;
 use crate::workshop::Workshop;
 
 const STEP: &str = "openapi";
 const JUDGE: &str = "conformance/openapi";
-const BUILT: &str = "conformance/python";
 const SEED: &str = "1";
 
-pub(crate) fn openapi(workshop: &Workshop) -> Result<Tally, Failure> {
-    need_python(workshop, STEP)?;
-    build_for(workshop, STEP)?;
-    let python = environment(workshop, STEP, JUDGE, BUILT)?;
+/// Installs the judges, and builds what they judge.
+pub(crate) fn build(workshop: &Workshop) -> Result<Built, Failure> {
+    install::openapi(workshop, STEP)?;
+    release(workshop, STEP)?;
+    Ok(Built::default())
+}
+
+/// Runs the judges.
+pub(crate) fn openapi(workshop: &Workshop, _: &Built) -> Result<Tally, Failure> {
+    let python = install::openapi(workshop, STEP)?;
     let seed = std::env::var("TIDINGS_SEED").unwrap_or_else(|_| SEED.to_owned());
     println!("    seed {seed}");
     let mut command = Command::new(python);

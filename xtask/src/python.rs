@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Error};
 
 use crate::command::run;
-use crate::report::Failure;
+use crate::step::Failure;
 use crate::tools::{debian_install, is_same};
 use crate::workshop::Workshop;
 

@@ -1,4 +1,4 @@
-//! Used by several steps: the release binary, Debian packages, the results of test runners.
+//! Used by several steps: Debian packages, the results of test runners, work side by side.
 
 use std::fs;
 use std::path::Path;
@@ -8,17 +8,13 @@ use std::thread;
 
 use anyhow::{Context as _, Error, anyhow};
 
-use crate::command::{cargo, is_there, run};
-use crate::report::{Failure, Tally};
+use crate::command::{is_there, run};
+use crate::step::{Failure, Tally};
 use crate::workshop::Workshop;
 
-/// The release binary in cargo's target folder.
-pub(crate) const BINARY: &str = "release/tidings";
-
-/// Builds the release binary for a step that uses it. Takes a second if it is built already.
-pub(crate) fn build_for(workshop: &Workshop, name: &str) -> Result<(), Error> {
-    run(workshop, name, cargo(workshop, &["build", "--release", "-p", "tidings"]), |_| ())
-}
+/// Programs that tests use: the program, its Debian package, and the crate whose tests need it.
+pub(crate) const TEST_TOOLS: [(&str, &str, &str); 2] =
+    [("msgfmt", "gettext", "tidings-gettext"), ("redis-server", "redis-server", "tidings-pool")];
 
 /// Runs a command that runs tests. `read` reads the numbers of passed and failed tests from its lines.
 pub(crate) fn counted(

@@ -135,15 +135,6 @@ impl Run {
         }
     }
 
-    /// Another run, which came behind this one, is part of it from now on.
-    pub(super) fn append(&mut self, mut other: Self) {
-        self.seconds += other.seconds;
-        // A file that cannot be read is so in both.
-        other.errors.retain(|error| !self.errors.contains(error));
-        self.errors.append(&mut other.errors);
-        self.features.append(&mut other.features);
-    }
-
     pub(super) fn failed(&self) -> impl Iterator<Item = (&Feature, &Scenario)> {
         let all = self.features.iter().flat_map(|feature| feature.scenarios.iter().map(move |one| (feature, one)));
         all.filter(|(_, scenario)| scenario.state == State::Failed)
@@ -182,24 +173,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn two_runs_become_one_that_tells_them_apart() {
-        let unreadable = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let mut run = Run { errors: unreadable(&["a.feature"]), ..mixed() };
-        let mut other = Run { errors: unreadable(&["a.feature", "b.feature"]), ..mixed() };
-        other.rename(" on three servers");
-        run.append(other);
+    fn a_run_on_three_servers_has_names_of_its_own() {
+        let mut run = mixed();
+        run.rename(" on three servers");
         let names = run.features.iter().map(|feature| (feature.file.as_str(), feature.name.as_str()));
         assert_eq!(
             names.collect::<Vec<_>>(),
             [
-                ("push.feature", "Push"),
-                ("live.feature", "Live"),
                 ("push.feature-on-three-servers", "Push on three servers"),
                 ("live.feature-on-three-servers", "Live on three servers"),
             ]
         );
-        assert_eq!(run.counts(), Counts { passed: 2, failed: 2, pending: 2 });
-        assert_eq!((run.seconds, run.errors), (24.68, unreadable(&["a.feature", "b.feature"])));
     }
 
     #[test]

@@ -1,0 +1,107 @@
+//! The campaigns: integration tests of the program's crate that judge the release binary. Each is in the short proof with one
+//! member, and in the long one whole.
+//!
+//! A campaign is built as part of the whole workspace in the development profile: its dependencies are built already, and features
+//! for tests stay out of the release binary.
+
+use std::process::Command;
+
+use crate::command::run;
+use crate::compile::{self, BINARY, Built, release};
+use crate::install;
+use crate::step::{Failure, Tally};
+use crate::tools::{cargo_result, counted};
+use crate::workshop::Workshop;
+
+type Outcome = Result<Tally, Failure>;
+
+/// The kills of the crash campaign in the short proof; it has ten by itself.
+const SHORT_KILLS: &str = "5";
+/// The crash campaign under load; the other one is the flood.
+const UNDER_LOAD: &str = "nothing_acknowledged_is_lost_when_the_server_is_killed";
+/// The attacks that take less than five seconds, by the names of their tests.
+const QUICK_ATTACKS: [&str; 0] = [];
+/// The test of `cluster` that the short proof runs.
+const SMOKE: &str = "smoke";
+
+/// Runs the tests of a campaign whose names contain one of these words; all tests, if there are no words.
+fn command(workshop: &Workshop, built: &Built, name: &str, words: &[&str]) -> Result<Command, Failure> {
+    let mut command = built.campaign(name)?.command();
+    command.arg("--nocapture").args(words).env("TIDINGS_BIN", workshop.built(BINARY));
+    Ok(command)
+}
+
+fn build(workshop: &Workshop, names: &[&str]) -> Result<Built, Failure> {
+    release(workshop, names[0])?;
+    Ok(compile::campaigns(workshop, names[0], names)?)
+}
+
+pub(crate) fn crash_build(workshop: &Workshop) -> Result<Built, Failure> {
+    build(workshop, &["crash"])
+}
+
+/// Five kills under load.
+pub(crate) fn crash(workshop: &Workshop, built: &Built) -> Outcome {
+    let mut command = command(workshop, built, "crash", &[UNDER_LOAD])?;
+    command.env("CRASH_KILLS", SHORT_KILLS);
+    counted(workshop, "crash", command, cargo_result)
+}
+
+/// Ten kills under load, the flood, and the tests of the checkers.
+pub(crate) fn crash_long(workshop: &Workshop, built: &Built) -> Outcome {
+    counted(workshop, "crash-long", command(workshop, built, "crash", &[])?, cargo_result)
+}
+
+pub(crate) fn abuse_build(workshop: &Workshop) -> Result<Built, Failure> {
+    build(workshop, &["abuse"])
+}
+
+pub(crate) fn abuse(workshop: &Workshop, built: &Built) -> Outcome {
+    counted(workshop, "abuse", command(workshop, built, "abuse", &QUICK_ATTACKS)?, cargo_result)
+}
+
+pub(crate) fn abuse_all(workshop: &Workshop, built: &Built) -> Outcome {
+    counted(workshop, "abuse-all", command(workshop, built, "abuse", &[])?, cargo_result)
+}
+
+pub(crate) fn soak_build(workshop: &Workshop) -> Result<Built, Failure> {
+    build(workshop, &["soak"])
+}
+
+pub(crate) fn soak(workshop: &Workshop, built: &Built) -> Outcome {
+    counted(workshop, "soak", command(workshop, built, "soak", &[])?, cargo_result)
+}
+
+pub(crate) fn cluster_build(workshop: &Workshop) -> Result<Built, Failure> {
+    install::nats_server(workshop, "cluster")?;
+    install::porcupine(workshop, "cluster")?;
+    build(workshop, &["cluster", "nats", "crash"])
+}
+
+/// One kill of the leader.
+pub(crate) fn smoke(workshop: &Workshop, built: &Built) -> Outcome {
+    counted(workshop, "cluster-smoke", of_cluster(workshop, built, "cluster", &[SMOKE])?, cargo_result)
+}
+
+/// The demo of a cluster, nodes on real NATS servers (`crates/cluster/tests/nats.rs`), servers and faults
+/// (`crates/tidings/tests/cluster.rs`), and the crash campaign against a cluster of three servers.
+pub(crate) fn cluster(workshop: &Workshop, built: &Built) -> Outcome {
+    const STEP: &str = "cluster";
+    let mut demo = Command::new(workshop.built(BINARY));
+    demo.args(["demo", "--nodes", "3", "--once", "--json"]);
+    demo.env("TIDINGS_NATS_SERVER", workshop.built(install::NATS_PROGRAM));
+    run(workshop, STEP, demo, |_| ())?;
+    let mut passed = 0;
+    for (name, words) in [("nats", &[][..]), ("cluster", &[]), ("crash", &[UNDER_LOAD])] {
+        passed += counted(workshop, STEP, of_cluster(workshop, built, name, words)?, cargo_result)?.passed;
+    }
+    Ok(Tally { passed, skipped: Vec::new() })
+}
+
+/// The same as [`command`], with the broker and the checker of linearizability.
+fn of_cluster(workshop: &Workshop, built: &Built, name: &str, words: &[&str]) -> Result<Command, Failure> {
+    let mut command = command(workshop, built, name, words)?;
+    command.env("NATS_SERVER", workshop.built(install::NATS_PROGRAM));
+    command.env("PORCUPINE", workshop.built(install::PORCUPINE_PROGRAM));
+    Ok(command)
+}
