@@ -16,8 +16,8 @@
 //! the words below its name say why. `@three`: it has three servers anyhow. What is pending runs on one server only. A line at
 //! the end counts what was left out.
 //!
-//! `cargo xtask features` runs this in both ways, makes a page of it, and names the program `nats-server` in `NATS_SERVER` for
-//! the scenarios of several servers; alone it is `cargo test -p tidings --test features`, where
+//! `cargo xtask features` runs this on one server and `cargo xtask features-three` on three. Both make a page of it, and name the
+//! program `nats-server` in `NATS_SERVER` for the scenarios of several servers. Alone it is `cargo test -p tidings --test features`, where
 //! `-- --name WORD` takes the scenarios with that in their names. `TIDINGS_FEATURES_JSON` names a file for the results.
 
 #![expect(clippy::print_stdout, reason = "a report for whoever runs the features")]
