@@ -6,7 +6,7 @@
 //! (`cluster/checker.rs`): posts always, and reads where no server may answer that does not know that another one leads. Times
 //! are printed, never asserted.
 //!
-//! Several tests run side by side, so without `--nocapture` (`--show-output` prints each report as a whole).
+//! Several tests run side by side. `--show-output` prints the report of each as a whole; with `--nocapture` they mix.
 //!
 //! What clients of each server get while that happens: `cluster/serving.rs`.
 //!
@@ -53,8 +53,8 @@ use watchers::{Plan, Watcher};
 const API_KEY: &str = "cluster-test-key-0123456789";
 /// What clients' tokens are signed with.
 const TOKEN_SECRET: &str = "a-secret-of-the-backend-and-the-servers";
-/// As many tests as this run at once: each has six servers. `--test-threads` may make it fewer.
-static PLACES: Semaphore = Semaphore::const_new(1);
+/// At most so many tests run at once, each with six servers of its own. `--test-threads` may make it fewer.
+static PLACES: Semaphore = Semaphore::const_new(3);
 
 /// A place among the tests that run.
 async fn place() -> SemaphorePermit<'static> {

@@ -275,7 +275,8 @@ async fn until_answers_lack_it(leader: SocketAddr) {
     .await;
 }
 
-/// Waits until the leader takes it that the server that stands still has sent its clients away: then an order does not need its answer.
+/// Waits until the leader takes it that the server that stands still has sent its clients away (`SILENCE_MAX` of the server): then an
+/// order does not need its answer. An order that needs it takes 6 s, so this takes 18 s.
 async fn until_it_is_forgotten(leader: SocketAddr) {
     let mut caller = Caller::new(leader);
     let mut is_carried_out = async || {
