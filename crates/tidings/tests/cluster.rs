@@ -6,6 +6,8 @@
 //! (`cluster/checker.rs`): posts always, and reads where no server may answer that does not know that another one leads. Times
 //! are printed, never asserted.
 //!
+//! Several tests run side by side. `--show-output` prints the report of each as a whole; with `--nocapture` they mix.
+//!
 //! What clients of each server get while that happens: `cluster/serving.rs`.
 //!
 //! `NATS_SERVER` names the program nats-server, `PORCUPINE` the checker, `TIDINGS_BIN` the server (default: the one built with the tests). A plain
@@ -32,31 +34,71 @@ mod speaker;
 #[path = "cluster/watchers.rs"]
 mod watchers;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 
 use brokers::Brokers;
 use checker::require_linearizable;
-use ledger::Ledger;
-use nodes::{Cluster, Node, STANDBY, leads, readiness, until};
+use ledger::{CHANNEL, Ledger};
+use nodes::{Cluster, JOINING, LEASE_OVER, Node, STANDBY, readiness, until};
 use proxy::Passing;
+use watchers::{Plan, Watcher};
 
 const API_KEY: &str = "cluster-test-key-0123456789";
 /// What clients' tokens are signed with.
 const TOKEN_SECRET: &str = "a-secret-of-the-backend-and-the-servers";
-/// One after the other: their times are for people to read.
-static ALONE: Mutex<()> = Mutex::const_new(());
+/// At most so many tests run at once, each with six servers of its own. `--test-threads` may make it fewer.
+static PLACES: Semaphore = Semaphore::const_new(3);
+
+/// A place among the tests that run.
+async fn place() -> SemaphorePermit<'static> {
+    PLACES.acquire().await.expect("it is never closed")
+}
+
+/// What the short proof has of all this.
+#[tokio::test]
+async fn smoke_a_cluster_whose_leader_is_killed_loses_nothing() {
+    let _place = place().await;
+    println!("the leader is killed, at a glance");
+    let began = Instant::now();
+    let mut cluster = Cluster::start(3).await;
+    let (addrs, first) = (cluster.addrs(), cluster.settle().await);
+    println!("  three servers on three NATS servers serve after {:.1} s", began.elapsed().as_secs_f64());
+    let standbys: Vec<_> = addrs.iter().copied().filter(|addr| *addr != addrs[first]).collect();
+    let mut watchers = Vec::new();
+    for (index, addr) in addrs.iter().enumerate() {
+        let plan = Plan::new(&format!("ada-{index}"), &[CHANNEL], *addr);
+        watchers.push(Watcher::start(plan.returning(&standbys)).await);
+    }
+    let mut ledger = Ledger::new(standbys);
+    ledger.start();
+    ledger.grow(100).await;
+
+    cluster.nodes[first].kill();
+    let killed = Instant::now();
+    let second = cluster.leader_besides(Some(first)).await;
+    println!("  another leads after {:.1} s", killed.elapsed().as_secs_f64());
+    ledger.grow(100).await;
+    ledger.finish().await;
+    let history = ledger.judge(addrs[second]).await;
+    for (index, watcher) in watchers.iter().enumerate() {
+        watcher.must_have(CHANNEL, &history).await;
+        assert_eq!(watcher.ends().is_empty(), index != first, "only the client of the killed server had to move");
+        assert!(watcher.look(|seen| seen.channels[CHANNEL].recovered.iter().all(|recovered| *recovered)));
+    }
+    println!("  done after {:.1} s", began.elapsed().as_secs_f64());
+}
 
 #[tokio::test]
 async fn a_cluster_goes_on_when_its_leader_stands_still() {
-    let _alone = ALONE.lock().await;
-    println!("the leader stands still for 6 s");
+    let _place = place().await;
+    println!("the leader stands still");
     let mut cluster = Cluster::start(3).await;
     let mut ledger = Ledger::new(cluster.addrs());
     ledger.start();
@@ -70,8 +112,7 @@ async fn a_cluster_goes_on_when_its_leader_stands_still() {
     let visits = ledger.visit(visitors);
     let second = cluster.leader_besides(Some(first)).await;
     println!("  another leads after {:.1} s", stopped.elapsed().as_secs_f64());
-    ledger.grow(50).await;
-    sleep_until(stopped + Duration::from_secs(6)).await;
+    ledger.grow(50).await; // By the other one: the lease of the one that stands still is over.
     cluster.nodes[first].signal("CONT");
     let woken = Instant::now();
     cluster.nodes[first].until_it_says(STANDBY).await;
@@ -88,7 +129,7 @@ async fn a_cluster_goes_on_when_its_leader_stands_still() {
 
 #[tokio::test]
 async fn a_broker_that_loses_entries_stops_the_cluster_until_people_decide() {
-    let _alone = ALONE.lock().await;
+    let _place = place().await;
     println!("NATS loses entries");
     let mut cluster = Cluster::start(1).await;
     let ledger = Ledger::new(cluster.addrs());
@@ -112,7 +153,7 @@ async fn a_broker_that_loses_entries_stops_the_cluster_until_people_decide() {
 
 #[tokio::test]
 async fn a_broker_that_loses_entries_stops_the_cluster_also_if_a_standby_has_not_read_them() {
-    let _alone = ALONE.lock().await;
+    let _place = place().await;
     println!("NATS loses entries that a standby has not read");
     let mut cluster = Cluster::start(1).await;
     let ledger = Ledger::new(cluster.addrs());
@@ -130,12 +171,8 @@ async fn a_broker_that_loses_entries_stops_the_cluster_also_if_a_standby_has_not
     for node in cluster.nodes.iter_mut().filter(|node| names.contains(&node.name)) {
         node.until_it_says("lost").await;
     }
-    sleep_until(Instant::now() + Duration::from_secs(6)).await; // Longer than a lease that nobody renews.
-    let said = readiness(cluster.nodes[behind].addr).await;
-    println!("  the two that have read them are lost; the other says {said:?}");
-    if said.is_some_and(leads) {
-        ledger.judge(cluster.nodes[behind].addr).await;
-    }
+    nobody_leads(&cluster, &ledger).await;
+    cluster.nodes[behind].until_it_answers(503, STANDBY).await; // It does not lead without what was acknowledged.
 }
 
 /// Copies what NATS has now.
@@ -162,18 +199,25 @@ async fn stays_lost(cluster: &mut Cluster, ledger: &Ledger) {
         node.until_it_says("lost").await;
         println!("  {} says lost after {:.1} s", node.name, began.elapsed().as_secs_f64());
     }
-    let (end, mut count) = (Instant::now() + Duration::from_secs(6), 0);
-    while Instant::now() < end {
-        for node in &mut cluster.nodes {
-            let visitors = ledger.visitors(node.addr, 1).await;
-            let refusals = ledger.visit(visitors).join_all().await;
-            assert!(refusals.iter().all(|(_, told)| told.is_err()), "{} acknowledges {refusals:?}", node.name);
-            node.until_it_says("lost").await;
-            count += 1;
-        }
-        until("the next round", async || Some(())).await;
+    nobody_leads(cluster, ledger).await;
+    for node in &mut cluster.nodes {
+        node.until_it_says("lost").await;
     }
-    println!("  {count} posts were refused");
+}
+
+/// No server acknowledges anything, also when a lease that nobody renews is over.
+async fn nobody_leads(cluster: &Cluster, ledger: &Ledger) {
+    let (began, mut count) = (Instant::now(), 0);
+    while began.elapsed() < LEASE_OVER {
+        let mut visitors = Vec::new();
+        for node in &cluster.nodes {
+            visitors.extend(ledger.visitors(node.addr, 1).await);
+        }
+        let refusals = ledger.visit(visitors).join_all().await; // Each server waits for a moment for one that leads.
+        assert!(refusals.iter().all(|(_, told)| told.is_err()), "a post is acknowledged: {refusals:?}");
+        count += refusals.len();
+    }
+    println!("  {count} posts were refused in {:.1} s", began.elapsed().as_secs_f64());
 }
 
 /// What docs/cluster.md says under "If the log is not whole".
@@ -206,15 +250,15 @@ fn copy(from: &Path, to: &Path) {
 
 #[tokio::test]
 async fn a_leader_that_is_cut_off_from_its_brokers_gives_up() {
-    let _alone = ALONE.lock().await;
-    println!("nothing passes between the leader and NATS for 25 s");
+    let _place = place().await;
+    println!("nothing passes between the leader and NATS until it gives up");
     cut_off(Passing { to_nats: false, from_nats: false }).await;
 }
 
 #[tokio::test]
 async fn a_leader_that_does_not_hear_its_brokers_gives_up() {
-    let _alone = ALONE.lock().await;
-    println!("the leader hears nothing from NATS for 25 s");
+    let _place = place().await;
+    println!("the leader hears nothing from NATS until it gives up");
     cut_off(Passing { to_nats: true, from_nats: false }).await;
 }
 
@@ -239,7 +283,8 @@ async fn cut_off(passing: Passing) {
     .await;
     println!("  the one that is cut off is not ready any more after {:.1} s", cut.elapsed().as_secs_f64());
     ledger.grow(50).await;
-    sleep_until(cut + Duration::from_secs(25)).await;
+    cluster.nodes[first].until_it_answers(503, JOINING).await; // It could not renew its lease for `PATIENCE`.
+    println!("  it has given up after {:.1} s", cut.elapsed().as_secs_f64());
     proxies[first].pass(Passing { to_nats: true, from_nats: true });
     cluster.nodes[first].until_it_says(STANDBY).await;
     println!("  it stands by after {:.1} s", cut.elapsed().as_secs_f64());
@@ -255,8 +300,8 @@ async fn cut_off(passing: Passing) {
 
 #[tokio::test]
 async fn a_cluster_goes_on_when_two_of_three_brokers_come_back() {
-    let _alone = ALONE.lock().await;
-    println!("two of three NATS servers are away for 8 s");
+    let _place = place().await;
+    println!("two of three NATS servers are away for longer than a lease");
     let mut cluster = Cluster::start(3).await;
     let mut ledger = Ledger::new(cluster.addrs());
     ledger.start();
@@ -265,7 +310,7 @@ async fn a_cluster_goes_on_when_two_of_three_brokers_come_back() {
     ledger.gap();
     let killed = Instant::now();
     (0..2).for_each(|index| cluster.nats.kill(index));
-    sleep_until(killed + Duration::from_secs(8)).await;
+    until_all_miss_nats(&cluster, killed).await;
     (0..2).for_each(|index| cluster.nats.restart(index));
     ledger.grow(100).await;
     println!("  100 more are acknowledged {:.1} s after the kill", killed.elapsed().as_secs_f64());
@@ -279,9 +324,24 @@ async fn a_cluster_goes_on_when_two_of_three_brokers_come_back() {
     require_linearizable(&ledger.history());
 }
 
+/// Waits until each server has said that NATS does not answer it, and a lease that was not renewed since then would be over.
+async fn until_all_miss_nats(cluster: &Cluster, since: Instant) {
+    let mut missed = BTreeSet::new();
+    until("each server misses NATS", async || {
+        for node in &cluster.nodes {
+            if node.metric("tidings_cluster_heard").await == Some(0.0) {
+                missed.insert(node.name);
+            }
+        }
+        (missed.len() == cluster.nodes.len() && since.elapsed() >= LEASE_OVER).then_some(())
+    })
+    .await;
+    println!("  each server has missed NATS, and they are back after {:.1} s", since.elapsed().as_secs_f64());
+}
+
 #[tokio::test]
 async fn a_server_alone_becomes_a_cluster_with_what_it_has() {
-    let _alone = ALONE.lock().await;
+    let _place = place().await;
     println!("a server alone becomes a cluster");
     let nats = Brokers::start(3);
     let mut cluster = Cluster { nodes: ["a", "b", "c"].map(Node::prepare).into(), nats };

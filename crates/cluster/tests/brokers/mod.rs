@@ -5,6 +5,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// NATS servers that form a cluster, or a single one.
 pub(crate) struct Brokers {
@@ -75,15 +76,18 @@ impl Drop for Brokers {
     }
 }
 
-/// Ports that nobody uses at the moment. They are below those that the system gives to outgoing connections, so that none takes
-/// one while its server does not run.
+/// Ports that nobody uses at the moment. They are below those that the system gives to outgoing connections, so that no connection
+/// takes one while its server does not run. None is given twice: tests run side by side, and kill the servers at these ports.
 pub(crate) fn free_ports(count: usize) -> Vec<u16> {
-    let mut ports = BTreeSet::new();
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ports = Vec::new();
     while ports.len() < count {
         let port = rand::random_range(10_000..32_000);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            ports.insert(port);
+        if !given.contains(&port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            given.insert(port);
+            ports.push(port);
         }
     }
-    ports.into_iter().collect()
+    ports
 }

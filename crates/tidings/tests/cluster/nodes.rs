@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hyper::Method;
 use serde_json::Value;
+use tidings_cluster::lease::{BEAT, SILENCE};
 use tokio::time::{interval, timeout};
 
 use crate::brokers::{Brokers, free_ports};
@@ -17,6 +18,8 @@ use crate::{API_KEY, TOKEN_SECRET};
 
 /// Nothing that is waited for takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// After this a lease that nobody renews is taken by the next server that may take it.
+pub(crate) const LEASE_OVER: Duration = SILENCE.saturating_add(BEAT.saturating_mul(2));
 /// Between two looks.
 pub(crate) const PULSE: Duration = Duration::from_millis(20);
 /// How long a server may take to say how it is; one that stands still does not.
@@ -25,6 +28,8 @@ const LOG_LINES_SHOWN: usize = 30;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// What `/ready` says of a server that follows. It is ready, too, when it serves clients.
 pub(crate) const STANDBY: &str = "standby";
+/// What it says of a server that has no store yet, or has given it up to begin anew.
+pub(crate) const JOINING: &str = "joining";
 
 /// Asks until there is an answer.
 pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
@@ -256,6 +261,16 @@ impl Node {
         until(&what, async || (self.is_running() && readiness(self.addr).await == wanted).then_some(())).await;
     }
 
+    /// The value of a metric without labels; `None`: the server does not tell it in time.
+    pub(crate) async fn metric(&self, name: &str) -> Option<f64> {
+        let mut caller = Caller::new(self.addr);
+        let answer = timeout(LOOK_TIMEOUT, caller.call(Method::GET, "/metrics", None)).await.ok()?.ok()?;
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        assert!(value.is_some() || answer.status != 200, "{} tells no {name}", self.name);
+        value
+    }
+
     /// What `tidings cluster …` says, which must work.
     pub(crate) async fn ask_cluster(&self, arguments: &[&str]) -> Value {
         let output = self.run_cluster(&[arguments, &["--config", "tidings.toml"]].concat()).await;
@@ -316,7 +331,7 @@ listen = "{addr}"
 [[api.keys]]
 name = "test"
 key = "{API_KEY}"
-scopes = ["publish", "read", "devices", "operate"]
+scopes = ["publish", "read", "devices", "operate", "metrics"]
 
 [client]
 allow_anonymous = true

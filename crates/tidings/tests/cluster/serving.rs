@@ -12,12 +12,12 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidings_simulator::{ApnsSimulator, SimulatorConfig};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
-use crate::ALONE;
 use crate::http::Caller;
 use crate::ledger::{CHANNEL as MATCH, Ledger};
 use crate::nodes::{Cluster, STANDBY, until};
+use crate::place;
 use crate::proxy::Passing;
 use crate::speaker::Speaker;
 use crate::watchers::{End, Got, Plan, Watcher};
@@ -81,7 +81,7 @@ async fn at_each(cluster: &Cluster, user: &str, channels: &[&'static str]) -> Ve
 
 #[tokio::test]
 async fn clients_of_every_server_see_the_same() {
-    let _alone = ALONE.lock().await;
+    let _place = place().await;
     println!("clients of every server");
     let mut cluster = Cluster::start(3).await;
     let addrs = cluster.addrs();
@@ -190,7 +190,7 @@ async fn is_told(readers: &[Watcher], kind: &'static str, user: &str) {
 
 #[tokio::test]
 async fn clients_of_the_other_servers_stay_when_the_leader_is_killed() {
-    let _alone = ALONE.lock().await;
+    let _place = place().await;
     println!("the leader is killed while clients read");
     let mut cluster = Cluster::start(3).await;
     let addrs = cluster.addrs();
@@ -255,61 +255,93 @@ async fn clients_of_the_other_servers_stay_when_the_leader_is_killed() {
 
 #[tokio::test]
 async fn clients_of_a_standby_that_stands_still_get_everything() {
-    let _alone = ALONE.lock().await;
-    for seconds in [6, 20] {
-        println!("a standby stands still for {seconds} s while clients read");
-        let mut cluster = Cluster::start(3).await;
-        let addrs = cluster.addrs();
-        let leader = cluster.settle().await;
-        let behind = (leader + 1) % 3;
-        let plan = |user, channels: &[&'static str]| Plan::new(user, channels, addrs[behind]).returning(&[]);
-        let durable = Watcher::start(plan("ada", &[MATCH])).await;
-        let positioned = Watcher::start(plan("bob", &[ROOM])).await;
-        let live = Watcher::start(plan("cyd", &[LIVE])).await;
-        let upright: Vec<_> = addrs.iter().copied().filter(|addr| *addr != addrs[behind]).collect();
-        let mut ledger = Ledger::new(addrs.clone());
-        let mut speakers = [Speaker::start(ROOM, &upright, PACE), Speaker::start(LIVE, &upright, PACE)];
-        ledger.start();
-        ledger.grow(50).await;
+    let _place = place().await;
+    println!("a standby stands still for a moment while clients read");
+    stand_still(until_answers_lack_it).await;
+}
 
-        cluster.nodes[behind].signal("STOP");
-        let stopped = Instant::now();
-        ledger.grow(100).await;
-        sleep_until(stopped + Duration::from_secs(seconds)).await;
-        cluster.nodes[behind].signal("CONT");
-        let woken = Instant::now();
-        let last = ledger.last();
-        durable.until_it_has(MATCH, &last).await;
-        println!("  its clients have everything {:.2} s after it woke", woken.elapsed().as_secs_f64());
-        cluster.nodes[behind].until_it_says(STANDBY).await;
-        ledger.grow(50).await;
-        for speaker in &mut speakers {
-            speaker.grow(50).await;
-            speaker.finish().await;
-            assert!(speaker.look(|said| said.doubts.is_empty()), "{:?}", speaker.look(|said| said.doubts.clone()));
-        }
-        ledger.finish().await;
-        assert_eq!(cluster.settle().await, leader, "a standby does not matter");
-        let history = ledger.judge(addrs[leader]).await;
-        durable.must_have(MATCH, &history).await;
-        positioned.until_it_has(ROOM, &speakers[0].last()).await;
-        positioned.check();
-        let recovered = positioned.look(|seen| seen.channels[ROOM].recovered.clone());
-        speakers[0].judge("a client in memory", &positioned.got(ROOM), recovered.iter().all(|recovered| *recovered));
-        live.until_it_has(LIVE, &speakers[1].last()).await;
-        speakers[1].judge("a client without history", &live.got(LIVE), false);
-        for (what, reader) in [(MATCH, &durable), (ROOM, &positioned), (LIVE, &live)] {
-            let recovered = reader.look(|seen| seen.channels[what].recovered.clone());
-            let (got, ends) = (reader.got(what).len(), reader.ends());
-            println!("  a client of {what}: {got} publications, ends {ends:?}, recovered {recovered:?}");
-        }
+#[tokio::test]
+async fn clients_of_a_standby_that_stands_still_for_long_get_everything() {
+    let _place = place().await;
+    println!("a standby stands still for long while clients read");
+    stand_still(until_it_is_forgotten).await;
+}
+
+/// Waits until the leader says who is there without the clients of the server that stands still.
+async fn until_answers_lack_it(leader: SocketAddr) {
+    until("its clients are not there", async || {
+        users(&api(leader, "presence", json!({ "channel": MATCH })).await).is_empty().then_some(())
+    })
+    .await;
+}
+
+/// Waits until the leader takes it that the server that stands still has sent its clients away (`SILENCE_MAX` of the server): then an
+/// order does not need its answer. An order that needs it takes 6 s, so this takes 18 s.
+async fn until_it_is_forgotten(leader: SocketAddr) {
+    let mut caller = Caller::new(leader);
+    let mut is_carried_out = async || {
+        let answer = caller.call(Method::POST, "/api/disconnect", Some(&json!({ "user": "nobody" }))).await;
+        answer.expect("it answers").json()["result"].is_object()
+    };
+    assert!(!is_carried_out().await, "an order needs the answer of each server that may have clients");
+    until("an order needs no answer of it", async || is_carried_out().await.then_some(())).await;
+}
+
+/// A standby stands still until it `is_missed` at the leader.
+async fn stand_still(until_it_is_missed: impl AsyncFn(SocketAddr)) {
+    let mut cluster = Cluster::start(3).await;
+    let addrs = cluster.addrs();
+    let leader = cluster.settle().await;
+    meet(&addrs).await;
+    let behind = (leader + 1) % 3;
+    let plan = |user, channels: &[&'static str]| Plan::new(user, channels, addrs[behind]).returning(&[]);
+    let durable = Watcher::start(plan("ada", &[MATCH])).await;
+    let positioned = Watcher::start(plan("bob", &[ROOM])).await;
+    let live = Watcher::start(plan("cyd", &[LIVE])).await;
+    let upright: Vec<_> = addrs.iter().copied().filter(|addr| *addr != addrs[behind]).collect();
+    let mut ledger = Ledger::new(addrs.clone());
+    let mut speakers = [Speaker::start(ROOM, &upright, PACE), Speaker::start(LIVE, &upright, PACE)];
+    ledger.start();
+    ledger.grow(50).await;
+
+    cluster.nodes[behind].signal("STOP");
+    let stopped = Instant::now();
+    until_it_is_missed(addrs[leader]).await;
+    ledger.grow(100).await;
+    println!("  it stood still for {:.1} s", stopped.elapsed().as_secs_f64());
+    cluster.nodes[behind].signal("CONT");
+    let woken = Instant::now();
+    let last = ledger.last();
+    durable.until_it_has(MATCH, &last).await;
+    println!("  its clients have everything {:.2} s after it woke", woken.elapsed().as_secs_f64());
+    cluster.nodes[behind].until_it_says(STANDBY).await;
+    ledger.grow(50).await;
+    for speaker in &mut speakers {
+        speaker.grow(50).await;
+        speaker.finish().await;
+        assert!(speaker.look(|said| said.doubts.is_empty()), "{:?}", speaker.look(|said| said.doubts.clone()));
+    }
+    ledger.finish().await;
+    assert_eq!(cluster.settle().await, leader, "a standby does not matter");
+    let history = ledger.judge(addrs[leader]).await;
+    durable.must_have(MATCH, &history).await;
+    positioned.until_it_has(ROOM, &speakers[0].last()).await;
+    positioned.check();
+    let recovered = positioned.look(|seen| seen.channels[ROOM].recovered.clone());
+    speakers[0].judge("a client in memory", &positioned.got(ROOM), recovered.iter().all(|recovered| *recovered));
+    live.until_it_has(LIVE, &speakers[1].last()).await;
+    speakers[1].judge("a client without history", &live.got(LIVE), false);
+    for (what, reader) in [(MATCH, &durable), (ROOM, &positioned), (LIVE, &live)] {
+        let recovered = reader.look(|seen| seen.channels[what].recovered.clone());
+        let (got, ends) = (reader.got(what).len(), reader.ends());
+        println!("  a client of {what}: {got} publications, ends {ends:?}, recovered {recovered:?}");
     }
 }
 
 #[tokio::test]
 async fn a_standby_that_is_cut_off_sends_its_clients_away() {
-    let _alone = ALONE.lock().await;
-    println!("nothing passes between a standby and NATS for 25 s");
+    let _place = place().await;
+    println!("nothing passes between a standby and NATS until it has sent its clients away");
     let (mut cluster, proxies) = Cluster::start_behind_proxies().await;
     let addrs = cluster.addrs();
     let leader = cluster.settle().await;
@@ -332,7 +364,6 @@ async fn a_standby_that_is_cut_off_sends_its_clients_away() {
     assert_eq!(refused, End::Refused(503), "it lets nobody in");
     ledger.grow(50).await;
     moving.until("is at another server", |seen| seen.lives == 2).await;
-    sleep_until(cut + Duration::from_secs(25)).await;
     proxies[apart].pass(Passing { to_nats: true, from_nats: true });
     let healed = Instant::now();
     cluster.nodes[apart].until_it_says(STANDBY).await;
@@ -358,7 +389,7 @@ async fn a_standby_that_is_cut_off_sends_its_clients_away() {
 
 #[tokio::test]
 async fn orders_reach_connections_of_every_server() {
-    let _alone = ALONE.lock().await;
+    let _place = place().await;
     println!("orders to connections of other servers");
     let mut cluster = Cluster::start(1).await;
     let addrs = cluster.addrs();
@@ -411,7 +442,7 @@ async fn orders_reach_connections_of_every_server() {
 
 #[tokio::test]
 async fn orders_reach_connections_of_a_server_as_soon_as_it_is_ready() {
-    let _alone = ALONE.lock().await;
+    let _place = place().await;
     println!("orders to connections of a server that has just started");
     let mut cluster = Cluster::start(1).await;
     let addrs = cluster.addrs();
@@ -434,7 +465,7 @@ async fn orders_reach_connections_of_a_server_as_soon_as_it_is_ready() {
 
 #[tokio::test]
 async fn a_client_that_moves_from_server_to_server_misses_nothing() {
-    let _alone = ALONE.lock().await;
+    let _place = place().await;
     println!("a client moves {MOVE_COUNT} times");
     let mut cluster = Cluster::start(3).await;
     let addrs = cluster.addrs();
@@ -477,7 +508,7 @@ async fn a_client_that_moves_from_server_to_server_misses_nothing() {
 
 #[tokio::test]
 async fn the_lead_moves_through_the_cluster_and_nobody_is_refused_or_disconnected() {
-    let _alone = ALONE.lock().await;
+    let _place = place().await;
     println!("the lead moves, by order and because servers stop");
     let (apple, _keys, mut cluster) = with_apple(3).await;
     let addrs = cluster.addrs();
@@ -559,7 +590,7 @@ async fn the_lead_moves_through_the_cluster_and_nobody_is_refused_or_disconnecte
 
 #[tokio::test]
 async fn a_server_that_may_not_lead_serves_clients_and_never_leads() {
-    let _alone = ALONE.lock().await;
+    let _place = place().await;
     println!("a server that may not lead");
     let mut cluster = Cluster::start_as(1, |node| node.may_lead = node.name != "c").await;
     let addrs = cluster.addrs();
@@ -587,7 +618,7 @@ async fn a_server_that_may_not_lead_serves_clients_and_never_leads() {
 
 #[tokio::test]
 async fn a_device_that_is_connected_to_any_server_is_not_pushed() {
-    let _alone = ALONE.lock().await;
+    let _place = place().await;
     println!("devices that are connected to each server, and one that is not");
     let (apple, _keys, mut cluster) = with_apple(1).await;
     let addrs = cluster.addrs();
