@@ -12,8 +12,9 @@ pub(crate) fn head(root: &Path) -> Option<String> {
 
 /// The files below `paths` that differ from the commit that is checked out, untracked ones among them.
 pub(crate) fn uncommitted(root: &Path, paths: &[&str]) -> Option<Vec<String>> {
-    let told = said(root, &[&["status", "--porcelain", "--untracked-files=all", "--"], paths].concat())?;
-    Some(told.lines().map(|line| line.get(2..).unwrap_or(line).trim().to_owned()).collect())
+    let told =
+        said(root, &[&["status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--"], paths].concat())?;
+    Some(told.split('\0').filter_map(|entry| entry.get(3..)).map(str::to_owned).collect())
 }
 
 /// The files below `paths` that differ between `commit` and what is in the working tree, untracked ones left out.
@@ -51,20 +52,22 @@ fn git(root: &Path, words: &[&str]) -> Command {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
     use std::path::Path;
     use std::process::Command;
 
     use super::{changed_since, head, is_ancestor, uncommitted};
 
-    fn git(folder: &Path, words: &[&str]) {
+    /// Runs git in a repository of a test.
+    pub(crate) fn git(folder: &Path, words: &[&str]) {
         let identity = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"];
         let ended = Command::new("git").args(identity).args(words).current_dir(folder).output().unwrap();
         assert!(ended.status.success(), "{words:?}: {}", String::from_utf8_lossy(&ended.stderr));
     }
 
-    fn commit(folder: &Path, file: &str, text: &str) -> String {
+    /// Commits a file with this text, and all other changes.
+    pub(crate) fn commit(folder: &Path, file: &str, text: &str) -> String {
         fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
         fs::write(folder.join(file), text).unwrap();
         git(folder, &["add", "."]);
@@ -72,11 +75,18 @@ mod tests {
         head(folder).unwrap()
     }
 
+    /// A repository with one commit.
+    pub(crate) fn repository() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        git(folder.path(), &["init", "-q", "-b", "main"]);
+        commit(folder.path(), "one", "one");
+        folder
+    }
+
     #[test]
     fn changes_and_ancestors_are_told() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = repository();
         let root = folder.path();
-        git(root, &["init", "-q", "-b", "main"]);
         let first = commit(root, "crates/a/lib.rs", "1");
         let second = commit(root, "docs/b.md", "2");
         assert_eq!(changed_since(root, &first, &["crates"]), Some(Vec::new()));
@@ -103,9 +113,10 @@ mod tests {
         assert_eq!((head(&full), uncommitted(&full, &["."]), is_ancestor(&full, "abc")), (None, None, None));
         git(&full, &["init", "-q"]);
         let first = commit(&full, "a", "1");
-        commit(&full, "a", "2");
+        let second = commit(&full, "a", "2");
         let url = format!("file://{}", full.display());
         git(folder.path(), &["clone", "-q", "--depth", "1", &url, shallow.to_str().unwrap()]);
+        assert_eq!(is_ancestor(&shallow, &second), Some(true));
         assert_eq!(is_ancestor(&shallow, &first), None, "it may be below what was cloned");
     }
 }

@@ -48,7 +48,7 @@ const TOOLS: [Tool; 10] = [
 ];
 
 /// The package of the reference server; `conformance/centrifugo` pins its version.
-const CENTRIFUGO: &str = "github.com/centrifugal/centrifugo/v5";
+pub(crate) const CENTRIFUGO: &str = "github.com/centrifugal/centrifugo/v5";
 /// The package of the NATS server; `conformance/nats` pins its version.
 const NATS: &str = "github.com/nats-io/nats-server/v2";
 /// Debian's package of PostgreSQL.
@@ -212,10 +212,18 @@ fn maven(workshop: &Workshop) -> Command {
 
 /// Builds programs of the module in a folder of `conformance`.
 pub(crate) fn go(workshop: &Workshop, folder: &str, programs: &str) -> Command {
+    go_as(workshop, folder, programs, "")
+}
+
+/// The same with another name for the one program.
+pub(crate) fn go_as(workshop: &Workshop, folder: &str, programs: &str, name: &str) -> Command {
     let built = workshop.built("conformance/go");
     let mut command = Command::new("go");
     // Without -modcacherw the downloaded modules are read-only, and `target` could not be removed.
-    command.args(["build", "-modcacherw", "-buildvcs=false", "-trimpath", "-o"]).arg(built.join("bin/")).arg(programs);
+    command
+        .args(["build", "-modcacherw", "-buildvcs=false", "-trimpath", "-o"])
+        .arg(built.join("bin").join(name))
+        .arg(programs);
     command.env("GOMODCACHE", built.join("modules")).env("GOCACHE", built.join("cache"));
     command.env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
     command.current_dir(workshop.root.join("conformance").join(folder));

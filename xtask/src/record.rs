@@ -152,28 +152,14 @@ pub(crate) fn check(root: &Path, steps: &[Step]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use jiff::civil::date;
 
     use super::*;
+    use crate::git::tests::commit;
     use crate::step::tests::long_step;
 
-    fn git(root: &Path, words: &[&str]) {
-        let identity = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"];
-        assert!(Command::new("git").args(identity).args(words).current_dir(root).status().unwrap().success());
-    }
-
-    fn commit(root: &Path, file: &str, text: &str) {
-        fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
-        fs::write(root.join(file), text).unwrap();
-        git(root, &["add", "."]);
-        git(root, &["commit", "-qm", "c"]);
-    }
-
     fn repository() -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        git(folder.path(), &["init", "-q"]);
+        let folder = git::tests::repository();
         commit(folder.path(), "crates/store/lib.rs", "1");
         fs::create_dir(folder.path().join("docs")).unwrap();
         folder

@@ -11,21 +11,26 @@ pub enum BenchCommand {
     #[command(after_help = "Examples:
   tidings bench fanout
   tidings bench fanout --runs 5 --json
-  tidings bench fanout --transport sse,http_stream,uni_sse,uni_http_stream")]
+  tidings bench fanout --transport sse,http_stream,uni_sse,uni_http_stream
+
+If Centrifugo 5 or 6 is there, as conformance/peers.sh builds them, it is measured in turns with our
+whole server.")]
     Fanout(BenchFanoutArgs),
     /// Idle connections, and all clients coming back at once: memory, CPU time, how long it takes.
     #[command(after_help = "Examples:
   tidings bench storm
   tidings bench storm --clients 10000 --cuts 20 --runs 1 --json
 
-If Centrifugo is there, as conformance/peers.sh builds it, it is measured in turns with our server.")]
+If Centrifugo 5 or 6 is there, as conformance/peers.sh builds them, it is measured in turns with our
+server.")]
     Storm(BenchStormArgs),
     /// Publications over HTTP: what one costs a whole server, one by one, in batches, and with readers.
     #[command(after_help = "Examples:
   tidings bench publish
   tidings bench publish --runs 5 --json
 
-If Centrifugo is there, as conformance/peers.sh builds it, it is measured in turns with our server.")]
+If Centrifugo 5 or 6 is there, as conformance/peers.sh builds them, it is measured in turns with our
+server.")]
     Publish(BenchPublishArgs),
     /// Selecting an event's audience, and keeping subscriptions durable.
     #[command(after_help = "Examples:
@@ -132,6 +137,9 @@ pub struct BenchFanoutArgs {
     /// Also measures these transports, separated by commas, beside a WebSocket.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub transport: Vec<BenchTransport>,
+    /// Folder of other servers, as conformance/peers.sh builds them.
+    #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
+    pub peers: PathBuf,
 }
 
 #[derive(Debug, Clone, Args)]

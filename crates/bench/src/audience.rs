@@ -34,12 +34,12 @@ use self::bench::Bench;
 use self::data::Data;
 use self::goals::Goals;
 use self::select::{Audience, Selecting, Times};
-use super::report::{Goal, Report};
+use super::report::{Finished, Goal};
 use super::store;
 use crate::args::BenchAudienceArgs;
 use crate::report::{column, millis, progress};
 
-pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Finished, CommandError> {
     let data = Data::of_subscriptions(args.subscriptions);
     let mut bench = Bench::new(&data, Goals::of(args.subscriptions), args.common.runs);
     bench.measure_index()?;
@@ -55,7 +55,7 @@ pub(super) async fn run(args: &BenchAudienceArgs) -> Result<Report, CommandError
         args.control_subscriptions
     ));
     goals::note(args.subscriptions, report);
-    Ok(bench.report)
+    bench.report.finish()
 }
 
 impl Bench<'_> {
@@ -70,7 +70,9 @@ impl Bench<'_> {
         self.bulk(busy, &store).await?;
         store = self.start(store, folder, busy).await?;
         // The changes used other subjects, so the audiences are still the same.
-        audiences.iter().try_for_each(|audience| audience.check(self.data, &store))?;
+        for audience in &audiences {
+            self.report.answered(&audience.len.to_string(), audience.check(self.data, &store)?)?;
+        }
         self.mute(&store).await?;
         let name = format!("{} with mutes", busy.len);
         self.hand_out(&name, &busy.muted(&store), &store, None)?;
@@ -106,9 +108,10 @@ impl Bench<'_> {
         store: &Store,
         goal: Option<Goal>,
     ) -> Result<(), CommandError> {
-        audience.check(self.data, store)?;
+        self.report.answered(name, audience.check(self.data, store)?)?;
         progress(format!("selecting {name}, {} devices", audience.len));
         let timed: Vec<Times> = (0..self.runs).map(|_| audience.hand_out(store)).collect::<Result<_, _>>()?;
+        timed.iter().try_for_each(|times| self.report.answered(name, times.digest))?;
         let first_goal = goal.is_some().then_some(self.goals.first);
         self.report.measure(format!("{name}: frozen"), "ms", column(&timed, |times| millis(times.frozen)));
         self.report.judge(
@@ -178,7 +181,7 @@ mod tests {
         bench.measure_store(folder.path()).await.unwrap();
         assert!(bench.update_count > 0);
 
-        let report = bench.report.to_json();
+        let report = bench.report.finish().unwrap().to_json();
         let is_judged = |name: &str| {
             let measures = report["measures"].as_array().unwrap();
             let found = measures.iter().find(|measure| measure["name"].as_str().unwrap().contains(name));

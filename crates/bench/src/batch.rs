@@ -24,8 +24,9 @@ use tokio::time::Instant;
 
 use self::case::{Case, all_cases, cases};
 use self::message::{Came, Messages};
-use super::report::{Goal, Report};
+use super::report::{Finished, Goal, Report};
 use crate::args::BenchBatchArgs;
+use crate::checksum::Digest;
 use crate::folder::temporary;
 use crate::report::{column, progress};
 
@@ -39,13 +40,13 @@ const GOAL_APPENDER: f64 = 1.0;
 /// otherwise end before the writer runs at all.
 const YIELD_INTERVAL: u64 = 16;
 
-pub(super) async fn run(args: &BenchBatchArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchBatchArgs) -> Result<Finished, CommandError> {
     let args = args.clone();
     let measured = tokio::task::spawn_blocking(move || measure_all(&args));
     measured.await.map_err(|error| failed_by("the measuring thread ended", &error))?
 }
 
-fn measure_all(args: &BenchBatchArgs) -> Result<Report, CommandError> {
+fn measure_all(args: &BenchBatchArgs) -> Result<Finished, CommandError> {
     let folder = temporary(args.dir.as_deref())?;
     let mut report = Report::new("batch");
     let mut cases = if args.full { all_cases() } else { cases() };
@@ -60,7 +61,7 @@ fn measure_all(args: &BenchBatchArgs) -> Result<Report, CommandError> {
     );
     #[cfg(not(feature = "peers"))]
     report.note("tracing-appender was not measured: built without --features bench-peers.");
-    Ok(report)
+    report.finish()
 }
 
 /// The result of one run.
@@ -71,6 +72,8 @@ struct Outcome {
     /// Time until the last producer had handed in its last message, per message.
     handing_in_nanos: f64,
     dropped_share: f64,
+    /// The messages that came out; where some may be dropped, or nothing comes out, only how many were handed in.
+    digest: Digest,
 }
 
 fn measure(case: &Case, folder: &Path, runs: u32, report: &mut Report) -> Result<(), CommandError> {
@@ -82,6 +85,7 @@ fn measure(case: &Case, folder: &Path, runs: u32, report: &mut Report) -> Result
         }
     }
     let name = case.name();
+    outcomes.iter().flatten().try_for_each(|outcome| report.answered(&name, outcome.digest))?;
     for (writer, outcomes) in writers.iter().zip(&outcomes) {
         let values = |field: fn(&Outcome) -> f64| column(outcomes, field);
         let name = format!("{name}: {}", writer.name());
@@ -131,11 +135,14 @@ fn write(case: &Case, writer: writer::Kind, folder: &Path) -> Result<Outcome, Co
     let elapsed = began.elapsed();
     let came = input.finish().map_err(|error| failed_by("cannot read what came out", &error))?;
     let count = case.count - dropped;
+    let mut digest = Digest::new(count + dropped, 0);
     let is_right = match came {
         None => written.bytes() >= count * case.message_bytes as u64, // Announcements are written too.
         Some(all) => {
             let announced = if writer == writer::Kind::Ours { dropped } else { 0 };
-            message::check(&all, case.message_bytes)? == Came { count, announced }
+            let (came, messages) = message::check(&all, case.message_bytes)?;
+            digest = if case.sheds { digest } else { messages };
+            came == Came { count, announced }
         }
     };
     if !is_right || (dropped > 0 && !case.sheds) {
@@ -149,6 +156,7 @@ fn write(case: &Case, writer: writer::Kind, folder: &Path) -> Result<Outcome, Co
         nanos: elapsed.as_secs_f64() * 1e9 / count as f64,
         handing_in_nanos: (handed_in - began).as_secs_f64() * 1e9 / case.count as f64,
         dropped_share: dropped as f64 / case.count as f64,
+        digest,
     })
 }
 
@@ -183,11 +191,16 @@ mod tests {
     fn every_writer_writes_everything_to_every_output() {
         let folder = tempfile::tempdir().unwrap();
         for sink in sink::Kind::ALL {
+            let written = |count, slots, writer| {
+                write(&Case { count, slots, ..Case::standard(sink) }, writer, folder.path()).unwrap().digest
+            };
+            let expected = written(2000, 100, writer::Kind::Ours);
             for &writer in writer::Kind::ALL {
                 for slots in [100, 40_000] {
-                    write(&Case { count: 2000, slots, ..Case::standard(sink) }, writer, folder.path()).unwrap();
+                    assert_eq!(written(2000, slots, writer), expected, "{writer:?} to {sink:?}");
                 }
             }
+            assert_ne!(written(1996, 100, writer::Kind::Ours), expected);
         }
     }
 

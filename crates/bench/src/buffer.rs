@@ -19,7 +19,7 @@ use tidings_server::command_error::{CommandError, failed_by};
 
 use self::latency::{InPlace, OPERATION_COUNT, QUANTILES, Run, Summary, measure};
 use self::throughput::{COUNT, Rate, SIDES};
-use super::report::{Goal, Report};
+use super::report::{Finished, Goal, Report};
 use super::statistic::format_number;
 use crate::args::BenchBufferArgs;
 use crate::report::progress;
@@ -27,7 +27,7 @@ use crate::report::progress;
 const GOAL_AVERAGE_US: f64 = 0.2;
 const GOAL_99_999_US: f64 = 10.0;
 
-pub(super) async fn run(args: &BenchBufferArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchBufferArgs) -> Result<Finished, CommandError> {
     let owned = args.clone();
     let measured = tokio::task::spawn_blocking(move || {
         let mut report = Report::new("buffer");
@@ -35,7 +35,7 @@ pub(super) async fn run(args: &BenchBufferArgs) -> Result<Report, CommandError> 
     });
     let mut report = measured.await.map_err(|error| failed_by("the measuring thread ended", &error))??;
     throughputs(args, &mut report).await?;
-    Ok(report)
+    report.finish()
 }
 
 struct Candidate {
@@ -73,6 +73,7 @@ fn latencies(args: &BenchBufferArgs, report: &mut Report) -> Result<(), CommandE
     }
     operations("floor", false, &floors.iter().collect::<Vec<_>>(), report);
     for Candidate { name, is_ours, runs, .. } in &candidates {
+        runs.iter().try_for_each(|run| report.answered(&format!("operations: {name}"), run.digest))?;
         operations(name, *is_ours, &runs.iter().map(|run| &run.cycles).collect::<Vec<_>>(), report);
         let averages = |phase: fn(&Run) -> &Summary| runs.iter().map(|run| phase(run).average).collect::<Vec<_>>();
         report.measure(format!("{name}: filling, average"), "µs", averages(|run| &run.fill));
@@ -149,6 +150,8 @@ async fn throughputs(args: &BenchBufferArgs, report: &mut Report) -> Result<(), 
             }
         }
         for (contestant, rates) in taking_part().zip(&rates) {
+            let part = format!("{producers} → {consumers}, {}", contestant.contest);
+            rates.iter().try_for_each(|rate| report.answered(&part, rate.digest))?;
             let name = format!("{producers} → {consumers}, {}: {}", contestant.contest, contestant.name);
             if contestant.contest != "wait" {
                 let lost = rates.iter().map(|rate| rate.lost * 100.0).collect();

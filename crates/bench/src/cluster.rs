@@ -17,8 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::args::BenchClusterArgs;
+use crate::checksum::Digest;
 use crate::folder::temporary;
-use crate::report::{Goal, Report, column, millis, progress, ratios};
+use crate::report::{Finished, Goal, Report, column, millis, progress, ratios};
 use crate::statistic::quantile;
 use crate::store;
 
@@ -41,9 +42,11 @@ struct Sample {
     p50_ms: f64,
     p99_ms: f64,
     rate: f64,
+    /// Where the journal ended before the many callers: how many they append depends on the time.
+    digest: Digest,
 }
 
-pub(super) async fn run(args: &BenchClusterArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchClusterArgs) -> Result<Finished, CommandError> {
     let (mut alone, mut shared) = (Vec::new(), Vec::new());
     for run in 1..=args.common.runs {
         progress(format!("run {run} of {}: alone", args.common.runs));
@@ -52,6 +55,7 @@ pub(super) async fn run(args: &BenchClusterArgs) -> Result<Report, CommandError>
         shared.push(measure_shared(args).await?);
     }
     let mut report = Report::new("cluster");
+    alone.iter().chain(&shared).try_for_each(|sample| report.answered("one after the other", sample.digest))?;
     let of = |samples: &[Sample], value: fn(&Sample) -> f64| column(samples, value);
     for (name, samples) in [("alone", &alone), ("with a log", &shared)] {
         report.measure(format!("an event, {name}: 50 %"), "ms", of(samples, |sample| sample.p50_ms));
@@ -68,7 +72,7 @@ pub(super) async fn run(args: &BenchClusterArgs) -> Result<Report, CommandError>
         "Events of {EVENT_BYTES} bytes into the store itself, without HTTP. The log is on {replicas} NATS servers, and a second \
          store follows it in this process."
     ));
-    Ok(report)
+    report.finish()
 }
 
 async fn measure_alone() -> Result<Sample, CommandError> {
@@ -130,6 +134,7 @@ async fn measure(store: &Store) -> Result<(Sample, JournalPosition), CommandErro
         append(store, format!("one-{number}")).await?;
         times.push(millis(began.elapsed()));
     }
+    let digest = Digest::of_numbers([store.watch_journal_end().borrow().0]);
     let began = Instant::now();
     let mut callers = JoinSet::new();
     for caller in 0..CALLER_COUNT {
@@ -152,7 +157,7 @@ async fn measure(store: &Store) -> Result<(Sample, JournalPosition), CommandErro
     if end.0 != 1 + ONE_COUNT as u64 + count {
         return Err(failed(format!("the journal ends at {}, and {count} events were acknowledged", end.0)));
     }
-    Ok((Sample { p50_ms: quantile(&mut times, 0.5), p99_ms: quantile(&mut times, 0.99), rate }, end))
+    Ok((Sample { p50_ms: quantile(&mut times, 0.5), p99_ms: quantile(&mut times, 0.99), rate, digest }, end))
 }
 
 async fn append(store: &Store, id: String) -> Result<(), CommandError> {

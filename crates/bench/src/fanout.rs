@@ -14,14 +14,18 @@
 //!
 //! `--transport` adds our server with clients that speak JSON over another transport.
 //!
+//! Where Centrifugo is there, whole servers take turns too: `tidings serve`, and each Centrifugo. They get the publications
+//! over HTTP, one request at a time, so their CPU time has the API in it, and is compared only among them.
+//!
 //! Every client checks that it gets every publication once and in order.
 //!
-//! Not measured: TLS, other servers.
+//! Not measured: TLS.
 
 pub(super) mod bare;
 mod command;
 mod load;
 pub(super) mod server;
+mod whole;
 
 use tidings_server::command_error::CommandError;
 use tidings_types::{Format, Transport, Variant};
@@ -29,9 +33,10 @@ use tidings_types::{Format, Transport, Variant};
 use self::command::{LIVE_CHANNEL, PROOF_CHANNEL, THIN_CHANNEL};
 use self::load::{LOADS, Load, Sample};
 use super::process::{self, Cores};
-use super::report::{Goal, Report};
+use super::report::{Finished, Goal, Report};
 use crate::args::{BenchFanoutArgs, BenchTransport, PeerRole};
 use crate::report::{column, progress, ratios};
+use crate::whole::Which;
 
 const JSON: Variant = Variant::websocket(Format::Json);
 
@@ -42,19 +47,23 @@ const GOAL_OF_JSON: f64 = 1.05;
 /// 99 % of deliveries beside slow readers, as a multiple of those without them.
 const GOAL_BESIDE_SLOW: f64 = 1.1;
 
-pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchFanoutArgs) -> Result<Finished, CommandError> {
     process::need_files(4000)?;
     let cores = Cores::choose(1)?;
     process::pin(&cores.load)?;
     let mut report = Report::new("fanout");
+    let servers = Which::servers(&args.peers, &mut report)?;
     for load in LOADS {
         compare(load, args, &cores, &mut report).await?;
+        if servers.len() > 1 {
+            whole::compare(&servers, load, args, &cores, &mut report).await?;
+        }
     }
     report.note("CPU is that of the server's process, kernel included.");
     if cores.are_shared() {
         report.note("The machine has one core: server and load generator shared it.");
     }
-    Ok(report)
+    report.finish()
 }
 
 impl From<BenchTransport> for Transport {
@@ -87,6 +96,10 @@ async fn compare(load: Load, args: &BenchFanoutArgs, cores: &Cores, report: &mut
             samples.push(measure(PeerRole::Fanout, LIVE_CHANNEL, variant).await?);
         }
     }
+    let alike = [&bare, &ours, &binary, &proven].into_iter().chain(others.iter().map(|(_, samples)| samples));
+    alike.flatten().try_for_each(|sample| report.answered(&load.to_string(), sample.digest))?;
+    let name = format!("{load}, beside slow readers");
+    beside.iter().try_for_each(|sample| report.answered(&name, sample.digest))?;
     let cpu = |samples: &[Sample]| column(samples, |sample| sample.cpu_micros);
     let of = |ours: &[Sample], control: &[Sample]| ratios(&cpu(ours), &cpu(control));
     report.measure(format!("{load}: CPU per delivery"), "µs", cpu(&ours));

@@ -29,8 +29,9 @@ use self::document::{COMMENT_DEPTH, Document, FEW_ENTRIES, is_chosen};
 use self::python::Python;
 use self::quick::{Reading, elements};
 use self::reading::{mapping, pieces, read};
-use super::report::{Goal, Report};
+use super::report::{Finished, Goal, Report};
 use crate::args::BenchFeedArgs;
+use crate::checksum::Digest;
 use crate::folder::temporary;
 use crate::process::Cores;
 use crate::report::{column, progress, ratios};
@@ -45,13 +46,13 @@ const GOAL_OF_QUICK_XML: f64 = 0.8;
 const GOAL_GROWN_MIB: f64 = 8.0;
 const DOCUMENT_BYTES: usize = 30_000_000;
 
-pub(super) async fn run(args: &BenchFeedArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchFeedArgs) -> Result<Finished, CommandError> {
     let runs = args.common.runs;
     let measured = tokio::task::spawn_blocking(move || measure_all(runs));
     measured.await.map_err(|error| failed_by("the measuring thread ended", &error))?
 }
 
-fn measure_all(runs: u32) -> Result<Report, CommandError> {
+fn measure_all(runs: u32) -> Result<Finished, CommandError> {
     let (folder, core) = (temporary(None)?, Cores::choose(1)?.server);
     let mut report = Report::new("feed");
     let document = Document::new(DOCUMENT_BYTES, COMMENT_DEPTH);
@@ -68,7 +69,7 @@ fn measure_all(runs: u32) -> Result<Report, CommandError> {
         document.entries, deep.entries, deep.depth
     ));
     report.note(missing(python.as_ref()));
-    Ok(report)
+    report.finish()
 }
 
 fn missing(python: Option<&Python<'_>>) -> String {
@@ -91,6 +92,8 @@ struct Bench<'a> {
     few: Mapping,
     /// What [`Bench::few`] makes.
     few_events: u64,
+    /// All events: of every entry, and of few.
+    digests: [Digest; 2],
 }
 
 /// Megabytes per second in one run. Zero: not measured.
@@ -110,11 +113,12 @@ impl<'a> Bench<'a> {
     fn new(name: &'static str, document: &'a Document) -> Result<Self, CommandError> {
         progress(format!("{name}: checking every event"));
         let (every, few) = (mapping("")?, mapping(FEW_ENTRIES)?);
-        if check(document, &every, |_| true)? != document.entries as u64 {
+        let (events, digest) = check(document, &every, |_| true)?;
+        if events != document.entries as u64 {
             return Err(failed("an entry did not become an event"));
         }
-        let few_events = check(document, &few, is_chosen)?;
-        Ok(Self { name, document, every, few, few_events })
+        let (few_events, few_digest) = check(document, &few, is_chosen)?;
+        Ok(Self { name, document, every, few, few_events, digests: [digest, few_digest] })
     }
 
     fn measure(&self, runs: u32, mut python: Option<&mut Python<'_>>, report: &mut Report) -> Result<(), CommandError> {
@@ -123,7 +127,9 @@ impl<'a> Bench<'a> {
             progress(format!("{}, run {run} of {runs}", self.name));
             rates.push(self.rates(python.as_deref_mut())?);
         }
-        let name = self.name;
+        let (name, [every, few]) = (self.name, self.digests);
+        report.answered(&format!("{name}: every entry an event"), every)?;
+        report.answered(&format!("{name}: few events"), few)?;
         let mut tell = |what: &str, values: Vec<f64>| {
             let measured = if values.contains(&0.0) { Vec::new() } else { values };
             report.measure(format!("{name}: {what}"), "MB/s", measured.clone());
@@ -168,14 +174,19 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Compares every event with what it must be. Returns how many there are.
-fn check(document: &Document, mapping: &Mapping, is_wanted: impl Fn(usize) -> bool) -> Result<u64, CommandError> {
-    let (mut count, mut wrong) = (0, None);
+/// Compares every event with what it must be. Returns how many there are, and their digest.
+fn check(
+    document: &Document,
+    mapping: &Mapping,
+    is_wanted: impl Fn(usize) -> bool,
+) -> Result<(u64, Digest), CommandError> {
+    let (mut count, mut digest, mut wrong) = (0, Digest::default(), None);
     let summary = read(pieces(&document.bytes), mapping, |entry| {
         let number = entry.number as usize - 1;
         let is_right = match &entry.outcome {
             Outcome::Event(draft) => {
                 count += 1;
+                digest.add(draft.json.as_bytes());
                 let event = serde_json::from_str::<Value>(&draft.json);
                 is_wanted(number) && event.is_ok_and(|event| event == Document::event(number))
             }
@@ -191,7 +202,7 @@ fn check(document: &Document, mapping: &Mapping, is_wanted: impl Fn(usize) -> bo
     let summary = summary.map_err(|error| failed_by("the document is refused", &error))?;
     match wrong {
         Some(wrong) => Err(failed(wrong)),
-        None if summary.entries == document.entries as u64 => Ok(count),
+        None if summary.entries == document.entries as u64 => Ok((count, digest)),
         None => Err(failed(format!("{} entries of {} were read", summary.entries, document.entries))),
     }
 }
@@ -258,6 +269,10 @@ fn report_growth(
         if (passed.events, &passed.refused) != (expected.0, &expected.1) {
             return Err(failed(format!("{name}: {} events, {:?}, not {expected:?}", passed.events, passed.refused)));
         }
+        let refused = passed.refused.as_deref().unwrap_or_default();
+        let mut digest = Digest::of_numbers([passed.events]);
+        digest.add(refused.as_bytes());
+        report.answered(&format!("{name} pass"), digest)?;
         grown.push(passed.grown_bytes as f64 / f64::from(1 << 20));
     }
     report.judge(format!("memory while {name} pass"), "MiB", grown, Goal::AtMost(GOAL_GROWN_MIB));
@@ -277,6 +292,10 @@ mod tests {
             assert!(document.entries > 500 && document.bytes.len() >= BYTES);
             let bench = Bench::new("test", &document).unwrap();
             assert!(bench.few_events > 0 && bench.few_events < document.entries as u64 / 20);
+            assert_eq!(bench.digests, Bench::new("again", &document).unwrap().digests);
+            assert_ne!(bench.digests[0], bench.digests[1]);
+            let other = Document::new(BYTES / 2, depth);
+            assert_ne!(bench.digests, Bench::new("other", &other).unwrap().digests);
             let rates = bench.rates(None).unwrap();
             assert!([rates.every, rates.few, rates.bare, rates.unescaped].iter().all(|rate| *rate > 0.0));
             assert_eq!([rates.expat, rates.lxml, rates.lxml_events], [0.0; 3], "they are not reported");

@@ -6,7 +6,8 @@
 //! request. With wrk, each connection has a pipeline of that depth. Clients without pipelining have as many requests in
 //! flight, on as many connections as they choose.
 //!
-//! Every run checks its answers: each answer is 200 with the right body, or is counted as an error.
+//! Every run checks its answers: each answer is 200 with the right body, or is counted as an error. An error of our client
+//! fails the run.
 
 mod nginx;
 #[cfg(feature = "peers")]
@@ -23,8 +24,9 @@ use tokio::time::sleep;
 use self::nginx::{BODY, Nginx};
 use self::wrk::Wrk;
 use super::process::{self, Cores};
-use super::report::{Goal, Report};
+use super::report::{Finished, Goal, Report};
 use crate::args::BenchHttpArgs;
+use crate::checksum::Digest;
 use crate::load::{self, Ask, Load, TIMEOUT};
 use crate::report::{column, progress, ratios};
 
@@ -67,7 +69,7 @@ impl fmt::Display for Case {
 /// The name of a client, and its result in each run.
 type Row = (&'static str, Vec<Load>);
 
-pub(super) async fn run(args: &BenchHttpArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchHttpArgs) -> Result<Finished, CommandError> {
     let cores = Cores::choose(1)?;
     process::need_files(3 * 2048)?;
     process::pin(&[cores.server])?; // nginx runs on the core of the process that starts it.
@@ -76,6 +78,7 @@ pub(super) async fn run(args: &BenchHttpArgs) -> Result<Report, CommandError> {
     let wrk = Wrk::find()?;
 
     let mut report = Report::new("http");
+    report.answered("nginx's answer", answer(&nginx).await?)?;
     for case in CASES {
         let bench = Bench { case, nginx: &nginx, wrk: wrk.as_ref(), seconds: args.seconds };
         bench.run(args.common.runs, &mut report).await?;
@@ -91,7 +94,16 @@ pub(super) async fn run(args: &BenchHttpArgs) -> Result<Report, CommandError> {
     if cores.are_shared() {
         report.note("The machine has one core: nginx and the clients shared it.");
     }
-    Ok(report)
+    report.finish()
+}
+
+/// One answer, as our client reads it. Every other one is compared with what nginx must say.
+async fn answer(nginx: &Nginx) -> Result<Digest, CommandError> {
+    let client = Tidings::start(nginx, CASES[0]).await?;
+    let answer = client.client.send(client.request, TIMEOUT).await;
+    let mut digest = Digest::default();
+    digest.add(answer.map_err(|error| failed_by("nginx does not answer", &error))?.body());
+    Ok(digest)
 }
 
 /// The measurement of one case.
@@ -113,6 +125,11 @@ impl Bench<'_> {
                 wrks.push(wrk.measure(self.nginx.url(), self.case.pool, self.case.depth(), self.seconds).await?);
             }
             self.run_peers(&mut peers).await?;
+        }
+        // How many answers there are depends on the time; none may be wrong.
+        let (asked, errors) = ours.iter().fold((0, 0), |sum, load| (sum.0 + load.asked, sum.1 + load.errors));
+        if errors > 0 || asked == 0 {
+            return Err(failed(format!("{}: {errors} of {asked} answers were wrong", self.case)));
         }
         self.tell(&ours, &wrks, &peers, report);
         Ok(())

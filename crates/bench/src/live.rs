@@ -16,7 +16,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::args::BenchLiveArgs;
-use crate::report::{Goal, Report, column, progress};
+use crate::checksum::Digest;
+use crate::report::{Finished, Goal, Report, column, progress};
 use crate::statistic::quantile;
 
 /// How long the last publication may take to a reader.
@@ -31,9 +32,14 @@ struct Sample {
     p99_ms: f64,
     /// CPU of the server's process, in microseconds.
     cpu_us: f64,
+    /// What all its readers got.
+    digest: Digest,
 }
 
-pub(super) async fn run(args: &BenchLiveArgs) -> Result<Report, CommandError> {
+/// What a reader got: the time of each publication until it was read, in milliseconds; and the digest of their texts.
+type Got = (Vec<f64>, Digest);
+
+pub(super) async fn run(args: &BenchLiveArgs) -> Result<Finished, CommandError> {
     let servers = args.url.iter().map(|url| ServerUrl::parse(url).map_err(|error| failed_by("--url", &error)));
     let servers: Vec<_> = servers.collect::<Result<_, _>>()?;
     let mut runs = vec![Vec::new(); servers.len()];
@@ -44,6 +50,7 @@ pub(super) async fn run(args: &BenchLiveArgs) -> Result<Report, CommandError> {
         }
     }
     let mut report = Report::new("live");
+    runs.iter().flatten().try_for_each(|sample| report.answered("what the readers of a server got", sample.digest))?;
     for (index, samples) in runs.iter().enumerate() {
         let name = if index == 0 { "the server that is called".to_owned() } else { format!("server {}", index + 1) };
         report.measure(format!("{name}: 50 %"), "ms", column(samples, |sample| sample.p50_ms));
@@ -59,13 +66,13 @@ pub(super) async fn run(args: &BenchLiveArgs) -> Result<Report, CommandError> {
         "{readers} readers of {channel} at each server, {rate} publications/s by HTTP. Publisher and readers are one process, \
          whose delay is in each time. The CPU is that of everything that the server does meanwhile."
     ));
-    Ok(report)
+    report.finish()
 }
 
 async fn measure(args: &BenchLiveArgs, servers: &[ServerUrl]) -> Result<Vec<Sample>, CommandError> {
     let (began, count) = (Instant::now(), u64::from(args.rate) * u64::from(args.seconds));
     let (stop, stopped) = watch::channel(false);
-    let mut readers: JoinSet<Result<(usize, Vec<f64>), CommandError>> = JoinSet::new();
+    let mut readers: JoinSet<Result<(usize, Got), CommandError>> = JoinSet::new();
     for (index, server) in servers.iter().enumerate() {
         for _ in 0..args.readers {
             let reader =
@@ -82,13 +89,14 @@ async fn measure(args: &BenchLiveArgs, servers: &[ServerUrl]) -> Result<Vec<Samp
     }
     let before = cpu(servers, &args.api_key).await?;
     publish(args, &servers[0], began, count).await?;
-    let mut times = vec![Vec::new(); servers.len()];
+    let mut got = vec![(Vec::new(), Digest::default()); servers.len()];
     while let Some(read) = timeout(PATIENCE, readers.join_next()).await.unwrap_or_else(|_| {
         stop.send_replace(true);
         None
     }) {
-        let (index, read) = read.expect("a reader does not panic")?;
-        times[index].extend(read);
+        let (index, (times, digest)) = read.expect("a reader does not panic")?;
+        got[index].0.extend(times);
+        got[index].1 = got[index].1.and(digest);
     }
     if !readers.is_empty() {
         return Err(failed("not every reader got everything in time"));
@@ -96,12 +104,13 @@ async fn measure(args: &BenchLiveArgs, servers: &[ServerUrl]) -> Result<Vec<Samp
     let after = cpu(servers, &args.api_key).await?;
     let deliveries = count as f64 * f64::from(args.readers);
     let spent = before.iter().zip(after).map(|(before, after)| (after - before) * 1e6 / deliveries);
-    let sample = |(mut times, cpu_us): (Vec<f64>, f64)| Sample {
+    let sample = |((mut times, digest), cpu_us): (Got, f64)| Sample {
         p50_ms: quantile(&mut times, 0.5),
         p99_ms: quantile(&mut times, 0.99),
         cpu_us,
+        digest,
     };
-    Ok(times.into_iter().zip(spent).map(sample).collect())
+    Ok(got.into_iter().zip(spent).map(sample).collect())
 }
 
 async fn subscribe(server: &ServerUrl, channel: &str) -> Result<Socket, SocketError> {
@@ -111,16 +120,17 @@ async fn subscribe(server: &ServerUrl, channel: &str) -> Result<Socket, SocketEr
     Ok(socket)
 }
 
-/// The time of each publication until it was read, in milliseconds.
-async fn read(mut socket: Socket, began: Instant, count: u64) -> Result<Vec<f64>, SocketError> {
-    let mut times = Vec::new();
+async fn read(mut socket: Socket, began: Instant, count: u64) -> Result<Got, SocketError> {
+    let (mut times, mut digest) = (Vec::new(), Digest::default());
     while (times.len() as u64) < count {
         let message = socket.message().await?;
-        if let Some(sent_us) = message["push"]["pub"]["data"]["at"].as_f64() {
+        let data = &message["push"]["pub"]["data"];
+        if let Some(sent_us) = data["at"].as_f64() {
+            digest.add(data["text"].as_str().unwrap_or_default().as_bytes());
             times.push(began.elapsed().as_secs_f64() * 1e3 - sent_us / 1e3);
         }
     }
-    Ok(times)
+    Ok((times, digest))
 }
 
 async fn publish(args: &BenchLiveArgs, server: &ServerUrl, began: Instant, count: u64) -> Result<(), CommandError> {

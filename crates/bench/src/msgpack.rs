@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use tidings_api::messagepack::{pack, unpack};
 use tidings_server::command_error::{CommandError, failed, failed_by};
 
-use super::report::{Goal, Report};
+use super::report::{Finished, Goal, Report};
 use crate::args::BenchMsgpackArgs;
+use crate::checksum::Digest;
 use crate::report::{column, progress, ratios};
 use crate::statistic::times_per_second;
 
@@ -25,13 +26,13 @@ const MAP_BYTES: usize = 128;
 const EVENT_COUNT: usize = 1000;
 const JSON_BYTES_MAX: usize = 1 << 20;
 
-pub(super) async fn run(args: &BenchMsgpackArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchMsgpackArgs) -> Result<Finished, CommandError> {
     let runs = args.common.runs;
     let measured = tokio::task::spawn_blocking(move || measure_all(runs));
     measured.await.map_err(|error| failed_by("the measuring thread ended", &error))?
 }
 
-fn measure_all(runs: u32) -> Result<Report, CommandError> {
+fn measure_all(runs: u32) -> Result<Finished, CommandError> {
     let mut report = Report::new("msgpack");
     let map = Input::new(&[map()])?;
     map.measure("map of 128 bytes", runs, [Some(GOAL_PACKS), Some(GOAL_UNPACKS)], &mut report)?;
@@ -42,7 +43,7 @@ fn measure_all(runs: u32) -> Result<Report, CommandError> {
          whose 394 000 and 453 000 per second the goals are ten times of, converts terms in memory. Events: {EVENT_COUNT} \
          different ones."
     ));
-    Ok(report)
+    report.finish()
 }
 
 /// Messages in both forms.
@@ -88,6 +89,7 @@ impl Input {
         for run in 1..=runs {
             progress(format!("{name}, run {run} of {runs}"));
             rates.push(self.rates()?);
+            report.answered(name, self.converted()?)?;
         }
         let (pack, unpack) = (column(&rates, |rate| rate.pack), column(&rates, |rate| rate.unpack));
         let (read, write) = (column(&rates, |rate| rate.read), column(&rates, |rate| rate.write));
@@ -101,6 +103,16 @@ impl Input {
         report.measure(format!("{name}: as MessagePack"), "B", vec![mean(&self.packed)]);
         report.measure(format!("{name}: as JSON"), "B", vec![mean(&self.jsons)]);
         Ok(())
+    }
+
+    /// What the messages become.
+    fn converted(&self) -> Result<Digest, CommandError> {
+        let mut digest = Digest::default();
+        for (json, packed) in self.jsons.iter().zip(&self.packed) {
+            digest.add(&pack(json).map_err(|error| failed_by("cannot pack", &error))?);
+            digest.add(&unpack(packed, JSON_BYTES_MAX).map_err(|error| failed_by("cannot unpack", &error))?);
+        }
+        Ok(digest)
     }
 
     fn rates(&self) -> Result<Rates, CommandError> {
@@ -172,6 +184,10 @@ mod tests {
     fn events_survive_both_conversions_and_all_that_is_measured_runs() {
         let input = Input::new(&(0..20).map(event).collect::<Vec<_>>()).unwrap();
         assert_eq!((input.jsons.len(), input.packed.len()), (20, 20));
+        let again = Input::new(&(0..20).map(event).collect::<Vec<_>>()).unwrap();
+        let other = Input::new(&(1..21).map(event).collect::<Vec<_>>()).unwrap();
+        assert_eq!(input.converted().unwrap(), again.converted().unwrap());
+        assert_ne!(input.converted().unwrap(), other.converted().unwrap());
         let rates = input.rates().unwrap();
         assert!([rates.pack, rates.unpack, rates.read, rates.write].iter().all(|rate| rate.is_finite() && *rate > 0.0));
     }

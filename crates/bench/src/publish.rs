@@ -28,10 +28,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::args::BenchPublishArgs;
+use crate::checksum::Digest;
 use crate::load::{Ask, TIMEOUT, drive};
 use crate::process::{self, Cores};
-use crate::report::{Goal, Report, column, progress, ratios};
-use crate::swarm::{Greeting, Swarm, data, until};
+use crate::report::{Finished, Goal, Report, column, progress, ratios};
+use crate::swarm::{Delivered, Greeting, Swarm, data, until};
 use crate::whole::{Which, Whole, publish, request};
 
 /// Connections of the cases with several.
@@ -45,6 +46,9 @@ const READER_COUNT: u32 = 10;
 /// Readers of one channel, and publications that are on their way to them at most.
 const CROWD_COUNT: u32 = 1000;
 const ON_THEIR_WAY_MAX: u64 = 40;
+/// The checksum has the first publications of each channel: whatever the time, there are so many. `BATCH_COUNT` is more.
+const CROWD_DIGESTED_COUNT: u64 = 10;
+const READ_DIGESTED_COUNT: u64 = 1;
 /// So many publications in a second leave room on the core of each server.
 const CROWD_PER_SECOND: u32 = 50;
 /// Readers of one channel that gets so many publications in a second.
@@ -54,7 +58,7 @@ const LARGE_CROWD_PER_SECOND: u32 = 60;
 /// Microseconds of CPU of a publication, one by one and in a batch.
 const GOAL_ONE_US: f64 = 20.0;
 const GOAL_BATCH_US: f64 = 5.0;
-/// Deliveries per second to the readers, as a multiple of Centrifugo's: of many channels, and of one.
+/// Deliveries per second to the readers, as a multiple of each Centrifugo's: of many channels, and of one.
 const GOAL_OF_CENTRIFUGO: f64 = 2.5;
 const GOAL_OF_CENTRIFUGO_CROWD: f64 = 8.0;
 /// Until 99 % of the large crowd have a publication; and where no core is full, of Centrifugo's time.
@@ -73,6 +77,8 @@ struct Sample {
     /// The time of a request; until a reader has the publication, where there are readers.
     p50_ms: f64,
     p99_ms: f64,
+    /// What the server answered, or what the readers got first.
+    digest: Digest,
 }
 
 /// A case: its name and its goals.
@@ -106,18 +112,20 @@ fn cases() -> [Case; CASE_COUNT] {
     ]
 }
 
-pub(super) async fn run(args: &BenchPublishArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchPublishArgs) -> Result<Finished, CommandError> {
     process::need_files(u64::from(LARGE_CROWD_COUNT) + 1000)?;
     let cores = Cores::choose(1)?;
     process::pin(&cores.load)?;
     let mut report = Report::new("publish");
-    let mut all = Which::servers(&args.peers, &mut report);
+    let mut all = Which::servers(&args.peers, &mut report)?;
     all.push(Which::Bare);
     let mut samples: Vec<_> = all.iter().map(|_| [const { Vec::new() }; CASE_COUNT]).collect();
     for run in 1..=args.common.runs {
         for (which, samples) in all.iter().zip(&mut samples) {
             progress(format!("{which}, run {run}"));
-            for (samples, sample) in samples.iter_mut().zip(measure(which, args.seconds, &cores).await?) {
+            let measured = measure(which, args.seconds, &cores).await?;
+            for ((samples, sample), case) in samples.iter_mut().zip(measured).zip(cases()) {
+                report.answered(&case.name, sample.digest)?;
                 samples.push(sample);
             }
         }
@@ -128,7 +136,7 @@ pub(super) async fn run(args: &BenchPublishArgs) -> Result<Report, CommandError>
     if cores.are_shared() {
         report.note("The machine has one core: server and load generator shared it.");
     }
-    Ok(report)
+    report.finish()
 }
 
 /// Of the bare loop only the first cases.
@@ -170,6 +178,18 @@ impl Ask for Repeated {
     }
 }
 
+/// What is equal in the answers to a request that is sent again: how many results are in it.
+fn results(body: &[u8]) -> Digest {
+    let body = serde_json::from_slice::<Value>(body).unwrap_or_default();
+    let mut digest = Digest::default();
+    let replies = body["replies"].as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
+    for reply in replies {
+        let is_result = reply["error"].is_null() && (reply["result"].is_object() || reply["publish"].is_object());
+        digest.add(if is_result { "result".into() } else { reply.to_string() }.as_bytes());
+    }
+    digest
+}
+
 /// Whether so many publications were taken.
 fn is_done(answer: &Response, publication_count: u64) -> bool {
     let is_result = |reply: &Value| reply["error"].is_null();
@@ -189,6 +209,7 @@ async fn ask(
     seconds: u32,
 ) -> Result<Sample, CommandError> {
     let repeated = Repeated { api: server.api(connections as usize)?, request: request.clone(), publication_count };
+    let first = repeated.api.send(request.clone(), TIMEOUT).await.map_err(|error| failed_by("the API", &error))?;
     let (before, began) = (server.cpu()?, Instant::now());
     let load = drive(repeated, connections, seconds).await?;
     if load.errors > 0 || load.asked == 0 {
@@ -202,6 +223,7 @@ async fn ask(
         rate: load.rate * publication_count as f64,
         p50_ms: load.latency_millis(0.5),
         p99_ms: load.latency_millis(0.99),
+        digest: results(first.body()),
     })
 }
 
@@ -212,6 +234,7 @@ async fn read(server: &Whole, seconds: u32) -> Result<Sample, CommandError> {
     let swarm = Swarm::start(server.addr(), CHANNEL_COUNT * READER_COUNT, greeting)?;
     swarm.ready().await?;
     swarm.record_from(1);
+    swarm.digest_to(READ_DIGESTED_COUNT);
     let (api, published) = (server.api(CONNECTION_COUNT as usize)?, Arc::new(AtomicU64::new(0)));
     let (before, began) = (server.cpu()?, Instant::now());
     let until = began + Duration::from_secs(seconds.into());
@@ -260,6 +283,7 @@ impl Crowd {
         let swarm = Swarm::start(server.addr(), reader_count, Greeting::Spread { channel, channel_count: 1 })?;
         swarm.ready().await?;
         swarm.record_from(1);
+        swarm.digest_to(CROWD_DIGESTED_COUNT);
         let (api, mut published) = (server.api(1)?, 0);
         let (before, began) = (server.cpu()?, Instant::now());
         let pause = per_second.map_or(Duration::ZERO, |per_second| Duration::from_secs(1) / per_second);
@@ -285,13 +309,14 @@ async fn finish(
     let deliveries = published * u64::from(reader_count);
     swarm.delivered(deliveries).await?;
     let (elapsed, cpu) = (begin.1.elapsed(), server.cpu()? - begin.0);
-    let latency = swarm.stop()?;
+    let Delivered { latency, digest } = swarm.stop()?;
     Ok(Sample {
         cpu_us: cpu.as_secs_f64() * 1e6 / published as f64,
         busy: cpu.as_secs_f64() / elapsed.as_secs_f64() * 100.0,
         rate: deliveries as f64 / elapsed.as_secs_f64(),
         p50_ms: latency.quantile(0.5).as_secs_f64() * 1e3,
         p99_ms: latency.quantile(0.99).as_secs_f64() * 1e3,
+        digest,
     })
 }
 
@@ -309,14 +334,39 @@ fn tell(all: &[Which], samples: &[[Vec<Sample>; CASE_COUNT]], report: &mut Repor
             let goal = p99_ms.filter(|_| matches!(which, Which::Tidings)).map(Goal::AtMost);
             report.judge(format!("{name}: p99"), "ms", column(samples, |sample| sample.p99_ms), goal);
         }
-        if let [ours, theirs, _] = of_each[..] {
-            let of = |value: fn(&Sample) -> f64| ratios(&column(ours, value), &column(theirs, value));
-            report.measure(format!("{name}: CPU, of Centrifugo"), "×", of(|sample| sample.cpu_us));
+        let others = all.iter().zip(&of_each).filter(|(which, _)| matches!(which, Which::Centrifugo(_)));
+        for (other, theirs) in others {
+            let of = |value: fn(&Sample) -> f64| ratios(&column(of_each[0], value), &column(theirs, value));
+            report.measure(format!("{name}: CPU, of {other}"), "×", of(|sample| sample.cpu_us));
             let goal = rate_of.map(Goal::AtLeast);
-            report.judge(format!("{name}: rate, of Centrifugo"), "×", of(|sample| sample.rate), goal);
+            report.judge(format!("{name}: rate, of {other}"), "×", of(|sample| sample.rate), goal);
             if let Some(goal) = p99_of.map(Goal::AtMost) {
-                report.judge(format!("{name}: p99, of Centrifugo"), "×", of(|sample| sample.p99_ms), Some(goal));
+                report.judge(format!("{name}: p99, of {other}"), "×", of(|sample| sample.p99_ms), Some(goal));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results_of(body: &str) -> Digest {
+        results(body.as_bytes())
+    }
+
+    #[test]
+    fn answers_of_the_same_kind_have_the_same_digest() {
+        let one = results_of("{\"result\":{}}");
+        assert_eq!(one, results_of("{\"result\":{\"offset\":7}}"));
+        assert_eq!(one, results_of("{\"replies\":[{\"publish\":{}}]}"));
+        let others = [
+            "",
+            "{}",
+            "{\"error\":{\"code\":102}}",
+            "{\"replies\":[]}",
+            "{\"replies\":[{\"publish\":{}},{\"publish\":{}}]}",
+        ];
+        others.iter().for_each(|body| assert_ne!(one, results_of(body), "{body}"));
     }
 }

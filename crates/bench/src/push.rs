@@ -48,8 +48,9 @@ use self::peers::{Kind, Load, Peers};
 use self::provider::{Provider, check_ledger, payload_bytes};
 use self::setup::{Folder, start_server};
 use super::process::{self, Cores, Usage};
-use super::report::{Goal, Report};
+use super::report::{Finished, Goal, Report};
 use crate::args::{BenchPushArgs, BenchPushServer};
+use crate::checksum::Digest;
 use crate::report::{column, millis, progress, ratios};
 use tidings_server::Server;
 
@@ -144,9 +145,11 @@ struct Sample {
     /// The rate that streams and windows would allow.
     model_rate: Option<f64>,
     time_to: TimeTo,
+    /// The devices that the provider accepted; only their number if it does not check.
+    digest: Digest,
 }
 
-pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchPushArgs) -> Result<Finished, CommandError> {
     // Shows the server's warnings. If a logger is already installed, it shows them.
     let _ = tidings_server::log::init(tidings_telemetry::log::Format::Text, "warn");
     let plan = Plan::new(args);
@@ -179,7 +182,7 @@ pub(super) async fn run(args: &BenchPushArgs) -> Result<Report, CommandError> {
     } else if cores.load.len() > 1 {
         report.note(format!("The provider had {} cores, the senders one.", cores.load.len()));
     }
-    Ok(report)
+    report.finish()
 }
 
 async fn run_cases(
@@ -211,7 +214,7 @@ async fn run_cases(
             found: Found::default(),
         };
         bench.run(args).await?;
-        bench.tell(report);
+        bench.tell(report)?;
         server.stop().await;
     }
     report.note(
@@ -314,9 +317,9 @@ impl Bench<'_> {
         let position = self.door.post(&id, self.count, EventPriority::Normal).await?;
         let time_to = job::finished(self.server, position, self.count).await?;
         let (after, answered) = (Usage::now()?, self.provider.mark()?);
-        let mut model_rate = None;
+        let (mut model_rate, mut digest) = (None, Digest::new(self.count.into(), 0));
         if let (Some(before), Some(after)) = (&known.ledger, &answered.ledger) {
-            check_ledger(before, after, self.count.into(), true)?;
+            digest = check_ledger(before, after, self.count.into(), true)?;
             model_rate = self.case.model_rate(payload_bytes(before, after));
         }
         let per_device = |cpu: Duration| cpu.as_secs_f64() * 1e6 / f64::from(self.count);
@@ -326,11 +329,13 @@ impl Bench<'_> {
             provider_micros: per_device(answered.cpu - known.cpu),
             model_rate,
             time_to,
+            digest,
         })
     }
 
-    fn tell(&self, report: &mut Report) {
+    fn tell(&self, report: &mut Report) -> Result<(), CommandError> {
         let (case, Found { samples, limits, peers, failures }) = (self.case, &self.found);
+        samples.iter().try_for_each(|sample| report.answered(&case.to_string(), sample.digest))?;
         let column = |field: fn(&Sample) -> f64| column(samples, field);
         let rates = column(|sample| sample.rate);
         let goal = (case.round_trip_ms == 0 && case.streams == NEAR.streams).then_some(Goal::AtLeast(GOAL_RATE));
@@ -352,6 +357,7 @@ impl Bench<'_> {
         report.measure(format!("{case}: 90 %"), "ms", column(|sample| millis(sample.time_to.p90)));
         report.measure(format!("{case}: 99 %"), "ms", column(|sample| millis(sample.time_to.p99)));
         report.measure(format!("{case}: 100 %"), "ms", column(|sample| millis(sample.time_to.p100)));
+        Ok(())
     }
 }
 

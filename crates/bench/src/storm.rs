@@ -13,8 +13,9 @@ use tidings_types::{Format, Variant};
 use tokio::time::Instant;
 
 use crate::args::BenchStormArgs;
+use crate::checksum::Digest;
 use crate::process::{self, Cores};
-use crate::report::{Goal, Report, progress, ratios};
+use crate::report::{Finished, Goal, Report, progress, ratios};
 use crate::swarm::{CONNECTING_COUNT_MAX, Greeting, Swarm};
 use crate::whole::{Which, Whole, ask, publish};
 
@@ -37,26 +38,31 @@ struct Samples {
     cpu_ms: Vec<f64>,
     back_after_s: Vec<f64>,
     resident_mib: Vec<f64>,
+    /// What all clients got after each cut of the last run.
+    answers: Vec<Digest>,
 }
 
-pub(super) async fn run(args: &BenchStormArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchStormArgs) -> Result<Finished, CommandError> {
     process::need_files(u64::from(args.clients + FIRST_COUNT) + 1000)?;
     let cores = Cores::choose(1)?;
     process::pin(&cores.load)?;
     let mut report = Report::new("storm");
-    let all = Which::servers(&args.peers, &mut report);
+    let all = Which::servers(&args.peers, &mut report)?;
     let mut samples: Vec<Samples> = all.iter().map(|_| Samples::default()).collect();
     for run in 1..=args.common.runs {
         for (which, samples) in all.iter().zip(&mut samples) {
             progress(format!("{which}, {} clients, run {run}", args.clients));
             measure(which, args, cores.server, samples).await?;
+            for (cut, digest) in (1..).zip(samples.answers.drain(..)) {
+                report.answered(&format!("{} clients, cut {cut}", args.clients), digest)?;
+            }
         }
     }
     tell(args, &all, samples, &mut report);
     if cores.are_shared() {
         report.note("The machine has one core: server and load generator shared it.");
     }
-    Ok(report)
+    report.finish()
 }
 
 async fn measure(which: &Which, args: &BenchStormArgs, core: usize, samples: &mut Samples) -> Result<(), CommandError> {
@@ -77,7 +83,8 @@ async fn measure(which: &Which, args: &BenchStormArgs, core: usize, samples: &mu
 
     for cut in 0..u64::from(args.cuts) {
         let offset = cut * MISSED_COUNT;
-        swarm.stop()?;
+        let got = swarm.stop()?.digest;
+        samples.answers.extend((cut > 0).then_some(got)); // Before the first cut nothing is published.
         server.rest(files).await?;
         publish(&api, CHANNEL, offset + 1, MISSED_COUNT).await?;
         let (before, began) = (server.cpu()?, Instant::now());
@@ -89,7 +96,7 @@ async fn measure(which: &Which, args: &BenchStormArgs, core: usize, samples: &mu
         samples.cpu_ms.push((server.cpu()? - before).as_secs_f64() * 1e3 / f64::from(clients));
         samples.resident_mib.push(server.resident_bytes()? as f64 / f64::from(1 << 20));
     }
-    swarm.stop()?;
+    samples.answers.push(swarm.stop()?.digest);
     Ok(())
 }
 
@@ -100,9 +107,9 @@ async fn connected(api: &Client) -> Result<(), CommandError> {
 
 fn tell(args: &BenchStormArgs, all: &[Which], samples: Vec<Samples>, report: &mut Report) {
     let BenchStormArgs { clients, cuts, .. } = args;
-    if let [ours, theirs] = &samples[..] {
-        let name = format!("{clients} come back for {MISSED_COUNT} each: CPU, of Centrifugo");
-        report.judge(name, "×", ratios(&ours.cpu_ms, &theirs.cpu_ms), Goal::AtMost(GOAL_OF_CENTRIFUGO));
+    for (other, theirs) in all.iter().zip(&samples).filter(|(which, _)| matches!(which, Which::Centrifugo(_))) {
+        let name = format!("{clients} come back for {MISSED_COUNT} each: CPU, of {other}");
+        report.judge(name, "×", ratios(&samples[0].cpu_ms, &theirs.cpu_ms), Goal::AtMost(GOAL_OF_CENTRIFUGO));
     }
     for (which, samples) in all.iter().zip(samples) {
         let goal = matches!(which, Which::Tidings).then_some(Goal::AtMost(GOAL_IDLE_KIB));

@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep};
 
 pub(super) use self::client::data;
 use self::client::{Inbox, Line, Stamp, now_micros};
+use crate::checksum::{Digest, mixed};
 
 /// How long to wait for anything.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -122,12 +123,23 @@ impl Greeting {
 struct Tally {
     ready: AtomicU64,
     delivered: AtomicU64,
+    /// The digest has publications up to this number: so many of them, and the sum of their hashes.
+    digested_to: AtomicU64,
+    digested: AtomicU64,
+    digest_sum: AtomicU64,
     /// Latency is recorded for publications from this number on.
     recorded_from: AtomicU64,
     latency: Histogram,
     epoch: Mutex<Option<String>>,
     /// The first thing that went wrong.
     fault: Mutex<Option<String>>,
+}
+
+/// What the clients of a swarm got.
+pub(super) struct Delivered {
+    pub(super) latency: HistogramSnapshot,
+    /// The publications that all of them got.
+    pub(super) digest: Digest,
 }
 
 /// Clients on a thread of their own. Dropping this disconnects them.
@@ -143,6 +155,7 @@ impl Swarm {
     pub(super) fn start(addr: SocketAddr, count: u32, greeting: Greeting) -> Result<Self, CommandError> {
         let tally = Arc::new(Tally::default());
         tally.recorded_from.store(u64::MAX, Ordering::Relaxed);
+        tally.digested_to.store(u64::MAX, Ordering::Relaxed);
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let shared = tally.clone();
@@ -176,18 +189,26 @@ impl Swarm {
         self.tally.recorded_from.store(number, Ordering::Relaxed);
     }
 
+    /// Leaves publications after this number out of the digest, because how many there are depends on the time. Call it
+    /// before they are published.
+    pub(super) fn digest_to(&self, number: u64) {
+        self.tally.digested_to.store(number, Ordering::Relaxed);
+    }
+
     /// The channel's epoch, if a reply had one.
     pub(super) fn epoch(&self) -> Option<String> {
         lock(&self.tally.epoch).clone()
     }
 
-    /// Disconnects all clients and returns the latencies.
-    pub(super) fn stop(mut self) -> Result<HistogramSnapshot, CommandError> {
+    /// Disconnects all clients and returns what they got.
+    pub(super) fn stop(mut self) -> Result<Delivered, CommandError> {
         self.end();
-        match lock(&self.tally.fault).take() {
-            Some(fault) => Err(failed(fault)),
-            None => Ok(self.tally.latency.snapshot()),
+        if let Some(fault) = lock(&self.tally.fault).take() {
+            return Err(failed(fault));
         }
+        let Tally { latency, digested, digest_sum, .. } = &*self.tally;
+        let digest = Digest::new(digested.load(Ordering::Relaxed), digest_sum.load(Ordering::Relaxed));
+        Ok(Delivered { latency: latency.snapshot(), digest })
     }
 
     fn reached(&self, counter: &AtomicU64, wanted: u64) -> Result<bool, CommandError> {
@@ -398,6 +419,10 @@ impl Client {
         self.next += 1;
         let tally = &self.shared.tally;
         tally.delivered.fetch_add(1, Ordering::Relaxed);
+        if stamp.number <= tally.digested_to.load(Ordering::Relaxed) {
+            tally.digested.fetch_add(1, Ordering::Relaxed);
+            tally.digest_sum.fetch_add(mixed(stamp.number), Ordering::Relaxed);
+        }
         if stamp.number >= tally.recorded_from.load(Ordering::Relaxed) {
             self.shared.latency.borrow_mut().record_micros(now.saturating_sub(stamp.micros));
         }
@@ -538,14 +563,16 @@ mod tests {
         (addr, thread)
     }
 
-    /// The result for a client that must get three publications and gets these numbers.
-    async fn outcome(format: Format, numbers: &'static [u64]) -> Result<(), String> {
+    /// The result for a client that must get three publications and gets these numbers: the digest of those up to
+    /// `digest_to`.
+    async fn outcome(format: Format, numbers: &'static [u64], digest_to: u64) -> Result<Digest, String> {
         let (addr, thread) = server(format, numbers);
         let swarm =
             Swarm::start(addr, 1, Greeting::Subscribe { channel: "bench", variant: Variant::websocket(format) })
                 .unwrap();
+        swarm.digest_to(digest_to);
         let delivered = swarm.delivered(3).await.map_err(|error| error.to_string());
-        let stopped = swarm.stop().map(drop).map_err(|error| error.to_string());
+        let stopped = swarm.stop().map(|delivered| delivered.digest).map_err(|error| error.to_string());
         thread.join().unwrap();
         delivered.and(stopped)
     }
@@ -558,9 +585,10 @@ mod tests {
             (&[2, 1, 3], "got publication 2 when 1 was due"),
         ];
         for format in Format::ALL {
-            assert_eq!(outcome(format, &[1, 2, 3]).await, Ok(()));
+            assert_eq!(outcome(format, &[1, 2, 3], u64::MAX).await, Ok(Digest::of_numbers([1, 2, 3])));
+            assert_eq!(outcome(format, &[1, 2, 3], 2).await, Ok(Digest::of_numbers([1, 2])));
             for (numbers, why) in cases {
-                let error = outcome(format, numbers).await.unwrap_err();
+                let error = outcome(format, numbers, u64::MAX).await.unwrap_err();
                 assert!(error.contains(why), "{error}");
             }
         }

@@ -19,8 +19,9 @@ use tidings_telemetry::process::memory_bytes;
 use tidings_types::{Event, EventId, Locale, Number, ParamValue, Subject, TopicName, TypedValue};
 use tokio::time::Instant;
 
-use super::report::Report;
+use super::report::{Finished, Report};
 use crate::args::BenchTranslateArgs;
+use crate::checksum::Digest;
 use crate::folder::{each_file, temporary};
 use crate::report::{column, millis, progress, ratios};
 use crate::statistic::times_per_second;
@@ -33,12 +34,13 @@ const LOCALES: [&str; 50] = [
 /// Topics with a title and a body each.
 const TOPIC_COUNT: usize = 500;
 
-pub(super) async fn run(args: &BenchTranslateArgs) -> Result<Report, CommandError> {
+pub(super) async fn run(args: &BenchTranslateArgs) -> Result<Finished, CommandError> {
     let runs = args.common.runs;
     let mut report = Report::new("translate");
     let folder = temporary(None)?;
     let corpus = Corpus::write(folder.path(), TOPIC_COUNT, &LOCALES)?;
-    let texts = corpus.checked()?;
+    let (texts, digest) = corpus.checked()?;
+    report.answered("texts", digest)?;
     let mut rates = Vec::new();
     for run in 1..=runs {
         progress(format!("texts, run {run} of {runs}"));
@@ -59,7 +61,7 @@ pub(super) async fn run(args: &BenchTranslateArgs) -> Result<Report, CommandErro
         2 * TOPIC_COUNT,
         corpus.bytes as f64 / 1e6
     ));
-    Ok(report)
+    report.finish()
 }
 
 /// Files with texts, and a configuration that reads them.
@@ -105,9 +107,9 @@ impl Corpus {
         Ok(Self { config: parse("bench", &text, [])?.config, dir, topic_count, locales, bytes })
     }
 
-    /// Loads the texts, and compares each in each language.
-    fn checked(&self) -> Result<Topics, CommandError> {
-        let topics = self.load()?;
+    /// Loads the texts, and compares each in each language. Also returns their digest.
+    fn checked(&self) -> Result<(Topics, Digest), CommandError> {
+        let (topics, mut digest) = (self.load()?, Digest::default());
         for number in 0..self.topic_count {
             let event = event(number, false);
             let indexes = topics.text_indexes(&event, &self.locales);
@@ -120,9 +122,10 @@ impl Corpus {
                 if [plain(&texts.0), plain(&texts.1)] != expected {
                     return Err(failed(format!("in {locale}: {texts:?}, not {expected:?}")));
                 }
+                [&texts.0, &texts.1].into_iter().for_each(|text| digest.add(text.as_bytes()));
             }
         }
-        Ok(topics)
+        Ok((topics, digest))
     }
 
     fn load(&self) -> Result<Topics, CommandError> {
@@ -158,6 +161,7 @@ impl Corpus {
             if bytes != self.bytes {
                 return Err(failed(format!("{bytes} bytes were read, not {}", self.bytes)));
             }
+            report.answered("bytes read", Digest::of_numbers([bytes as u64]))?;
             let resident = || memory_bytes("self", "VmRSS").unwrap_or(0);
             let (before, begin) = (resident(), Instant::now());
             let topics = self.load()?;
@@ -239,13 +243,17 @@ mod tests {
     async fn every_text_is_right_and_all_that_is_measured_runs() {
         let folder = temporary(None).unwrap();
         let corpus = Corpus::write(folder.path(), 10, &["ar", "pl"]).unwrap();
-        let texts = corpus.checked().unwrap();
+        let (texts, digest) = corpus.checked().unwrap();
+        assert_eq!(digest, corpus.checked().unwrap().1);
+        let other_folder = temporary(None).unwrap();
+        let other = Corpus::write(other_folder.path(), 10, &["ar", "fi"]).unwrap();
+        assert_ne!(digest, other.checked().unwrap().1);
         let rates = corpus.rates(&texts).unwrap();
         assert!([rates.plain, rates.typed, rates.copied].iter().all(|rate| rate.is_finite() && *rate > 0.0));
         let mut report = Report::new("translate");
         corpus.loads(1, &mut report).unwrap();
         corpus.reloads(2, &mut report).await.unwrap();
-        assert_eq!(report.to_json()["measures"].as_array().unwrap().len(), 4);
+        assert_eq!(report.finish().unwrap().to_json()["measures"].as_array().unwrap().len(), 4);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A whole server as a process on one core: `tidings serve`, or Centrifugo with the same rules. Both keep their channels in
-//! memory, take the same requests and speak the same protocol. And the bare loop beside them, which only answers.
+//! A whole server as a process on one core: `tidings serve`, or Centrifugo 5 or 6 with the same rules. All keep their channels
+//! in memory, take the same requests and speak the same protocol. And the bare loop beside them, which only answers.
 
 use std::fmt;
 use std::fs;
@@ -28,43 +28,67 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// A server rests that has used so little CPU for so long; it has its own pulse.
 const REST: Duration = Duration::from_millis(300);
 const REST_CPU_MAX: Duration = Duration::from_millis(10);
-/// The API key of both.
+/// The API key of all.
 const API_KEY: &str = "0123456789abcdef0123456789abcdef";
-/// Where `conformance/peers.sh` puts Centrifugo.
-const CENTRIFUGO: &str = "go/bin/centrifugo";
+/// Where `conformance/peers.sh` and `cargo xtask bench` put Centrifugo, by its major version.
+const CENTRIFUGOS: [(u8, &str); 2] = [(5, "go/bin/centrifugo"), (6, "go/bin/centrifugo6")];
 
 /// Which server.
 #[derive(Debug, Clone)]
 pub(super) enum Which {
     Tidings,
-    /// The program.
-    Centrifugo(PathBuf),
+    Centrifugo(Centrifugo),
     /// What the system takes for a request and its answer.
     Bare,
 }
 
+/// A program of Centrifugo.
+#[derive(Debug, Clone)]
+pub(super) struct Centrifugo {
+    program: PathBuf,
+    major: u8,
+    /// Such as `6.9.1`.
+    version: String,
+}
+
 impl Which {
-    /// Ours, and Centrifugo if it is in this folder; otherwise the report says that it is missing.
-    pub(super) fn servers(peers_folder: &Path, report: &mut Report) -> Vec<Self> {
-        let program = peers_folder.join(CENTRIFUGO);
-        if program.is_file() {
-            return vec![Self::Tidings, Self::Centrifugo(program)];
+    /// Ours, and each Centrifugo in this folder; of a missing one the report says that it is missing.
+    pub(super) fn servers(peers_folder: &Path, report: &mut Report) -> Result<Vec<Self>, CommandError> {
+        let mut all = vec![Self::Tidings];
+        for (major, path) in CENTRIFUGOS {
+            let program = peers_folder.join(path);
+            if program.is_file() {
+                let version = built_version(&fs::read(&program)?, major);
+                let version = version
+                    .ok_or_else(|| failed(format!("{} is no program of Centrifugo {major}", program.display())))?;
+                all.push(Self::Centrifugo(Centrifugo { program, major, version }));
+            } else {
+                report.note(format!(
+                    "{} is not there, so Centrifugo {major} is left out; conformance/peers.sh builds it.",
+                    program.display()
+                ));
+            }
         }
-        report.note(format!(
-            "{} is not there, so Centrifugo is left out; conformance/peers.sh builds it.",
-            program.display()
-        ));
-        vec![Self::Tidings]
+        Ok(all)
     }
+}
+
+/// The version of Centrifugo that a program was built from. Go writes the versions of all modules into a program; Centrifugo's
+/// own answer is 0.0.0 unless its own scripts build it.
+fn built_version(program: &[u8], major: u8) -> Option<String> {
+    let module = format!("\tgithub.com/centrifugal/centrifugo/v{major}\tv");
+    let at = memchr::memmem::find(program, module.as_bytes())? + module.len();
+    let version: Vec<u8> = program[at..].iter().copied().take_while(|byte| !byte.is_ascii_whitespace()).collect();
+    String::from_utf8(version).ok().filter(|version| version.split('.').count() == 3)
 }
 
 impl fmt::Display for Which {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tidings => "Tidings",
-            Self::Centrifugo(_) => "Centrifugo",
-            Self::Bare => "bare loop",
-        })
+        match self {
+            Self::Tidings => f.write_str("Tidings"),
+            Self::Centrifugo(Centrifugo { version, .. }) => write!(f, "Centrifugo {version}"),
+            Self::Bare => f.write_str("bare loop"),
+        }
     }
 }
 
@@ -89,7 +113,7 @@ impl Whole {
         let folder = TempDir::with_prefix("tidings-bench-")?;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let mut command = match which {
-            Which::Centrifugo(program) => centrifugo(program, folder.path(), port)?,
+            Which::Centrifugo(which) => centrifugo(which, folder.path(), port)?,
             _ => ours(folder.path(), port)?,
         };
         let log = fs::File::create(folder.path().join("log"))?;
@@ -224,7 +248,7 @@ allow_subscribe_for_anonymous = true
     Ok(command)
 }
 
-fn centrifugo(program: &Path, folder: &Path, port: u16) -> Result<Command, CommandError> {
+fn centrifugo(which: &Centrifugo, folder: &Path, port: u16) -> Result<Command, CommandError> {
     let path = folder.join("config.json");
     let open = json!({
         "name": "live", "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true,
@@ -234,12 +258,50 @@ fn centrifugo(program: &Path, folder: &Path, port: u16) -> Result<Command, Comma
     kept["history_size"] = 100.into();
     kept["history_ttl"] = "10m".into();
     kept["force_recovery"] = true.into();
-    let all = json!({
-        "address": "127.0.0.1", "port": port.to_string(), "api_key": API_KEY, "log_level": "error",
-        "allow_anonymous_connect_without_token": true, "namespaces": [open, kept],
-    });
+    let namespaces = json!([open, kept]);
+    let all = match which.major {
+        5 => json!({
+            "address": "127.0.0.1", "port": port.to_string(), "api_key": API_KEY, "log_level": "error",
+            "allow_anonymous_connect_without_token": true, "namespaces": namespaces,
+        }),
+        _ => json!({
+            "http_server": {"address": "127.0.0.1", "port": port}, "http_api": {"key": API_KEY}, "log": {"level": "error"},
+            "client": {"allow_anonymous_connect_without_token": true}, "channel": {"namespaces": namespaces},
+        }),
+    };
     fs::write(&path, all.to_string())?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(&which.program);
     command.arg("--config").arg(path).env("GOMAXPROCS", "1");
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_says_which_centrifugo_it_was_built_from() {
+        let program = b"\x00dep\tgithub.com/centrifugal/centrifuge\tv0.38.0\th1:a=\n\
+            dep\tgithub.com/centrifugal/centrifugo/v6\tv6.9.1\th1:b=\ndep\tgithub.com/x/y\tv1.0.0\n\x00";
+        assert_eq!(built_version(program, 6).as_deref(), Some("6.9.1"));
+        assert_eq!((built_version(program, 5), built_version(b"", 6)), (None, None));
+        assert_eq!(built_version(b"\tgithub.com/centrifugal/centrifugo/v6\tv", 6), None);
+    }
+
+    #[test]
+    fn each_centrifugo_is_found_by_itself_and_named_with_its_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut report = Report::new("test");
+        let names = |report: &mut Report| {
+            let servers = Which::servers(folder.path(), report);
+            servers.map(|servers| servers.iter().map(Which::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&mut report).unwrap(), ["Tidings"]);
+        let program = folder.path().join("go/bin/centrifugo6");
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        fs::write(&program, "\tgithub.com/centrifugal/centrifugo/v6\tv6.9.1\th1:b=").unwrap();
+        assert_eq!(names(&mut report).unwrap(), ["Tidings", "Centrifugo 6.9.1"]);
+        fs::rename(&program, folder.path().join("go/bin/centrifugo")).unwrap();
+        assert!(names(&mut report).unwrap_err().to_string().ends_with("is no program of Centrifugo 5"));
+    }
 }

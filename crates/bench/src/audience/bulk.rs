@@ -13,6 +13,7 @@ use super::bench::Bench;
 use super::data::{self, Data};
 use super::select::{Audience, Selecting};
 use super::update;
+use crate::checksum::Digest;
 use crate::report::progress;
 
 /// Devices of one request.
@@ -71,6 +72,9 @@ impl Bench<'_> {
         let began = Instant::now();
         order(store).await?;
         self.report.measure("import: put in order", "s", vec![began.elapsed().as_secs_f64()]);
+        let counts = store.counts();
+        let imported = Digest::of_numbers([counts.devices, counts.subscriptions]);
+        self.report.answered("devices and subscriptions imported", imported)?;
         self.check_counts(store)
     }
 

@@ -37,14 +37,14 @@ pub(super) async fn run(args: &BenchAudienceArgs, report: &mut Report) -> Result
             report.note(format!("Comparison: too few devices for an audience of {wanted}."));
         }
     }
-    task.tell("ours", &ours, report);
+    task.tell("ours", &ours, report)?;
     for (name, how, found) in [
         ("SQLite", sqlite::HOW, sqlite::measure(&task).await),
         ("PostgreSQL", postgres::HOW, postgres::measure(&task).await),
     ] {
         match found {
             Ok(found) => {
-                task.tell(name, &found, report);
+                task.tell(name, &found, report)?;
                 report.note(format!("{name}: {how}"));
             }
             Err(error) => report.note(format!("{name}: not measured: {error}.")),
@@ -64,10 +64,12 @@ mod tests {
         let mut task = Task { data: &data, subscription_count, audiences: Vec::new(), runs: 1, dir: None };
         let ours = ours::measure(&mut task).await.unwrap();
         let sqlite = sqlite::measure(&task).await.unwrap();
+        let sqlite_digest = sqlite.digests[0];
         let found = [Some(ours), Some(sqlite), postgres::measure(&task).await.ok()]; // PostgreSQL may not be installed.
         for found in found.iter().flatten() {
             assert_eq!((found.select_millis.len(), found.updates.len()), (1, 1), "an audience of 10 000 and a run");
             assert!(found.updates[0].count > 0 && found.disk_bytes > 0.0);
+            assert_eq!((found.digests.len(), found.digests[0]), (1, sqlite_digest));
         }
 
         task.audiences[0].len += 1;

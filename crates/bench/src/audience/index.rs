@@ -10,6 +10,7 @@ use super::super::report::Goal;
 use super::bench::Bench;
 use super::data::Kind;
 use super::goals;
+use crate::checksum::Digest;
 use crate::report::progress;
 
 /// Devices whose subscriptions are removed and inserted again in a run.
@@ -33,6 +34,7 @@ impl Bench<'_> {
         if count != index.subscription_count() {
             return Err(failed(format!("the index has {} of {count} subscriptions", index.subscription_count())));
         }
+        self.report.answered("subscriptions of the index", Digest::of_numbers([count]))?;
         let grown = after.resident_bytes.saturating_sub(before.resident_bytes) as f64 / count as f64;
         let goal = self.goals.main(Goal::AtMost(goals::INDEX_BYTES));
         self.report.judge("index: memory", "B per subscription", vec![grown], goal);

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::data::{self, Data, Kind};
+use crate::checksum::Digest;
 
 /// Devices read at a time, as the sender does.
 const WINDOW_COUNT: usize = 1024;
@@ -41,6 +42,8 @@ pub(super) struct Times {
     pub(super) first: Duration,
     /// Until the last device was handed out.
     pub(super) all: Duration,
+    /// The devices, by their tokens.
+    pub(super) digest: Digest,
 }
 
 /// Finds events with audiences of these sizes, to within a tenth: by their subjects, or all devices. A size that cannot
@@ -145,13 +148,13 @@ impl Audience {
     }
 
     /// Compares with a walk over all devices: exactly these devices, each once, with its own token.
-    pub(super) fn check(&self, data: &Data, store: &Store) -> Result<(), CommandError> {
+    pub(super) fn check(&self, data: &Data, store: &Store) -> Result<Digest, CommandError> {
         let mut walk = Walk::over(data, self);
         visit(store, &self.freeze(store), |recipient| {
             let device = data::device_of(recipient.id);
             let is_addressed =
                 device.is_some_and(|device| recipient.token.is_some_and(|token| token == data.token(device)));
-            walk.tell(device, is_addressed);
+            walk.tell(device, is_addressed, recipient.token.map_or(0, |token| stamp(token.as_bytes())));
         });
         walk.finish()
     }
@@ -161,18 +164,19 @@ impl Audience {
         let began = Instant::now();
         let frozen = self.freeze(store);
         let frozen_after = began.elapsed();
-        let (mut first, mut count) = (None, 0_u64);
+        let (mut first, mut count, mut digest) = (None, 0_u64, Digest::default());
         visit(store, &frozen, |recipient| {
             first.get_or_insert_with(|| began.elapsed());
             let token = recipient.token.map_or(&[][..], |token| token.as_bytes());
-            black_box((token.first(), token.last(), recipient.locale, recipient.platform));
+            black_box((token.last(), recipient.locale, recipient.platform));
+            digest.add_number(stamp(token));
             count += 1;
         });
         let all = began.elapsed();
         if count != self.len {
             return Err(failed(format!("{count} of {} devices were handed out", self.len)));
         }
-        Ok(Times { frozen: frozen_after, first: first.unwrap_or(all), all })
+        Ok(Times { frozen: frozen_after, first: first.unwrap_or(all), all, digest })
     }
 }
 
@@ -190,6 +194,12 @@ fn visit(store: &Store, frozen: &Frozen, mut each: impl FnMut(Recipient<'_>)) {
     }
 }
 
+/// The beginning of a token, which is different for each device.
+#[inline]
+pub(super) fn stamp(token: &[u8]) -> u64 {
+    token.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
 /// Names as a selector spells them.
 fn list(names: &[impl ToString]) -> String {
     names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
@@ -198,23 +208,28 @@ fn list(names: &[impl ToString]) -> String {
 /// The check of an audience: which devices are still missing, and the first mistake.
 pub(super) struct Walk {
     missing: Vec<bool>,
+    digest: Digest,
     wrong: Option<String>,
 }
 
 impl Walk {
     pub(super) fn over(data: &Data, audience: &Audience) -> Self {
-        Self { missing: (0..data.device_count).map(|device| audience.is_owed(data, device)).collect(), wrong: None }
+        let missing = (0..data.device_count).map(|device| audience.is_owed(data, device)).collect();
+        Self { missing, digest: Digest::default(), wrong: None }
     }
 
     /// For an audience of these devices.
     #[cfg(all(test, feature = "peers"))]
     pub(super) fn of(devices: &[u32]) -> Self {
         let count = devices.iter().max().map_or(0, |last| last + 1);
-        Self { missing: (0..count).map(|device| devices.contains(&device)).collect(), wrong: None }
+        let missing = (0..count).map(|device| devices.contains(&device)).collect();
+        Self { missing, digest: Digest::default(), wrong: None }
     }
 
-    /// Notes a device that was handed out (`None` if it is unknown), and whether all its data was right.
-    pub(super) fn tell(&mut self, device: Option<u32>, is_right: bool) {
+    /// Notes a device that was handed out (`None` if it is unknown), whether all its data was right, and its token's
+    /// [`stamp`].
+    pub(super) fn tell(&mut self, device: Option<u32>, is_right: bool, stamp: u64) {
+        self.digest.add_number(stamp);
         let is_owed = device.and_then(|device| self.missing.get_mut(device as usize)).is_some_and(std::mem::take);
         if is_owed && is_right {
             return;
@@ -226,12 +241,13 @@ impl Walk {
         });
     }
 
-    pub(super) fn finish(self) -> Result<(), CommandError> {
+    /// The digest of all devices.
+    pub(super) fn finish(self) -> Result<Digest, CommandError> {
         let missing = self.missing.into_iter().filter(|&missing| missing).count();
         match self.wrong {
             Some(wrong) => Err(failed(wrong)),
             None if missing > 0 => Err(failed(format!("{missing} devices of an audience are missing"))),
-            None => Ok(()),
+            None => Ok(self.digest),
         }
     }
 }
@@ -287,8 +303,10 @@ mod tests {
         let audience = find(&data, &store, &[500, 1_000_000]).pop().unwrap();
         assert_eq!(audience.wanted, 500, "a million devices cannot be reached");
         assert!(audience.len.abs_diff(500) <= 50);
-        audience.check(&data, &store).unwrap();
-        assert!(audience.hand_out(&store).is_ok());
+        let digest = audience.check(&data, &store).unwrap();
+        assert_eq!(audience.hand_out(&store).unwrap().digest, digest, "the measured run hands out the checked devices");
+        let owed_devices = (0..2000).filter(|&device| audience.is_owed(&data, device));
+        assert_eq!(digest, Digest::of_numbers(owed_devices.map(|device| stamp(data.token(device).as_bytes()))));
 
         let owed = |device: &u32| audience.is_owed(&data, *device);
         let stranger = (0..2000).find(|device| !owed(device)).unwrap();

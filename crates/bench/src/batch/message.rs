@@ -2,6 +2,8 @@
 
 use tidings_server::command_error::{CommandError, failed};
 
+use crate::checksum::Digest;
+
 /// Where a message has its number, behind the producer's digit and a space.
 const NUMBER: std::ops::Range<usize> = 2..14;
 
@@ -44,9 +46,10 @@ pub(super) struct Came {
     pub(super) announced: u64,
 }
 
-/// Checks all lines: each is a whole message, in its producer's order, or announces losses.
-pub(super) fn check(all: &[u8], bytes: usize) -> Result<Came, CommandError> {
-    let mut came = Came::default();
+/// Checks all lines: each is a whole message, in its producer's order, or announces losses. Also returns the digest of the
+/// messages.
+pub(super) fn check(all: &[u8], bytes: usize) -> Result<(Came, Digest), CommandError> {
+    let (mut came, mut digest) = (Came::default(), Digest::default());
     let mut last = [0_u64; 10];
     for line in all.split_inclusive(|&byte| byte == b'\n') {
         let line = line.strip_suffix(b"\n").map(|line| line.strip_suffix(b"\r").unwrap_or(line)).unwrap_or(line);
@@ -56,6 +59,7 @@ pub(super) fn check(all: &[u8], bytes: usize) -> Result<Came, CommandError> {
             }
             last[producer] = number;
             came.count += 1;
+            digest.add(line);
         } else if let Some(lost) = announcement(line) {
             came.announced += lost;
         } else {
@@ -65,7 +69,7 @@ pub(super) fn check(all: &[u8], bytes: usize) -> Result<Came, CommandError> {
             )));
         }
     }
-    Ok(came)
+    Ok((came, digest))
 }
 
 fn message(line: &[u8], bytes: usize) -> Option<(usize, u64)> {
@@ -99,9 +103,11 @@ mod tests {
 
     #[test]
     fn messages_and_announced_losses_are_counted() {
-        let came = check(&[text(&[1]), b"2 messages lost\n".to_vec(), text(&[4, 99])].concat(), 25).unwrap();
+        let (came, digest) = check(&[text(&[1]), b"2 messages lost\n".to_vec(), text(&[4, 99])].concat(), 25).unwrap();
         assert_eq!(came, Came { count: 3, announced: 2 });
-        assert_eq!(check(b"", 25).unwrap(), Came::default());
+        assert_eq!(digest, check(&text(&[1, 4, 99]), 25).unwrap().1);
+        assert_ne!(digest, check(&text(&[1, 4, 98]), 25).unwrap().1);
+        assert_eq!(check(b"", 25).unwrap(), (Came::default(), Digest::default()));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::hint::black_box;
 use tidings_server::command_error::{CommandError, failed};
 use tokio::time::Instant;
 
+use crate::checksum::Digest;
 use crate::process::Usage;
 
 /// Items that the buffer holds.
@@ -150,6 +151,8 @@ pub(super) struct Run {
     pub(super) refill: Summary,
     /// Growth of resident memory by the buffer and its items.
     pub(super) memory_bytes: u64,
+    /// The items that came out in order while one thread pushed and pulled.
+    pub(super) digest: Digest,
 }
 
 /// Which items are in the buffer, and which comes next.
@@ -161,6 +164,7 @@ struct Model {
     next: u64,
     end: u64,
     delivered: u64,
+    digest: Digest,
 }
 
 impl Model {
@@ -180,7 +184,8 @@ impl Model {
         if pulled != expected {
             return Err(failed(format!("{pulled:?} came out instead of {expected:?}")));
         }
-        if let Pulled::Item(_) = pulled {
+        if let Pulled::Item(number) = pulled {
+            self.digest.add_number(number);
             self.next += 1;
             self.delivered += 1;
         }
@@ -222,7 +227,8 @@ impl<S: Subject> Filled<S> {
 
     pub(super) fn finish(self, cycles: Times) -> Run {
         let [fill, drain, refill] = self.phases.map(Times::summary);
-        Run { cycles: cycles.summary(), fill, drain, refill, memory_bytes: self.memory_bytes }
+        let (memory_bytes, digest) = (self.memory_bytes, self.model.digest);
+        Run { cycles: cycles.summary(), fill, drain, refill, memory_bytes, digest }
     }
 }
 
@@ -300,6 +306,7 @@ mod tests {
         let mut model = Model { end: CAPACITY as u64 + 3, ..Model::default() };
         model.on_pull(Pulled::Item(3)).unwrap();
         model.on_pull(Pulled::Item(5)).unwrap_err();
+        assert_eq!(model.digest, Digest::of_numbers([3]));
         assert_eq!(model.counted(), [200_003, 1, 3, 199_999]);
         model.next = model.end;
         model.on_pull(Pulled::Nothing).unwrap();

@@ -19,6 +19,8 @@ use tidings_server::command_error::{CommandError, failed, failed_by};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::checksum::Digest;
+
 /// Numbers that each buffer holds. A power of two, because some buffers round up to one.
 pub(super) const CAPACITY: usize = 1024;
 /// Numbers of one run, over all producers.
@@ -98,6 +100,8 @@ pub(super) struct Rate {
     pub(super) produced: f64,
     /// The share of numbers that consumers did not get.
     pub(super) lost: f64,
+    /// What must be equal in every run. Where numbers may be lost that is only how many there were.
+    pub(super) digest: Digest,
 }
 
 fn judge(seen: &[Seen], producers: usize, expected: &Expected, seconds: f64) -> Result<Rate, CommandError> {
@@ -114,7 +118,12 @@ fn judge(seen: &[Seen], producers: usize, expected: &Expected, seconds: f64) -> 
         return Err(failed(format!("{produced} numbers were produced, and the consumers saw {seen:?}")));
     }
     let owed = if matches!(expected, Expected::Each) { produced * seen.len() as u64 } else { produced };
-    Ok(Rate { produced: produced as f64 / seconds / 1e6, lost: (owed - count) as f64 / owed as f64 })
+    let digest = match expected {
+        Expected::Once => Digest::new(count, sum(|seen| seen.sum)),
+        Expected::Overwritten(overwritten) => Digest::new(count + overwritten, 0),
+        Expected::Each => Digest::new(count + missed, 0),
+    };
+    Ok(Rate { produced: produced as f64 / seconds / 1e6, lost: (owed - count) as f64 / owed as f64, digest })
 }
 
 pub(super) fn overwrite<Q: Overwrite>(producers: usize, consumers: usize) -> Result<Rate, CommandError> {
@@ -205,7 +214,11 @@ mod tests {
 
     #[test]
     fn every_number_once_is_right() {
-        judge(&seen(), 2, &Expected::Once, 1.0).unwrap();
+        let once = judge(&seen(), 2, &Expected::Once, 1.0).unwrap().digest;
+        assert_eq!(once, judge(&seen(), 2, &Expected::Once, 2.0).unwrap().digest);
+        let mut one = Seen::default();
+        numbers_of(0, 1).for_each(|number| one.on(number));
+        assert_ne!(once, judge(&[one], 1, &Expected::Once, 1.0).unwrap().digest, "other numbers");
         judge(&seen(), 2, &Expected::Overwritten(0), 1.0).unwrap();
     }
 

@@ -10,15 +10,16 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::command::{Command, Listening, Mark};
 use crate::args::PeerRole;
+use crate::checksum::Digest;
 use crate::peer::Peer;
 use crate::process::Cores;
-use crate::swarm::{Greeting, Swarm, data, until};
+use crate::swarm::{Delivered, Greeting, Swarm, data, until};
 
 /// Publications per second in one channel, and its number of subscribers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
-    subscribers: u32,
-    rate: u32,
+    pub(super) subscribers: u32,
+    pub(super) rate: u32,
     /// Publications that are published together. Divides `rate`.
     burst: u32,
     /// Clients beside the subscribers that read less than is published.
@@ -53,6 +54,24 @@ pub(super) struct Sample {
     pub(super) cpu_micros: f64,
     pub(super) p50_millis: f64,
     pub(super) p99_millis: f64,
+    /// What all subscribers got.
+    pub(super) digest: Digest,
+}
+
+impl Sample {
+    /// Of so many deliveries, for which the server used so much CPU time.
+    pub(super) fn new(delivered: &Delivered, deliveries: u64, cpu: Duration) -> Result<Self, CommandError> {
+        let Delivered { latency, digest } = delivered;
+        if latency.count() != deliveries {
+            return Err(failed(format!("{} of {deliveries} deliveries were timed", latency.count())));
+        }
+        Ok(Self {
+            cpu_micros: cpu.as_secs_f64() * 1e6 / deliveries as f64,
+            p50_millis: latency.quantile(0.5).as_secs_f64() * 1e3,
+            p99_millis: latency.quantile(0.99).as_secs_f64() * 1e3,
+            digest: *digest,
+        })
+    }
 }
 
 /// Starts a server, runs one load against it, and stops it.
@@ -77,42 +96,37 @@ pub(super) async fn measure(
     until("the server has all clients", async || Ok(peer.ask::<Mark>(Command::Mark)?.connections == clients)).await?;
 
     let warmed_up = u64::from(load.rate);
-    publish(&mut peer, channel, load, 1..=warmed_up).await?;
+    at_rate(load, 1..=warmed_up, async |numbers| publish(&mut peer, channel, numbers)).await?;
     swarm.delivered(warmed_up * u64::from(load.subscribers)).await?;
     swarm.record_from(warmed_up + 1);
     let before: Mark = peer.ask(Command::Mark)?;
     let last = warmed_up + u64::from(load.rate) * u64::from(seconds);
-    publish(&mut peer, channel, load, warmed_up + 1..=last).await?;
+    at_rate(load, warmed_up + 1..=last, async |numbers| publish(&mut peer, channel, numbers)).await?;
     swarm.delivered(last * u64::from(load.subscribers)).await?;
     let after: Mark = peer.ask(Command::Mark)?;
-
-    let deliveries = (last - warmed_up) * u64::from(load.subscribers);
     slow.stop()?;
-    let latency = swarm.stop()?;
-    if latency.count() != deliveries {
-        return Err(failed(format!("{} of {deliveries} deliveries were timed", latency.count())));
-    }
-    Ok(Sample {
-        cpu_micros: (after.usage.cpu - before.usage.cpu).as_secs_f64() * 1e6 / deliveries as f64,
-        p50_millis: latency.quantile(0.5).as_secs_f64() * 1e3,
-        p99_millis: latency.quantile(0.99).as_secs_f64() * 1e3,
-    })
+    let deliveries = (last - warmed_up) * u64::from(load.subscribers);
+    Sample::new(&swarm.stop()?, deliveries, after.usage.cpu - before.usage.cpu)
 }
 
-/// Publishes these numbers at the load's rate. After a delay it publishes faster until it has caught up.
-async fn publish(peer: &mut Peer, channel: &str, load: Load, numbers: RangeInclusive<u64>) -> Result<(), CommandError> {
+/// Calls `publish` with these numbers at the load's rate. After a delay it is faster until it has caught up.
+pub(super) async fn at_rate(
+    load: Load,
+    numbers: RangeInclusive<u64>,
+    mut publish: impl AsyncFnMut(RangeInclusive<u64>) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     let mut ticks = interval(Duration::from_secs(1) * load.burst / load.rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let last = *numbers.end();
     for first in numbers.step_by(load.burst as usize) {
         ticks.tick().await;
-        publish_at_once(peer, channel, first..=last.min(first + u64::from(load.burst) - 1))?;
+        publish(first..=last.min(first + u64::from(load.burst) - 1)).await?;
     }
     Ok(())
 }
 
 /// Publishes these numbers in one write.
-fn publish_at_once(peer: &mut Peer, channel: &str, numbers: RangeInclusive<u64>) -> Result<(), CommandError> {
+fn publish(peer: &mut Peer, channel: &str, numbers: RangeInclusive<u64>) -> Result<(), CommandError> {
     let command = |number| Command::Publish { channel: channel.to_owned(), number, data: Json::of(&data(number)) };
     peer.tell(&numbers.map(command).collect::<Vec<_>>())
 }

@@ -112,12 +112,13 @@ pub(super) async fn run(
     let served = Served::start(folder, &folder.config_text(&provider.greeting, NEAR))?;
     let at_rest = served.memory_mib("VmRSS")?;
     let mut columns = [(SMALL, Column::default()), (large, Column::default())];
-    tell(&served, &mut provider, "audience-warm-up", large).await?;
+    tell(&served, &mut provider, "audience-warm-up", large, report).await?;
     for run in 1..=runs {
         for (audience, column) in &mut columns {
             progress(format!("audience of {audience}, run {run} of {runs}"));
             served.forget_peak()?;
-            column.times.push(tell(&served, &mut provider, &format!("audience-{audience}-{run}"), *audience).await?);
+            let id = format!("audience-{audience}-{run}");
+            column.times.push(tell(&served, &mut provider, &id, *audience, report).await?);
             column.peak_mib.push(served.memory_mib("VmHWM")?);
         }
     }
@@ -137,12 +138,19 @@ pub(super) async fn run(
 }
 
 /// Posts an event to an audience and checks its result.
-async fn tell(served: &Served, provider: &mut Provider, id: &str, audience: u32) -> Result<ToldTimes, CommandError> {
+async fn tell(
+    served: &Served,
+    provider: &mut Provider,
+    id: &str,
+    audience: u32,
+    report: &mut Report,
+) -> Result<ToldTimes, CommandError> {
     let before = provider.mark()?.ledger;
     let position = served.door.post(id, audience, EventPriority::Normal).await?;
     let times = served.door.finished(position, audience).await?;
     if let (Some(before), Some(after)) = (before, provider.mark()?.ledger) {
-        check_ledger(&before, &after, audience.into(), true)?;
+        let digest = check_ledger(&before, &after, audience.into(), true)?;
+        report.answered(&format!("audience of {audience}"), digest)?;
     }
     Ok(times)
 }

@@ -83,12 +83,12 @@ pub(super) async fn run(runs: u32, cores: &Cores, dir: Option<&Path>, report: &m
     let server = start(&folder, &greeting).await?;
     let mut goals = Goals { door: Door::of(&server), server: &server, peer: &mut peer, count: 0 };
     progress("fcm: after the start");
-    let first = goals.tell().await?;
+    let first = goals.tell(report).await?;
     let mut quiet = Vec::new();
     for run in 1..=runs {
         progress(format!("fcm: after {} quiet seconds, run {run} of {runs}", QUIET_REAL.as_secs()));
         sleep(QUIET_REAL).await;
-        quiet.push(goals.tell().await?);
+        quiet.push(goals.tell(report).await?);
     }
     server.stop().await;
     tell(&format!("fcm: {AUDIENCE} devices, after the start"), &[first], report);
@@ -154,13 +154,13 @@ struct Sample {
 
 impl Goals<'_> {
     /// Posts an event to all devices, and checks in the ledger that each got it once.
-    async fn tell(&mut self) -> Result<Sample, CommandError> {
+    async fn tell(&mut self, report: &mut Report) -> Result<Sample, CommandError> {
         self.count += 1;
         let before: LedgerSummary<FcmReason> = self.peer.ask(Ask {})?;
         let forecast = self.door.forecast(AUDIENCE).await?;
         let position = self.door.post(&format!("fcm-{}", self.count), AUDIENCE, EventPriority::High).await?;
         let time_to = job::finished(self.server, position, AUDIENCE).await?;
-        check_summary(&before, &self.peer.ask(Ask {})?, AUDIENCE.into())?;
+        report.answered("fcm", check_summary(&before, &self.peer.ask(Ask {})?, AUDIENCE.into())?)?;
         Ok(Sample { time_to, forecast })
     }
 }

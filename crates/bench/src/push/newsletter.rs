@@ -109,6 +109,12 @@ pub(super) async fn run(
         alone.add(post.goal().await?);
         sleep(PAUSE).await;
     }
+    let middle = provider.mark()?.ledger;
+    if let (Some(before), Some(middle)) = (&before, &middle) {
+        let count = u64::from(post.goals) * u64::from(GOAL_AUDIENCE);
+        // How many newsletters there will be depends on the time.
+        report.answered("newsletter: goals alone", check_ledger(before, middle, count, true)?)?;
+    }
     let beside = goals_beside(&mut post).await?;
     let (goals, newsletters) = (post.goals, post.newsletters);
     let after = provider.mark()?.ledger;

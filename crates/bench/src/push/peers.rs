@@ -248,7 +248,9 @@ impl Foreign {
         let checked = check(&[("accepted", sent.accepted.into(), count.into())]);
         let ledgers = before.ledger.as_ref().zip(after.ledger.as_ref());
         checked
-            .and_then(|()| ledgers.map_or(Ok(()), |(before, after)| check_ledger(before, after, count.into(), false)))
+            .and_then(|()| {
+                ledgers.map_or(Ok(()), |(before, after)| check_ledger(before, after, count.into(), false).map(drop))
+            })
             .map_err(|error| failed_by(name, &error))
     }
 

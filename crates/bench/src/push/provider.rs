@@ -16,6 +16,7 @@ use super::case::Case;
 use super::java::java;
 use super::simulator::{self, Done, Greeting, Ledger};
 use crate::args::{BenchPushServer, PeerRole};
+use crate::checksum::Digest;
 use crate::peer::Peer;
 use crate::process::{Cores, pin_thread};
 
@@ -101,32 +102,38 @@ fn start_pushy(case: Case, cores: &Cores, folder: &Path, peers: &Path) -> Result
     Ok((process, listening.port, ca_pem))
 }
 
-/// Checks that each of `count` devices got it once, in its language, and optionally that the stream limit was kept.
+/// Checks that each of `count` devices got it once, in its language, and optionally that the stream limit was kept. Returns
+/// the digest of the devices.
 pub(super) fn check_ledger(
     before: &Ledger,
     after: &Ledger,
     count: u64,
     within_streams: bool,
-) -> Result<(), CommandError> {
+) -> Result<Digest, CommandError> {
     check_summary(&before.summary, &after.summary, count)?;
     let seen = |field: fn(&Ledger) -> u64| field(after) - field(before);
     let violations = if within_streams { seen(|ledger| ledger.summary.stream_limit_violations) } else { 0 };
-    check(&[("in a wrong language", seen(|ledger| ledger.mistranslated), 0), ("over the stream limit", violations, 0)])
+    check(&[
+        ("in a wrong language", seen(|ledger| ledger.mistranslated), 0),
+        ("over the stream limit", violations, 0),
+    ])?;
+    Ok(after.digest.since(before.digest))
 }
 
-/// Checks that each of `count` devices got it once.
+/// Checks that each of `count` devices got it once. Returns how many notifications were different, as a digest.
 pub(super) fn check_summary<R>(
     before: &LedgerSummary<R>,
     after: &LedgerSummary<R>,
     count: u64,
-) -> Result<(), CommandError> {
+) -> Result<Digest, CommandError> {
     let seen = |field: fn(&LedgerSummary<R>) -> u64| field(after) - field(before);
     check(&[
         ("accepted by the provider", seen(|summary| summary.accepted), count),
         ("different notifications at the provider", seen(|summary| summary.notifications), count),
         ("accepted twice", seen(|summary| summary.repeated), 0),
         ("rejected", seen(|summary| summary.rejected.values().sum()), 0),
-    ])
+    ])?;
+    Ok(Digest::new(seen(|summary| summary.notifications), 0))
 }
 
 /// Checks that each found number is the expected one: name, found, expected.
@@ -151,13 +158,13 @@ mod tests {
 
     fn ledger(count: u64) -> Ledger {
         let summary = LedgerSummary { accepted: count, notifications: count, ..LedgerSummary::default() };
-        Ledger { summary, mistranslated: 0, payload_bytes: 100 * count }
+        Ledger { summary, mistranslated: 0, payload_bytes: 100 * count, digest: Digest::of_numbers(0..count) }
     }
 
     #[test]
     fn every_mistake_in_the_ledger_fails_the_run() {
         let (before, right) = (ledger(5), ledger(12));
-        assert!(check_ledger(&before, &right, 7, true).is_ok());
+        assert_eq!(check_ledger(&before, &right, 7, true).unwrap(), Digest::of_numbers(5..12));
         assert_eq!(payload_bytes(&before, &right), 100.0);
         let wrongs: [fn(&mut Ledger); 6] = [
             |ledger| ledger.summary.accepted += 1,

@@ -8,6 +8,7 @@ use tidings_server::command_error::{CommandError, failed_by};
 use tidings_simulator::{AcceptedNotification, ApnsSimulator, Faults, LedgerSummary, SimulatorConfig};
 
 use super::language::language_of;
+use crate::checksum::{Digest, hash};
 use crate::peer;
 use crate::process::Usage;
 
@@ -64,12 +65,16 @@ pub(super) struct Ledger {
     pub(super) mistranslated: u64,
     /// Of all accepted notifications.
     pub(super) payload_bytes: u64,
+    /// The devices of all accepted notifications.
+    pub(super) digest: Digest,
 }
 
 #[derive(Default)]
 struct Seen {
     mistranslated: AtomicU64,
     payload_bytes: AtomicU64,
+    accepted: AtomicU64,
+    hash_sum: AtomicU64,
 }
 
 /// Simulates until standard input ends. Blocks: the simulator has threads of its own.
@@ -78,6 +83,8 @@ pub(in super::super) fn serve(thread_count: usize) -> Result<(), CommandError> {
     let counted = seen.clone();
     let on_accepted = Arc::new(move |accepted: AcceptedNotification<'_>| {
         counted.payload_bytes.fetch_add(accepted.payload.len() as u64, Ordering::Relaxed);
+        counted.accepted.fetch_add(1, Ordering::Relaxed);
+        counted.hash_sum.fetch_add(hash(accepted.token.as_bytes()), Ordering::Relaxed);
         let expected = language_of(accepted.token).map(|language| language.title);
         if expected.is_some_and(|title| !says(accepted.payload, title)) {
             counted.mistranslated.fetch_add(1, Ordering::Relaxed);
@@ -108,6 +115,7 @@ fn mark(simulator: &ApnsSimulator, seen: &Seen) -> Result<Mark, CommandError> {
         summary: simulator.ledger().summary(),
         mistranslated: seen.mistranslated.load(Ordering::Relaxed),
         payload_bytes: seen.payload_bytes.load(Ordering::Relaxed),
+        digest: Digest::new(seen.accepted.load(Ordering::Relaxed), seen.hash_sum.load(Ordering::Relaxed)),
     };
     Ok(Mark { usage: Usage::now()?, ledger })
 }

@@ -90,7 +90,7 @@ pub(super) async fn run(runs: u32, cores: &Cores, dir: Option<&Path>, report: &m
     let mut samples = Vec::new();
     for run in 0..=runs {
         progress(format!("web push: run {run} of {runs}"));
-        let sample = tell(&door, &server, &mut peer, run).await?;
+        let sample = tell(&door, &server, &mut peer, run, report).await?;
         samples.extend((run > 0).then_some(sample)); // The first warms up.
     }
     let (LedgerSummary { connections, .. }, _): Seen = peer.ask(Ask::Seen)?;
@@ -109,14 +109,20 @@ pub(super) async fn run(runs: u32, cores: &Cores, dir: Option<&Path>, report: &m
 }
 
 /// Sends to all browsers, and checks in the ledger that each got it once.
-async fn tell(door: &Door, server: &Server, peer: &mut Peer, run: u32) -> Result<Sample, CommandError> {
+async fn tell(
+    door: &Door,
+    server: &Server,
+    peer: &mut Peer,
+    run: u32,
+    report: &mut Report,
+) -> Result<Sample, CommandError> {
     let (seen, of_provider): Seen = peer.ask(Ask::Seen)?;
     let of_server = Usage::now()?;
     let position = door.post(&format!("web-push-{run}"), AUDIENCE, EventPriority::High).await?;
     let time_to = job::finished(server, position, AUDIENCE).await?;
     let (seen_after, of_provider_after): Seen = peer.ask(Ask::Seen)?;
     let server_cpu = Usage::now()?.cpu - of_server.cpu;
-    check_summary(&seen, &seen_after, AUDIENCE.into())?;
+    report.answered("web push", check_summary(&seen, &seen_after, AUDIENCE.into())?)?;
     let micros = |cpu: Duration| cpu.as_secs_f64() * 1e6 / f64::from(AUDIENCE);
     Ok(Sample {
         time_to,

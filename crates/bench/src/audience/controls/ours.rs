@@ -24,7 +24,7 @@ pub(super) async fn measure(task: &mut Task<'_>) -> Result<Found, CommandError> 
     task.audiences = select::find(task.data, &store, &SIZES);
     task.audiences.retain(Audience::has_subjects); // The other stores are asked by subjects only.
     for audience in &task.audiences {
-        audience.check(task.data, &store)?;
+        found.digests.push(audience.check(task.data, &store)?);
         let times = (0..task.runs).map(|_| audience.hand_out(&store));
         found.select_millis.push(times.map(|it| it.map(|it| it.all.as_secs_f64() * 1e3)).collect::<Result<_, _>>()?);
     }

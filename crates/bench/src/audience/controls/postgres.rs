@@ -71,7 +71,7 @@ pub(super) async fn measure(task: &Task<'_>) -> Result<Found, CommandError> {
     let select = async |audience: &Audience, each: &mut dyn FnMut(Row<'_>)| {
         select(&client, &statement, audience, each).await.map_err(refused)
     };
-    found.select_millis = task.time_selections("PostgreSQL", select).await?;
+    (found.select_millis, found.digests) = task.time_selections("PostgreSQL", select).await?;
     found.updates = measure_updates(task, &mut server).await?;
     Ok(found)
 }

@@ -53,7 +53,7 @@ pub(super) async fn measure(task: &Task<'_>) -> Result<Found, CommandError> {
     let select = async |audience: &Audience, each: &mut dyn FnMut(Row<'_>)| {
         select(&connection, audience, each).map_err(database)
     };
-    found.select_millis = task.time_selections("SQLite", select).await?;
+    (found.select_millis, found.digests) = task.time_selections("SQLite", select).await?;
     drop(connection);
     found.updates = task.time_updates("SQLite", async |first| measure_updates(task, &path, first).await).await?;
     Ok(found)

@@ -7,8 +7,9 @@ use tidings_server::command_error::{CommandError, failed};
 use tokio::time::Instant;
 
 use crate::audience::data::{self, Data, Kind};
-use crate::audience::select::{Audience, Walk};
+use crate::audience::select::{Audience, Walk, stamp};
 use crate::audience::update::{self, Updated};
+use crate::checksum::Digest;
 use crate::report::{Report, column, millis, progress};
 
 /// Sizes of audiences.
@@ -34,6 +35,8 @@ pub(super) struct Found {
     /// Milliseconds of each run, by audience.
     pub(super) select_millis: Vec<Vec<f64>>,
     pub(super) updates: Vec<Updated>,
+    /// The devices, by audience.
+    pub(super) digests: Vec<Digest>,
 }
 
 /// One row of an answer.
@@ -44,7 +47,10 @@ pub(super) struct Row<'a> {
 }
 
 impl Task<'_> {
-    pub(super) fn tell(&self, name: &str, found: &Found, report: &mut Report) {
+    pub(super) fn tell(&self, name: &str, found: &Found, report: &mut Report) -> Result<(), CommandError> {
+        for (audience, digest) in self.audiences.iter().zip(&found.digests) {
+            report.answered(&format!("comparison: {}", audience.len), *digest)?;
+        }
         let count = self.subscription_count as f64;
         report.measure(format!("{name}: load"), "subscriptions/s", vec![count / found.load_seconds]);
         report.measure(format!("{name}: disk"), "B per subscription", vec![found.disk_bytes / count]);
@@ -55,6 +61,7 @@ impl Task<'_> {
         let writers = update::WRITER_COUNT;
         report.measure(format!("{name}: {writers} writers: durable updates"), "1/s", column(|it| it.rate));
         report.measure(format!("{name}: {writers} writers: p99"), "ms", column(|it| it.p99_millis));
+        Ok(())
     }
 
     /// The rows for one device in both tables: the device, and its subscriptions in order.
@@ -81,19 +88,19 @@ impl Task<'_> {
         progress(format!("{name}, {} subscriptions: {what}", self.subscription_count));
     }
 
-    /// Checks each audience, and times its selection in each run: milliseconds by audience. `select` calls its closure for
-    /// each row.
+    /// Checks each audience, and times its selection in each run: milliseconds by audience, and the digests of the
+    /// audiences. `select` calls its closure for each row.
     pub(super) async fn time_selections(
         &self,
         name: &str,
         mut select: impl AsyncFnMut(&Audience, &mut dyn FnMut(Row<'_>)) -> Result<(), CommandError>,
-    ) -> Result<Vec<Vec<f64>>, CommandError> {
-        let mut all = Vec::new();
+    ) -> Result<(Vec<Vec<f64>>, Vec<Digest>), CommandError> {
+        let (mut all, mut digests) = (Vec::new(), Vec::new());
         for audience in &self.audiences {
             self.progress(name, &format!("{} devices", audience.len));
             let mut walk = Walk::over(self.data, audience);
             select(audience, &mut |row| tell_row(&mut walk, self.data, &row)).await?;
-            walk.finish()?;
+            digests.push(walk.finish()?);
             let mut runs = Vec::new();
             for _ in 0..self.runs {
                 let (began, mut count) = (Instant::now(), 0);
@@ -109,7 +116,7 @@ impl Task<'_> {
             }
             all.push(runs);
         }
-        Ok(all)
+        Ok((all, digests))
     }
 
     /// Measures updates in each run. `update` gets the number of its first change.
@@ -143,7 +150,7 @@ pub(super) fn tell_row(walk: &mut Walk, data: &Data, row: &Row<'_>) {
         let Kind { platform, locale, .. } = data.kind(device);
         data.token(device).to_text() == row.token && locale.as_str() == row.locale && platform.as_str() == row.platform
     });
-    walk.tell(device, is_right);
+    walk.tell(device, is_right, device.map_or(0, |device| stamp(data.token(device).as_bytes())));
 }
 
 #[cfg(test)]
