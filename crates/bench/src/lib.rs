@@ -13,6 +13,7 @@ mod args;
 mod audience;
 mod batch;
 mod buffer;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod fanout;
 mod feed;
@@ -58,6 +59,7 @@ pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
         BenchCommand::Http(args) => (http::run(&args).await?, args.common.json),
         BenchCommand::Msgpack(args) => (msgpack::run(&args).await?, args.common.json),
         BenchCommand::Translate(args) => (translate::run(&args).await?, args.common.json),
+        #[cfg(feature = "cluster")]
         BenchCommand::Cluster(args) => (cluster::run(&args).await?, args.common.json),
         BenchCommand::Live(args) => (live::run(&args).await?, args.common.json),
         BenchCommand::Feed(args) => (feed::run(&args).await?, args.common.json),
