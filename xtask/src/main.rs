@@ -10,6 +10,7 @@ mod bench;
 mod chain;
 mod command;
 mod conformance;
+mod dependencies;
 mod features;
 mod fuzz;
 mod openapi;

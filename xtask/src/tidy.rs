@@ -1,5 +1,5 @@
 //! Checks the repository's own rules: crate arrows, module circles, the architecture page, terms of memory, decision
-//! records, tables of benchmarks, files made from the tables of metrics and alerts, source text.
+//! records, tables of benchmarks, files made from the tables of metrics and alerts, dependencies, source text.
 //!
 //! Looks at every file that git tracks or would add, so a forgotten `git add` hides nothing. Does not use the network and
 //! changes nothing. Each complaint names the file, the line if there is one, and what would satisfy the rule.
@@ -13,7 +13,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::{bench, ops};
+use crate::{bench, dependencies, ops};
 
 /// All complaints about the repository at `root`, in order of path.
 ///
@@ -27,6 +27,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     complaints.extend(modules::check_circles(&sources)?);
     complaints.extend(text::check_decisions(&sources));
     complaints.extend(bench::check(root)?);
+    complaints.extend(dependencies::check(root)?);
     complaints.extend(ops::check(root)?);
     complaints.extend(sources.iter().flat_map(text::check_source));
     complaints.sort();
