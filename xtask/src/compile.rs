@@ -2,7 +2,7 @@
 //!
 //! - *Development*: the tests, the campaigns and the examples. Our own crates are compiled by `clippy-driver` in the place of
 //!   `rustc` (cargo's `RUSTC_WORKSPACE_WRAPPER`, as `cargo clippy` itself does it), so that the lints cost no graph of their own:
-//!   each crate is read once, its lints are told, and it becomes a program. Decision 0046 has the measurements.
+//!   each crate is read once, its lints are told, and it becomes a program. Decision 0047 has the measurements.
 //! - *Release*: the program that ships, which all judges judge.
 //!
 //! Test programs are started here, not by cargo: cargo would wait for the lock of a build that goes on beside them.

@@ -1,8 +1,9 @@
 //! The step `fuzz`: libFuzzer searches inputs that break a target of `fuzz/`.
 //!
-//! One instrumented build serves all targets. As many targets run at a time as there are cores. libFuzzer begins with
-//! `fuzz/corpus/TARGET`. The step tries [`RUNS`] inputs per target ([`ROUTE_RUNS`] for `routes`); the step `fuzz-long` tries
-//! forty times as many. The seed is fixed, so that runs take nearly the same way over the same code. (Each process seeds its
+//! One instrumented build serves all targets of a run. As many targets run at a time as there are cores. libFuzzer begins with
+//! `fuzz/corpus/TARGET`. The step tries [`RUNS`] inputs per target, and leaves out the targets that need the API
+//! ([`OF_API`]), so that the API and the store are not built once more for it; the test of the corpus has them. The step
+//! `fuzz-long` has all targets, and tries forty times as many inputs ([`ROUTE_RUNS`] for `routes`). The seed is fixed, so that runs take nearly the same way over the same code. (Each process seeds its
 //! hash maps anew, and their behaviour counts as coverage.) With `--seconds` a run explores with a new seed, and keeps
 //! inputs that reach further in `target/fuzz-corpus/TARGET`; a later run on the same machine continues from there. An input
 //! that breaks something is kept in `target/xtask`, and the report says how to make a test of it. `fuzz/src/lib.rs` says what
@@ -18,16 +19,20 @@ use std::thread;
 use anyhow::{Context as _, Result, anyhow, ensure};
 
 use crate::command::{cargo, run, start_log};
+use crate::compile::Built;
 use crate::step::{Failure, Tally};
 use crate::tools::{debian_tool, side_by_side};
 use crate::workshop::Workshop;
 
-/// Inputs per target in the step `fuzz`: about half a minute for all targets on two cores.
+/// The targets that need the feature `api` of `fuzz/`.
+const OF_API: [&str; 3] = ["device", "event", "routes"];
+/// Inputs per target in the step `fuzz`: about half a minute for its targets on two cores.
 const RUNS: u64 = 50_000;
 /// The same for `routes`: each input is a request to a server that writes to the disk.
 const ROUTE_RUNS: u64 = 1_250;
-/// The step `fuzz-long` tries so many times as many inputs.
-pub(crate) const LONG_FACTOR: u64 = 40;
+/// The step `fuzz` tries that many inputs once, the step `fuzz-long` so many times as many.
+const SHORT: u64 = 1;
+const LONG_FACTOR: u64 = 40;
 
 /// Compiler options that let libFuzzer see where an input leads, and what it is compared with.
 const INSTRUMENTATION: [&str; 5] = [
@@ -38,13 +43,31 @@ const INSTRUMENTATION: [&str; 5] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
 
-/// Fuzzes every target, with `factor` times the usual inputs, and counts the targets that held.
-pub(crate) fn fuzz(workshop: &Workshop, factor: u64) -> Result<Tally, Failure> {
-    if !debian_tool(workshop, "fuzz", "c++", "g++") {
-        return Err(Failure::Missing("a C++ compiler is needed for libFuzzer: apt-get install g++".to_owned()));
-    }
-    let targets = targets(workshop)?;
-    let program = build(workshop)?;
+/// The first half of the step `fuzz`: its program.
+pub(crate) fn build_short(workshop: &Workshop) -> Result<Built, Failure> {
+    build(workshop, &targets(workshop, SHORT)?)
+}
+
+/// The step `fuzz`.
+pub(crate) fn short(workshop: &Workshop, _: &Built) -> Result<Tally, Failure> {
+    fuzz(workshop, SHORT)
+}
+
+/// The first half of the step `fuzz-long`.
+pub(crate) fn build_long(workshop: &Workshop) -> Result<Built, Failure> {
+    build(workshop, &targets(workshop, LONG_FACTOR)?)
+}
+
+/// The step `fuzz-long`.
+pub(crate) fn long(workshop: &Workshop, _: &Built) -> Result<Tally, Failure> {
+    fuzz(workshop, LONG_FACTOR)
+}
+
+/// Fuzzes the chosen targets, with `factor` times the usual inputs, and counts those that held. If none is chosen: with the
+/// usual inputs the targets that need no API, else all.
+fn fuzz(workshop: &Workshop, factor: u64) -> Result<Tally, Failure> {
+    let targets = targets(workshop, factor)?;
+    let program = program(workshop)?;
     let (cores, count) = (thread::available_parallelism().map_or(1, usize::from), targets.len());
     let ends = side_by_side(cores, targets, |target| {
         fuzz_target(workshop, &program, &target, factor).map_err(|error| format!("{target}: {error:#}"))
@@ -57,28 +80,60 @@ pub(crate) fn fuzz(workshop: &Workshop, factor: u64) -> Result<Tally, Failure> {
     Err(Failure::Failed { error: anyhow!("{}", broken.join("\n    ")), passed, failed })
 }
 
-/// The chosen targets, by default all.
-fn targets(workshop: &Workshop) -> Result<Vec<String>> {
+/// The targets of a run.
+fn targets(workshop: &Workshop, factor: u64) -> Result<Vec<String>> {
+    let is_short = factor == SHORT && workshop.fuzz.seconds.is_none();
+    chosen(&workshop.fuzz.targets, corpora(workshop)?, is_short)
+}
+
+/// All targets: each has a corpus.
+fn corpora(workshop: &Workshop) -> Result<Vec<String>> {
     let folders = fs::read_dir(workshop.root.join("fuzz/corpus")).context("cannot read fuzz/corpus")?;
     let names = folders.map(|folder| Ok(folder?.file_name().to_string_lossy().into_owned()));
     let mut names = names.collect::<Result<Vec<String>>>()?;
     names.sort();
-    let asked = &workshop.fuzz.targets;
+    Ok(names)
+}
+
+fn needs_api(target: &str) -> bool {
+    OF_API.contains(&target)
+}
+
+/// The targets that were asked for, or those of a short or a long run.
+fn chosen(asked: &[String], mut names: Vec<String>, is_short: bool) -> Result<Vec<String>> {
     if let Some(unknown) = asked.iter().find(|name| !names.contains(name)) {
         return Err(anyhow!("no target is called {unknown:?}; the targets are {}", names.join(", ")));
     }
-    Ok(if asked.is_empty() { names } else { asked.clone() })
+    if !asked.is_empty() {
+        return Ok(asked.to_vec());
+    }
+    names.retain(|name| !is_short || !needs_api(name));
+    Ok(names)
 }
 
 /// Builds the instrumented program. Naming the machine as target keeps build scripts and macros uninstrumented.
-fn build(workshop: &Workshop) -> Result<PathBuf> {
-    let output = Command::new("rustc").arg("-vV").current_dir(&workshop.root).output().context("cannot start rustc")?;
-    let host = host(&String::from_utf8_lossy(&output.stdout)).context("rustc does not print its host")?.to_owned();
+fn build(workshop: &Workshop, targets: &[String]) -> Result<Built, Failure> {
+    if !debian_tool(workshop, "fuzz", "c++", "g++") {
+        return Err(Failure::Missing("a C++ compiler is needed for libFuzzer: apt-get install g++".to_owned()));
+    }
+    let host = this_host(workshop)?;
     let words = ["build", "-p", "tidings-fuzz", "--features", "libfuzzer", "--profile", "fuzz", "--target", &host];
     let mut command = cargo(workshop, &words);
+    command.args((!targets.iter().any(|target| needs_api(target))).then_some("--no-default-features"));
     command.env("RUSTFLAGS", INSTRUMENTATION.join(" "));
     run(workshop, "fuzz", command, |_| ())?;
-    Ok(workshop.built(&format!("{host}/fuzz/tidings-fuzz")))
+    Ok(Built::default())
+}
+
+/// Where the instrumented program is.
+fn program(workshop: &Workshop) -> Result<PathBuf> {
+    Ok(workshop.built(&format!("{}/fuzz/tidings-fuzz", this_host(workshop)?)))
+}
+
+fn this_host(workshop: &Workshop) -> Result<String> {
+    let output = Command::new("rustc").arg("-vV").current_dir(&workshop.root).output().context("cannot start rustc")?;
+    let host = host(&String::from_utf8_lossy(&output.stdout)).context("rustc does not print its host")?.to_owned();
+    Ok(host)
 }
 
 /// `host: x86_64-unknown-linux-gnu`
@@ -136,11 +191,22 @@ fn advice(target: &str, path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::host;
+    use super::{OF_API, chosen, host};
 
     #[test]
     fn the_host_is_read_from_the_compiler() {
         assert_eq!(host("rustc 1.95.0\nbinary: rustc\nhost: a-b-c\nrelease: 1"), Some("a-b-c"));
         assert_eq!(host("rustc 1.95.0"), None);
+    }
+
+    #[test]
+    fn a_short_run_leaves_out_what_needs_the_api_unless_it_is_asked_for() {
+        let all = || ["answer", "device", "event", "frame", "routes"].map(str::to_owned).to_vec();
+        let asked = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(chosen(&[], all(), true).unwrap(), ["answer", "frame"]);
+        assert_eq!(chosen(&[], all(), false).unwrap(), all());
+        assert_eq!(chosen(&asked(&OF_API), all(), true).unwrap(), OF_API);
+        let unknown = chosen(&asked(&["rout"]), all(), true).unwrap_err().to_string();
+        assert!(unknown.contains("\"rout\"") && unknown.ends_with("answer, device, event, frame, routes"), "{unknown}");
     }
 }

@@ -11,6 +11,7 @@ mod chain;
 mod command;
 mod compile;
 mod conformance;
+mod dependencies;
 mod features;
 mod fuzz;
 mod git;

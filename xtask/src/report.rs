@@ -324,13 +324,25 @@ mod tests {
     fn builds_come_in_order_and_what_is_alone_runs_last() {
         let alone: Step = Step {
             alone: true,
-            build: |_| Ok(note("build alone")).map(|()| Built::default()),
-            run: |_, _| Ok(note("run alone")).map(|()| Tally::default()),
+            build: |_| {
+                note("build alone");
+                Ok(Built::default())
+            },
+            run: |_, _| {
+                note("run alone");
+                Ok(Tally::default())
+            },
             ..step("alone")
         };
         let beside = Step {
-            build: |_| Ok(note("build beside")).map(|()| Built::default()),
-            run: |_, _| Ok(note("run beside")).map(|()| Tally { passed: 3, skipped: Vec::new() }),
+            build: |_| {
+                note("build beside");
+                Ok(Built::default())
+            },
+            run: |_, _| {
+                note("run beside");
+                Ok(Tally { passed: 3, skipped: Vec::new() })
+            },
             ..step("beside")
         };
         let broken = Step { build: |_| Err(anyhow!("no compiler").into()), ..step("broken") };

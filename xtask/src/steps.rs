@@ -37,9 +37,7 @@ pub(crate) const STEPS: &[Step] = &[
         campaigns::cluster_build,
         campaigns::smoke,
     ),
-    step("fuzz", "no input breaks a parser of remote bytes, or the session", nothing_first, |workshop, _| {
-        fuzz::fuzz(workshop, 1)
-    }),
+    step("fuzz", "no input breaks a parser of remote bytes, or the session", fuzz::build_short, fuzz::short),
     step("examples", "the examples in the documentation work", nothing_first, |workshop, _| {
         programs::examples(workshop)
     }),
@@ -100,9 +98,7 @@ pub(crate) const STEPS: &[Step] = &[
         &["api", "edge", "hub", "http1", "protocol", "audience", "store", "server"],
     ),
     long(
-        step("fuzz-long", "all fuzz targets, with forty times as many inputs", nothing_first, |workshop, _| {
-            fuzz::fuzz(workshop, fuzz::LONG_FACTOR)
-        }),
+        step("fuzz-long", "all fuzz targets, with forty times as many inputs", fuzz::build_long, fuzz::long),
         &["protocol", "http1", "feed", "gettext", "push", "audience", "store", "api", "pool", "stream", "types"],
     ),
     long(step("properties", "each property holds in many more cases", programs::build, properties::properties), &[]),
@@ -186,7 +182,7 @@ fn complain(what: &str, complaints: &[String]) -> Outcome {
 
 /// The peers of the benchmarks, which nothing else builds, and the program with other sets of features.
 fn lint_all(workshop: &Workshop) -> Result<Built, Failure> {
-    const SETS: [&[&str]; 4] = [&[], &["bench"], &["demo"], &["simulate"]];
+    const SETS: [&[&str]; 6] = [&[], &["cluster"], &["sources"], &["bench"], &["demo"], &["simulate"]];
     const DENIED: [&str; 3] = ["--", "-D", "warnings"];
     for set in SETS {
         let features = set.join(",");

@@ -1,5 +1,6 @@
 //! Checks the repository's own rules: crate arrows, module circles, the architecture page, terms of memory, decision
-//! records, tables of benchmarks, records of the long proof, files made from the tables of metrics and alerts, source text.
+//! records, tables of benchmarks, records of the long proof, files made from the tables of metrics and alerts, dependencies,
+//! source text.
 //!
 //! Looks at every file that git tracks or would add, so a forgotten `git add` hides nothing. Does not use the network and
 //! changes nothing. Each complaint names the file, the line if there is one, and what would satisfy the rule.
@@ -14,7 +15,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::step::Step;
-use crate::{bench, ops, record};
+use crate::{bench, dependencies, ops, record};
 
 /// All complaints about the repository at `root`, in order of path.
 ///
@@ -28,6 +29,7 @@ pub(crate) fn check(root: &Path, steps: &[Step]) -> Result<Vec<String>> {
     complaints.extend(modules::check_circles(&sources)?);
     complaints.extend(text::check_decisions(&sources));
     complaints.extend(bench::check(root)?);
+    complaints.extend(dependencies::check(root)?);
     complaints.extend(ops::check(root)?);
     complaints.extend(record::check(root, steps));
     complaints.extend(sources.iter().flat_map(text::check_source));

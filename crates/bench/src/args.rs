@@ -88,6 +88,7 @@ Needs nginx (Debian: nginx-light). If wrk is installed, the result also shows it
 
 Needs NATS 2.15 or later with JetStream, which it writes to disk at each append if it is configured
 with sync_interval: always. It makes a stream of its own and deletes it.")]
+    #[cfg(feature = "cluster")]
     Cluster(BenchClusterArgs),
     /// How much later readers of other servers of a cluster get what is published.
     #[command(after_help = "Examples:
@@ -281,6 +282,7 @@ pub struct BenchMsgpackArgs {
     pub common: BenchArgs,
 }
 
+#[cfg(feature = "cluster")]
 #[derive(Debug, Clone, Args)]
 pub struct BenchClusterArgs {
     #[command(flatten)]

@@ -15,6 +15,7 @@ mod audience;
 mod batch;
 mod buffer;
 mod checksum;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod fanout;
 mod feed;
@@ -60,6 +61,7 @@ pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
         BenchCommand::Http(args) => (http::run(&args).await?, args.common.json),
         BenchCommand::Msgpack(args) => (msgpack::run(&args).await?, args.common.json),
         BenchCommand::Translate(args) => (translate::run(&args).await?, args.common.json),
+        #[cfg(feature = "cluster")]
         BenchCommand::Cluster(args) => (cluster::run(&args).await?, args.common.json),
         BenchCommand::Live(args) => (live::run(&args).await?, args.common.json),
         BenchCommand::Feed(args) => (feed::run(&args).await?, args.common.json),

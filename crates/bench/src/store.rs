@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidings_server::command_error::{CommandError, failed_by};
-use tidings_store::{CommitLog, CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
+use tidings_store::{CommitSink, DurableChannel, QueueLimit, Store, StoreConfig, StoredPublication};
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, JournalPosition, StreamPosition};
 
@@ -27,7 +27,8 @@ pub(super) async fn open(path: &Path) -> Result<Store, CommandError> {
 }
 
 /// As [`open`], as one of the stores that share a log.
-pub(super) async fn join(path: &Path, log: Box<dyn CommitLog>) -> Result<Store, CommandError> {
+#[cfg(feature = "cluster")]
+pub(super) async fn join(path: &Path, log: Box<dyn tidings_store::CommitLog>) -> Result<Store, CommandError> {
     let config = config(path);
     let opened = tokio::task::spawn_blocking(move || Store::join(config, log, Arc::new(NoSink))).await;
     opened.expect("opening does not panic").map_err(|error| failed_by("cannot open the store", &error))

@@ -32,7 +32,6 @@ mod register;
 mod survey;
 mod writer;
 
-pub use async_nats::SubscribeError;
 pub use copies::CopyError;
 pub use jetstream::{JetStream, LogState, StreamConfig, StreamError};
 pub use log::{Broker, Log, Unreached};

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::{self, Context};
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions};
 use futures_util::StreamExt as _;
 use futures_util::stream::SelectAll;
 use serde::{Deserialize, Serialize};
@@ -69,8 +69,8 @@ pub struct ClusterConfig {
     pub version: String,
     /// Whether the node ever takes the lease.
     pub may_lead: bool,
-    /// The servers of NATS.
-    pub servers: Vec<ServerAddr>,
+    /// The servers of NATS: `nats://HOST:PORT` or `tls://HOST:PORT`.
+    pub servers: Vec<String>,
     /// The authorities that may have signed the servers' certificates.
     pub tls: Arc<rustls::ClientConfig>,
     /// The content of a credentials file (`.creds`).

@@ -273,7 +273,7 @@ fn cluster_config(brokers: &Brokers, node: &str) -> ClusterConfig {
         address: None,
         version: String::new(),
         may_lead: true,
-        servers: brokers.ports.iter().map(|port| format!("nats://127.0.0.1:{port}").parse().unwrap()).collect(),
+        servers: brokers.ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect(),
         tls: Arc::new(tls.with_no_client_auth()),
         credentials: None,
         replica_count: brokers.ports.len(),

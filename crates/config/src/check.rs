@@ -27,6 +27,7 @@ use tidings_telemetry::unix_now;
 use tidings_types::{AppId, Environment, FeedName, TopicName, event_limits as limits};
 use tracing_subscriber::EnvFilter;
 
+use super::built::Built;
 use super::field::{Reader, bare_or_quoted};
 use super::file::read_file;
 use super::sections::{
@@ -61,9 +62,10 @@ const DAY_SECS: u64 = 24 * 3600;
 /// A provider's certificate causes a warning if it ends sooner.
 const CERTIFICATE_END_NEAR: Duration = Duration::from_secs(30 * DAY_SECS);
 
-/// Checks everything. Problems go to `reader`; warnings are returned.
-pub(super) fn check(config: &mut Config, reader: &mut Reader) -> Vec<Problem> {
+/// Checks everything, for a program that was built so. Problems go to `reader`; warnings are returned.
+pub(super) fn check(config: &mut Config, reader: &mut Reader, built: Built) -> Vec<Problem> {
     let mut check = Check { reader, warnings: Vec::new() };
+    built.refused(config).iter().for_each(|(path, message)| check.problem(path, message));
     check.http(&config.http, &config.api);
     check.tls(&config.http);
     check.proxy(&config.http, &config.apps);
@@ -715,11 +717,17 @@ impl Check<'_> {
             }
             (_, None) => {}
         }
-        match outbox.database.as_ref().map(|database| tidings_intake::database(database.expose())) {
+        match outbox.database.as_ref() {
             None if outbox.database_file.is_some() => {} // Unreadable: said already.
             None => self.problem(path, "needs `database` or `database_file`"),
-            Some(Err(error)) => self.problem(&format!("{path}.database"), &error.to_string()),
-            Some(Ok(_)) => {}
+            #[cfg(feature = "sources")]
+            Some(database) => {
+                if let Err(error) = tidings_intake::database(database.expose()) {
+                    self.problem(&format!("{path}.database"), &error.to_string());
+                }
+            }
+            #[cfg(not(feature = "sources"))]
+            Some(_) => {} // Only its client can read it. The source is refused.
         }
         if let Some(file) = &outbox.ca_file {
             self.pem(&format!("{path}.ca_file"), file, "CERTIFICATE");
@@ -767,7 +775,7 @@ impl Check<'_> {
     /// What is needed to connect to NATS.
     fn nats(&mut self, path: &str, servers: &[String], credentials_file: Option<&Path>, ca_file: Option<&Path>) {
         for server in servers {
-            if let Err(error) = tidings_intake::server(server) {
+            if let Err(error) = tidings_intake::check_server(server) {
                 self.problem(&format!("{path}.servers"), &format!("{error}, got {server:?}"));
             }
         }

@@ -9,6 +9,7 @@
 //! that exists can be started. It does not open ports or the data folder. Limit: a configuration file, or a file with a
 //! secret, has at most [`FILE_BYTES_MAX`].
 
+mod built;
 mod check;
 mod field;
 mod file;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 use tidings_types::{AppId, Environment, Provider};
 
+use self::built::Built;
 pub use self::check::read_mapping;
 pub use self::field::{Effective, toml_text};
 use self::field::{Reader, Section, closest, read_table};
@@ -157,7 +159,7 @@ pub fn load_to_serve(
         Err(error) => error,
     };
     let mut faults = Vec::new();
-    let loaded = finish(read(&name, &text, variables, Some(&mut faults)));
+    let loaded = finish(read(&name, &text, variables, Some(&mut faults)), Built::THIS);
     loaded.map(|loaded| (loaded, faults)).map_err(|_| error)
 }
 
@@ -194,14 +196,14 @@ pub fn parse(
     text: &str,
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Loaded, ConfigError> {
-    finish(read(file, text, variables, None))
+    finish(read(file, text, variables, None), Built::THIS)
 }
 
 /// Checks what was read.
-fn finish((config, mut reader): (Option<Config>, Reader)) -> Result<Loaded, ConfigError> {
+fn finish((config, mut reader): (Option<Config>, Reader), built: Built) -> Result<Loaded, ConfigError> {
     let mut warnings = Vec::new();
     let config = config.map(|mut config| {
-        warnings = check::check(&mut config, &mut reader);
+        warnings = check::check(&mut config, &mut reader, built);
         config
     });
     reader.problems.sort_by_key(|problem| problem.origin.line_and_column());

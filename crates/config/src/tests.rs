@@ -1080,6 +1080,41 @@ fn feeds_are_checked_and_their_secrets_are_not_shown() {
 }
 
 #[test]
+fn settings_of_what_the_program_was_built_without_are_refused() {
+    let text = r#"[outbox.orders]
+database = "host=localhost"
+[jetstream.shop]
+servers = ["nats://127.0.0.1"]
+stream = "s"
+consumer = "c"
+[cluster]
+servers = ["nats://127.0.0.1:4222"]
+address = "http://127.0.0.1:8000"
+[[api.keys]]
+name = "a"
+key = "0123456789abcdef0123456789abcdef""#;
+    let mistakes = |cluster, sources| match finish(read("t.toml", text, [], None), Built { cluster, sources }) {
+        Err(ConfigError::Wrong { problems, .. }) => problems.0.iter().map(ToString::to_string).collect(),
+        Err(error) => panic!("{error}"),
+        Ok(_) => Vec::<String>::new(),
+    };
+    let of_sources = "this program was built without the feature `sources`, so it takes no events from PostgreSQL and NATS: \
+                      leave this out, or build the program with `cargo build --release -p tidings --features sources`";
+    let of_cluster = "this program was built without the feature `cluster`, so it is not one of several servers: leave this \
+                      out, or build the program with `cargo build --release -p tidings --features cluster`";
+    let orders = format!("t.toml:1:1: `outbox.orders`: {of_sources}");
+    let shop = format!("t.toml:3:1: `jetstream.shop`: {of_sources}");
+    let cluster = format!("t.toml:8:11: `cluster.servers`: {of_cluster}");
+    assert_eq!(mistakes(true, true), [""; 0]);
+    assert_eq!(mistakes(true, false), [&*orders, &*shop]);
+    assert_eq!(mistakes(false, true), [&*cluster]);
+    assert_eq!(mistakes(false, false), [orders, shop, cluster]);
+    let this = Built::THIS;
+    let of_this = parse("t.toml", text, []).err().map_or(0, |error| error.to_string().matches("built without").count());
+    assert_eq!(of_this, 2 * usize::from(!this.sources) + usize::from(!this.cluster), "as this program was built");
+}
+
+#[test]
 fn topics_are_read_as_they_are_written() {
     let text = r#"[topics.goal]
 domain = "match"

@@ -90,6 +90,11 @@ const POST_PAUSE: Duration = Duration::from_millis(100);
 pub async fn run(args: DemoArgs) -> Result<(), CommandError> {
     // Shows the server's warnings. If a logger is already installed, it shows them.
     let _ = tidings_server::log::init(tidings_telemetry::log::Format::Text, LOG_FILTER);
+    if args.nodes > 1 && !cfg!(feature = "cluster") {
+        let told = "this program was built without the feature `cluster`, so it is not one of several servers: leave --nodes \
+                    out, or build the program with `cargo build --release -p tidings --features cluster,demo`";
+        return Err(CommandError::Usage(told.to_owned()));
+    }
     if args.nodes > 1 {
         return cluster::run(args).await;
     }

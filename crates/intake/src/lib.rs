@@ -28,12 +28,12 @@ mod door;
 mod feed;
 mod fetch;
 mod files;
-mod jetstream;
 mod memory;
+#[cfg(feature = "sources")]
 mod messages;
-mod outbox;
 mod parse;
 mod pieces;
+mod place;
 mod poll;
 mod receive;
 mod schedule;
@@ -55,12 +55,14 @@ pub use door::{Door, DoorFuture, Patience, Verdict};
 pub use feed::{PieceFuture, Pieces};
 pub use fetch::{Address, Fetch, REDIRECT_COUNT_MAX};
 pub use files::FILE_COUNT_MAX;
-pub use jetstream::{JetStreamConfig, ServerError, is_nats_name, server};
 pub use memory::memory_terms;
-pub use messages::MESSAGE_COUNT_MAX;
-pub use outbox::{DatabaseError, EVENT_BYTES_MAX, OutboxConfig, database, is_identifier, is_table};
+#[cfg(feature = "sources")]
+pub use messages::{
+    DatabaseError, EVENT_BYTES_MAX, JetStreamConfig, MESSAGE_COUNT_MAX, MessageSource, OutboxConfig, database,
+};
 pub use parse::{Found, Malformed, ParseFn, Parser};
 pub use pieces::Said;
+pub use place::{ServerError, check_server, is_identifier, is_nats_name, is_table};
 pub use receive::{PollError, ReceiveError, Received};
 pub use schedule::Pace;
 pub use status::{
@@ -68,7 +70,6 @@ pub use status::{
 };
 
 use feed::{Feed, Memory};
-use messages::Desk;
 use poll::POLL_COUNT_MAX;
 use seen::Seen;
 
@@ -78,15 +79,6 @@ pub struct Intake {
     /// The sources of messages.
     trackers: Vec<Arc<Tracker>>,
     tasks: std::sync::Mutex<JoinSet<()>>,
-}
-
-/// A source that holds events as they are.
-#[derive(Debug, Clone)]
-pub enum MessageSource {
-    /// A table of PostgreSQL.
-    Outbox(Box<OutboxConfig>),
-    /// A stream of NATS.
-    JetStream(JetStreamConfig),
 }
 
 impl fmt::Debug for Intake {
@@ -137,22 +129,6 @@ impl Intake {
             started.insert(name, feed);
         }
         Ok(Self { feeds: started, trackers: Vec::new(), tasks: std::sync::Mutex::new(tasks) })
-    }
-
-    /// Starts a source of messages.
-    pub fn read_messages(&mut self, name: &str, source: MessageSource, door: &Arc<dyn Door>, registry: &Registry) {
-        let (kind, place) = match &source {
-            MessageSource::Outbox(config) => ("postgresql", config.table.clone()),
-            MessageSource::JetStream(config) => ("jetstream", config.stream.clone()),
-        };
-        let tracker = Arc::new(Tracker::new(name, kind, "consumed", Some(place), registry));
-        self.trackers.push(tracker.clone());
-        let desk = Desk { name: name.to_owned(), door: door.clone(), tracker };
-        let mut tasks = tidings_telemetry::panics::lock(&self.tasks);
-        match source {
-            MessageSource::Outbox(config) => tasks.spawn(outbox::run(*config, desk)),
-            MessageSource::JetStream(config) => tasks.spawn(jetstream::run(config, desk)),
-        };
     }
 
     /// The status of each source: feeds by name, then the sources of messages.

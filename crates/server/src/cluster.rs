@@ -7,6 +7,16 @@
 //!                 └── stop, give the lease back: the log or the lease is another node's ────┘
 //! ```
 
+mod answers;
+mod copying;
+mod leading;
+mod link;
+pub(crate) mod memory;
+mod metrics;
+mod pass;
+mod peers;
+mod publisher;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,17 +34,19 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{error, info};
 
-use crate::copying::CopyState;
+use crate::Server;
 use crate::error::ServeError;
-use crate::frontend::{Frontend, Opened, Peers, Prepared};
+use crate::frontend::{Frontend, Opened, Prepared};
 use crate::journal::Sink;
 use crate::listeners::{Listeners, Routes};
 use crate::outgoing::{OutgoingError, roots};
-use crate::pass::{HAND_OVER_MAX, Leading, Pass, Side};
-use crate::peers::Link;
 use crate::settings::{node_name, store_config};
 use crate::texts::Loader;
-use crate::{Server, metrics};
+
+use self::copying::CopyState;
+use self::leading::Peers;
+use self::pass::{HAND_OVER_MAX, Leading, Pass, Side};
+use self::peers::PeerLink;
 
 /// What clients are told by a server that cannot serve them now.
 const APART: &str = "this server of the cluster does not reach the one that leads: connect to another one, or later";
@@ -43,23 +55,24 @@ const APART: &str = "this server of the cluster does not reach the one that lead
 pub struct Node {
     cluster: Cluster,
     tenure: watch::Receiver<Duration>,
+    /// To the other servers, from the first [`Node::join`] on.
+    link: Option<PeerLink>,
+    /// How the copy of the leader's channels in memory is.
+    copied: watch::Receiver<CopyState>,
 }
 
 impl Node {
-    /// Connects to NATS; `None`: the configuration names no cluster.
+    /// Connects to NATS. The configuration must name a cluster.
     ///
     /// # Errors
     /// When a file cannot be read, or NATS refuses this server.
     ///
     /// # Cancel safety
     /// Dropped: nothing has happened, except that streams may be made.
-    pub async fn connect(config: &Config) -> Result<Option<Self>, ServeError> {
-        if config.cluster.servers.is_empty() {
-            return Ok(None);
-        }
+    pub async fn connect(config: &Config) -> Result<Self, ServeError> {
         let cluster = Cluster::connect(cluster_config(&config.cluster)?).await?;
         let tenure = cluster.tenure();
-        Ok(Some(Self { cluster, tenure }))
+        Ok(Self { cluster, tenure, link: None, copied: watch::channel(CopyState::Apart).1 })
     }
 
     /// Joins the cluster, and serves clients. What only the leader does is passed on to it.
@@ -72,7 +85,7 @@ impl Node {
     pub async fn join(&mut self, config: Config, faults: Vec<Problem>, load: Loader) -> Result<Frontend, ServeError> {
         let prepared = Prepared::new(config, faults, load)?;
         let (opened, told) = watch::channel(None);
-        metrics::register_cluster(&prepared.registry, &self.cluster.standing(), &told);
+        metrics::register(&prepared.registry, &self.cluster.standing(), &told);
         let mut listeners = Listeners::open(&prepared.config, &prepared.registry)?;
         listeners.answer_with(joining(&prepared, self.cluster.standing()));
         let sink = Arc::new(Sink::default());
@@ -80,10 +93,12 @@ impl Node {
         let store = self.cluster.join(store_config(&prepared.config), sink.clone()).await?;
         opened.send_replace(Some(store.clone()));
         let (peers, others) = (self.cluster.peers(), self.cluster.others());
-        let (link, waiting) = Link::new(peers, others, self.cluster.standing(), self.cluster.secret());
-        let peers = Some(Peers { link, waiting, is_whole: self.cluster.is_whole() });
-        let mut frontend = Frontend::start(prepared, Opened { store, sink, listeners: Some(listeners), peers }).await?;
-        let routes = following(&frontend, &self.cluster);
+        let (link, waiting) = PeerLink::new(peers, others, self.cluster.standing(), self.cluster.secret());
+        let (port, listeners) = (Arc::new(link.clone()), Some(listeners));
+        let mut frontend = Frontend::start(prepared, Opened { store, sink, listeners, link: Some(port) }).await?;
+        self.link = Some(link.clone());
+        self.copied = frontend.hear(Peers { link, waiting, is_whole: self.cluster.is_whole() }).await?;
+        let routes = self.following(&frontend);
         frontend.answer_following(routes)?;
         frontend.say_started();
         info!("This server follows the log of its cluster, and serves clients");
@@ -149,8 +164,8 @@ impl Node {
             self.leave(to).await;
             return Ok(None);
         }
-        let routes = following(&server.frontend, &self.cluster);
-        let frontend = server.step_down(routes).await?;
+        let routes = self.following(&server.frontend);
+        let frontend = server.step_down(routes, self.link.clone()).await?;
         if !self.cluster.hand_over(&frontend.store, to.clone(), goes_on).await {
             self.cluster.give_up();
             frontend.stop().await;
@@ -158,6 +173,11 @@ impl Node {
             return Ok(None);
         }
         Ok(Some(frontend))
+    }
+
+    /// What the listeners answer with while another server leads.
+    fn following(&self, frontend: &Frontend) -> Routes {
+        following(frontend, &self.cluster, self.copied.clone())
     }
 
     /// Gives the lease back: to the node of this name, or to whoever comes first. The server must be stopped.
@@ -172,7 +192,6 @@ impl Node {
 /// When a file cannot be read.
 pub fn cluster_config(section: &Section) -> Result<ClusterConfig, ServeError> {
     let failed = |error| ServeError::ClusterSettings(error);
-    let server = |text: &String| tidings_intake::server(text).expect("the check lets no other text pass");
     let read = |file: &std::path::PathBuf| {
         read_file(file).map_err(|source| failed(OutgoingError::File { path: file.display().to_string(), source }))
     };
@@ -184,7 +203,7 @@ pub fn cluster_config(section: &Section) -> Result<ClusterConfig, ServeError> {
         address: section.address.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         may_lead: section.may_lead,
-        servers: section.servers.iter().map(server).collect(),
+        servers: section.servers.clone(),
         tls,
         credentials: section.credentials_file.as_ref().map(read).transpose()?,
         replica_count: section.replicas as usize,
@@ -209,9 +228,9 @@ fn joining(prepared: &Prepared, standing: watch::Receiver<Standing>) -> Routes {
 }
 
 /// What they answer with while another server leads: clients are served, and everything else is passed on.
-fn following(frontend: &Frontend, cluster: &Cluster) -> Routes {
+fn following(frontend: &Frontend, cluster: &Cluster, copied: watch::Receiver<CopyState>) -> Routes {
     let (standing, tls) = (cluster.standing(), cluster.tls());
-    let (role, copied) = (frontend.store.role(), frontend.copied());
+    let role = frontend.store.role();
     let told = standing.clone();
     let now = move || {
         let status = match *role.borrow() {
@@ -235,7 +254,7 @@ fn following(frontend: &Frontend, cluster: &Cluster) -> Routes {
         async move { if is_open { next.run(request).await } else { tidings_api::standby_refusal(APART) } }
     }));
     let both = tidings_api::standby_ready_router(ready).merge(frontend.health());
-    let (leading, is_apart) = (frontend.leading(), frontend.config.http.internal_listen.is_some());
+    let (leading, is_apart) = (frontend.leading.subscribe(), frontend.config.http.internal_listen.is_some());
     let pass = |side| {
         let is_internal = is_apart && side == Side::Internal;
         let own = Leading { routes: leading.clone(), is_internal, secret: cluster.secret() };

@@ -87,6 +87,7 @@ pub enum ServeError {
     #[error("cannot connect to the cluster")]
     ClusterSettings(#[source] OutgoingError),
     /// The server cannot be a node of its cluster.
+    #[cfg(feature = "cluster")]
     #[error("cannot be part of the cluster")]
     Cluster(#[from] tidings_cluster::ClusterError),
     /// The system cannot start a thread.

@@ -1,9 +1,12 @@
 //! Starts the feeds of the configuration, lets their events through the checks of the API, and answers the API's
 //! questions about feeds.
 
+mod error;
+#[cfg(feature = "sources")]
+mod messages;
+
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderValue};
@@ -11,34 +14,19 @@ use tidings_api::{
     FeedBody, FeedCounts, FeedError, FeedFuture, FeedReason, FeedRefusal, FeedReport, FeedState, FeedView, Publisher,
     Rfc3339, Unpublished,
 };
-use tidings_config::{Config, Feed, JetStream, Outbox, read_file};
+use tidings_config::{Config, Feed, read_file};
 use tidings_feed::Kind;
 use tidings_intake::{
-    Address, Counts, Door, DoorFuture, FeedConfig, Fetch, How, Intake, JetStreamConfig, MessageSource, OutboxConfig,
-    Pace, Parser, PieceFuture, Pieces, ReceiveError, Received, Said, SourceStatus, Verdict, WrongEntry,
+    Address, Counts, Door, DoorFuture, FeedConfig, Fetch, How, Intake, Pace, Parser, PieceFuture, Pieces, ReceiveError,
+    Received, Said, SourceStatus, Verdict, WrongEntry,
 };
-use tidings_store::{ReadError, Store};
+use tidings_store::Store;
 use tidings_telemetry::Registry;
 use tidings_types::FeedName;
 
 use crate::outgoing::{OutgoingError, roots};
 
-/// Feeds cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum FeedsError {
-    /// The mapping has changed since it was checked.
-    #[error("feed {0}: {1}")]
-    Mapping(FeedName, String),
-    /// The certificates to trust cannot be read.
-    #[error("feed {0}")]
-    Certificates(FeedName, #[source] OutgoingError),
-    /// A file of a source of messages cannot be read.
-    #[error("source {0}")]
-    Source(String, #[source] OutgoingError),
-    /// What is known of the feeds cannot be read.
-    #[error("cannot read what is known of the feeds")]
-    Store(#[from] ReadError),
-}
+pub use self::error::FeedsError;
 
 /// Starts all feeds.
 pub(super) fn start(
@@ -52,46 +40,10 @@ pub(super) fn start(
         feeds.insert(name.clone(), feed_config(name, feed)?);
     }
     let door: Arc<dyn Door> = Arc::new(Publishing(publisher));
-    let mut intake = Intake::start(feeds, store, &door, registry)?;
-    for (name, outbox) in &config.outbox {
-        intake.read_messages(name, outbox_source(name, outbox)?, &door, registry);
-    }
-    for (name, stream) in &config.jetstream {
-        intake.read_messages(name, stream_source(name, stream)?, &door, registry);
-    }
+    let intake = Intake::start(feeds, store, &door, registry)?;
+    #[cfg(feature = "sources")]
+    let intake = messages::start(intake, config, &door, registry)?;
     Ok(Arc::new(intake))
-}
-
-fn outbox_source(name: &str, outbox: &Outbox) -> Result<MessageSource, FeedsError> {
-    let text = outbox.database.as_ref().expect("the check lets no source without a database pass").expose();
-    Ok(MessageSource::Outbox(Box::new(OutboxConfig {
-        database: tidings_intake::database(text).expect("the check lets no other text pass"),
-        tls: tls(name, outbox.ca_file.as_deref())?,
-        table: outbox.table.clone(),
-        channel: outbox.channel.clone(),
-        interval: outbox.interval,
-    })))
-}
-
-fn stream_source(name: &str, stream: &JetStream) -> Result<MessageSource, FeedsError> {
-    let read = |file: &PathBuf| {
-        let failed = |source| OutgoingError::File { path: file.display().to_string(), source };
-        read_file(file).map_err(failed).map_err(|error| FeedsError::Source(name.to_owned(), error))
-    };
-    let server = |text: &String| tidings_intake::server(text).expect("the check lets no other text pass");
-    Ok(MessageSource::JetStream(JetStreamConfig {
-        servers: stream.servers.iter().map(server).collect(),
-        tls: tls(name, stream.ca_file.as_deref())?,
-        credentials: stream.credentials_file.as_ref().map(read).transpose()?,
-        stream: stream.stream.clone(),
-        consumer: stream.consumer.clone(),
-        filter: stream.filter.clone(),
-    }))
-}
-
-fn tls(name: &str, ca_file: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, FeedsError> {
-    let failed = |error| FeedsError::Source(name.to_owned(), error);
-    roots(ca_file).map_err(failed)?.client_config().map_err(|error| failed(OutgoingError::Client(error.into())))
 }
 
 fn feed_config(name: &FeedName, feed: &Feed) -> Result<FeedConfig, FeedsError> {

@@ -2,16 +2,13 @@
 //! one leads; the rest of a [`Server`](crate::Server) is started on it when it leads.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use axum::Router;
 use parking_lot::Mutex;
 use tidings_api::ApiKeys;
 use tidings_audit::Audit;
-use tidings_cluster::SubscribeError;
 use tidings_config::{Config, Problem, PushSection};
 use tidings_edge::{Alone, Edge, Others, Ports, Publisher};
 use tidings_hub::{Changes, Hub};
@@ -23,27 +20,24 @@ use tidings_telemetry::{Registry, unix_now};
 use tidings_types::{AppId, Locale, TopicName};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
 
-use crate::answers::Answers;
-use crate::copying::{CopyState, Copying};
 use crate::error::ServeError;
 use crate::histories::{self, StoredHistories};
 use crate::hooks::Hooks;
 use crate::journal::{Devices, Journal, Sink};
+use crate::link::Link;
 use crate::listeners::{Listeners, Routes};
 use crate::memory::memory_sum;
 use crate::metrics::influx::Influxing;
-use crate::peers::{Link, Waiting};
-use crate::publisher::ClusterPublisher;
-use crate::settings::{changes_config, edge_config, hub_config, loop_count, node_name, session_config};
+use crate::settings::{changes_config, edge_config, hub_config, loop_count, session_config};
 use crate::text_watch::TextWatch;
 use crate::texts::{Loader, Texts};
 use crate::tokens::Tokens;
 use crate::traces::Tracing;
 use crate::webhook::Presence;
-use crate::{auditing, connections, data_folder, keys, metrics, peers};
+use crate::{auditing, connections, data_folder, keys, metrics};
 
 /// Names of a list that are logged at the start.
 const NAMED_COUNT_MAX: usize = 20;
@@ -113,17 +107,8 @@ pub(super) struct Opened {
     pub(super) sink: Arc<Sink>,
     /// The listeners, if they are open already.
     pub(super) listeners: Option<Listeners>,
-    /// `None`: this server is alone.
-    pub(super) peers: Option<Peers>,
-}
-
-/// The other servers of a cluster.
-pub(super) struct Peers {
-    pub(super) link: Link,
-    /// What is to be sent to them.
-    pub(super) waiting: Waiting,
-    /// Set to whether this server has all that the leader has.
-    pub(super) is_whole: Arc<AtomicBool>,
+    /// To the other servers; `None`: this one is alone.
+    pub(super) link: Option<Arc<dyn Link>>,
 }
 
 /// What clients connect to, started.
@@ -134,8 +119,7 @@ pub struct Frontend {
     pub(super) keys: ApiKeys,
     api_key: Option<String>,
     /// To the other servers; `None`: this one is alone.
-    link: Option<Link>,
-    copied: watch::Receiver<CopyState>,
+    link: Option<Arc<dyn Link>>,
     /// Unique, new at each start.
     pub(super) uid: String,
     pub(super) audit: Option<Audit>,
@@ -151,12 +135,12 @@ pub struct Frontend {
     /// The configuration that was read last and was right, if it was read again.
     renewed: Mutex<Option<Config>>,
     /// Of a server of a cluster: what it answers with while it leads.
-    leading: watch::Sender<Option<Routes>>,
+    pub(super) leading: watch::Sender<Option<Routes>>,
     influx: Option<Influxing>,
     /// Tasks that run until they are aborted.
     background: JoinSet<()>,
     /// Those that hear and tell the other servers.
-    linked: JoinSet<()>,
+    pub(super) linked: JoinSet<()>,
 }
 
 impl Frontend {
@@ -165,13 +149,10 @@ impl Frontend {
     /// # Cancel safety
     /// Dropped: the parts that had started are dropped.
     pub(super) async fn start(prepared: Prepared, opened: Opened) -> Result<Self, ServeError> {
-        let Opened { store, sink, listeners, peers } = opened;
+        let Opened { store, sink, listeners, link } = opened;
         let Prepared { config, faults, load, registry, keys, api_key } = prepared;
         let audit = auditing::start(&config, &registry).map_err(ServeError::Thread)?;
-        let uid = match &peers {
-            Some(Peers { link, .. }) => peers::name_of(link.peers.process()),
-            None => uuid::Uuid::new_v4().to_string(),
-        };
+        let uid = link.as_ref().map_or_else(|| uuid::Uuid::new_v4().to_string(), |link| link.name());
         let tracing = Tracing::start(&config, &uid, &registry)?;
         let tracer = tracing.as_ref().map(Tracing::tracer);
         let text_watch = TextWatch::new(&config);
@@ -188,11 +169,11 @@ impl Frontend {
         let hub = hub.with_localizer(texts.live());
         let hub = hub.with_histories(histories, config.store.history_cache_bytes.as_usize());
         let hub = hub.with_changes(changes_config(&config).map(|config| Arc::new(Changes::new(&config))));
-        let hub = Arc::new(match &peers {
-            Some(Peers { link, .. }) => hub.with_relay(link.relay()),
+        let hub = Arc::new(match &link {
+            Some(link) => hub.with_relay(link.relay()),
             None => hub,
         });
-        hub.set_home(peers.is_none());
+        hub.set_home(link.is_none());
         histories::restore(&store, &hub, &namespaces)?;
         sink.follow(hub.clone());
         tracer.iter().for_each(|tracer| sink.trace_with(tracer.clone()));
@@ -204,17 +185,12 @@ impl Frontend {
         let tokens = Tokens::start(&config.client, &registry).await?;
         let hooks = Arc::new(Hooks::start(&config, tracer.as_ref(), &registry)?);
         let session = Arc::new(session_config(&config, tokens.as_ref().map(Tokens::verifier)));
-        let link = peers.as_ref().map(|peers| peers.link.clone());
         let leading = watch::channel(None).0;
         let journal = Journal::new(store.clone(), namespaces);
         let devices = Arc::new(Devices::new(store.clone(), link.clone()));
         let (publisher, others): (Arc<dyn Publisher>, Arc<dyn Others>) = match link.clone() {
-            Some(link) => {
-                let (journal, hub) = (journal.clone(), hub.clone());
-                let post = ClusterPublisher { journal, hub, link: link.clone(), leading: leading.subscribe() };
-                (Arc::new(post), Arc::new(link))
-            }
-            None => (Arc::new(journal.clone()), Arc::new(Alone)),
+            Some(link) => (link.publisher(Arc::new(journal), hub.clone(), leading.subscribe()), link),
+            None => (Arc::new(journal), Arc::new(Alone)),
         };
         let ports = Ports { publisher, devices, hooks: hooks.clone(), others };
         let edge_config = edge_config(&config, &uid);
@@ -230,44 +206,9 @@ impl Frontend {
         if let Some(audit) = audit.clone() {
             background.spawn(auditing::sum_up(audit));
         }
-        let (state, copied) = watch::channel(CopyState::Apart);
-        let mut linked = JoinSet::new();
-        if let Some(Peers { link, waiting, is_whole }) = peers {
-            let failed = |error: SubscribeError| ServeError::Thread(io::Error::other(error));
-            let news = link.peers.news().await.map_err(failed)?;
-            let questions = link.peers.questions().await.map_err(failed)?;
-            hub.receipts().begin_reports();
-            let answers = Answers {
-                hub: hub.clone(),
-                edge: edge.clone(),
-                store: store.clone(),
-                journal,
-                uid: uid.clone(),
-                name: node_name(&config.cluster),
-                started: Instant::now(),
-                leading: leading.subscribe(),
-                link: link.clone(),
-            };
-            let mut tasks = JoinSet::new();
-            tasks.spawn(peers::tell(link.clone(), waiting.notices));
-            tasks.spawn(peers::announce(link.clone(), hub.clone(), waiting.announced));
-            tasks.spawn(peers::report(link.clone(), hub.clone()));
-            tasks.spawn(answers.run(questions));
-            let copying = Copying {
-                link,
-                hub: hub.clone(),
-                edge: edge.clone(),
-                store: store.clone(),
-                state: state.clone(),
-                is_whole,
-            };
-            tasks.spawn(copying.run(news));
-            linked.spawn(watch_over(tasks, edge.clone(), state));
-        }
         let influx = Influxing::start(&config.influx, &registry);
         Ok(Self {
             link,
-            copied,
             config,
             load,
             registry,
@@ -288,7 +229,7 @@ impl Frontend {
             leading,
             influx,
             background,
-            linked,
+            linked: JoinSet::new(),
         })
     }
 
@@ -309,18 +250,6 @@ impl Frontend {
         Ok(())
     }
 
-    /// The listeners answer with these routes: another server leads.
-    pub(super) fn answer_following(&mut self, routes: Routes) -> Result<(), ServeError> {
-        self.leading.send_replace(None);
-        self.listen()?.answer_with(routes);
-        Ok(())
-    }
-
-    /// What this server answers with while it leads.
-    pub(super) fn leading(&self) -> watch::Receiver<Option<Routes>> {
-        self.leading.subscribe()
-    }
-
     /// Where clients connect.
     pub(super) fn connections(&self) -> Router {
         connections::router(self.edge.clone(), &self.config, &self.registry)
@@ -333,13 +262,8 @@ impl Frontend {
     }
 
     /// To the other servers; `None`: this one is alone.
-    pub(super) fn link(&self) -> Option<&Link> {
+    pub(super) fn link(&self) -> Option<&Arc<dyn Link>> {
         self.link.as_ref()
-    }
-
-    /// How the copy of the leader's channels in memory is.
-    pub(super) fn copied(&self) -> watch::Receiver<CopyState> {
-        self.copied.clone()
     }
 
     /// Records that the server has started.
@@ -352,20 +276,6 @@ impl Frontend {
         if self.link.is_some() {
             self.hub.take_over();
             self.hub.receipts().end_reports();
-        }
-    }
-
-    /// Has the other servers know who is connected here, so that the one that leads next does.
-    pub(super) fn begin_reports(&self) {
-        self.hub.receipts().begin_reports();
-    }
-
-    /// The hub of another server is the home of the channels in memory from now on. Waits until the others have been told what was
-    /// published here, but not for longer than this.
-    pub(super) async fn give_away(&self, patience: Duration) {
-        self.hub.set_home(false);
-        if let Some(link) = &self.link {
-            let _ = timeout(patience, link.all_told()).await; // What is late, readers are told that they miss.
         }
     }
 
@@ -481,18 +391,5 @@ async fn sweep(hub: Arc<Hub>) {
             );
             (told, told_at) = (forgotten, Some(now));
         }
-    }
-}
-
-/// Ends clients if one of the tasks ends that keep this server equal to the others: none does by itself.
-async fn watch_over(mut tasks: JoinSet<()>, edge: Arc<Edge>, state: watch::Sender<CopyState>) {
-    tasks.join_next().await;
-    error!(
-        "A task that hears other servers has ended: a bug. Clients are sent away until this server is started again"
-    );
-    loop {
-        state.send_replace(CopyState::Apart);
-        let _ = edge.send_away().await; // Full: the next time.
-        sleep(TELL_TIMEOUT).await;
     }
 }

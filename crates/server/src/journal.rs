@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 use tracing::{debug, error, warn};
 
-use crate::peers::Link;
+use crate::link::Link;
 
 /// The longest sleep until a scheduled event is due.
 const LATER_STEP: Duration = Duration::from_secs(1);
@@ -223,7 +223,7 @@ const NOTE_COUNT_MAX: usize = 64;
 pub(super) struct Devices {
     store: Store,
     /// To the leader, which notes who was seen; `None`: this server is alone.
-    link: Option<Link>,
+    link: Option<Arc<dyn Link>>,
     runtime: Handle,
     proofs: Arc<Semaphore>,
     notes: Arc<Semaphore>,
@@ -231,7 +231,7 @@ pub(super) struct Devices {
 
 impl Devices {
     /// Uses the blocking threads of the runtime that this is called in.
-    pub(super) fn new(store: Store, link: Option<Link>) -> Self {
+    pub(super) fn new(store: Store, link: Option<Arc<dyn Link>>) -> Self {
         let [proofs, notes] = [PROOF_COUNT_MAX, NOTE_COUNT_MAX].map(|count| Arc::new(Semaphore::new(count)));
         Self { store, link, runtime: Handle::current(), proofs, notes }
     }
@@ -251,7 +251,7 @@ impl DeviceDirectory for Devices {
                 drop(place);
                 let _ = answer.send(proven); // The client may have gone.
                 if let (Some(_), Ok(_place)) = (proven, notes.try_acquire()) {
-                    blocking.block_on(note_seen(&store, link.as_ref(), claim.device()));
+                    blocking.block_on(note_seen(&store, link.as_deref(), claim.device()));
                 }
             });
             let proven = answered.await.ok().flatten();
@@ -276,7 +276,7 @@ fn prove(store: &Store, claim: &DeviceClaim) -> Option<DeviceNumber> {
 }
 
 /// Nobody waits for this write, and the store makes it once a day.
-async fn note_seen(store: &Store, link: Option<&Link>, device: &DeviceId) {
+async fn note_seen(store: &Store, link: Option<&dyn Link>, device: &DeviceId) {
     let Err(error) = store.touch(device, unix_now()).await else { return };
     if let Some(link) = link.filter(|_| *store.role().borrow() != Role::Leading) {
         link.seen(device.clone()).await;

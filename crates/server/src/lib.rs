@@ -5,7 +5,8 @@
 //!   Frontend: store ─► hub (durable channels restored) ─► edge ─► Server: sender ─► gateways ─► webhooks ─► HTTP listeners
 //! ```
 //!
-//! In a cluster each server has the frontend and its listeners all the time. The rest is started when it leads ([`cluster`]).
+//! In a cluster each server has the frontend and its listeners all the time. The rest is started when it leads (`cluster`, with the
+//! feature of that name).
 //!
 //! When another server is to lead, the rest is stopped, and the frontend goes on.
 //!
@@ -14,13 +15,12 @@
 //! providers and writes its progress. Other servers are heard until then. The store is closed. Metrics are sent a last time. Work
 //! that a deadline cuts off is in the journal and continues at the next start.
 
-mod answers;
 mod auditing;
+#[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod command_error;
 mod connections;
 mod console;
-mod copying;
 pub mod data_folder;
 mod error;
 mod feeds;
@@ -29,6 +29,7 @@ mod histories;
 mod hooks;
 mod journal;
 mod keys;
+mod link;
 mod listener;
 mod listeners;
 mod live_texts;
@@ -39,10 +40,7 @@ mod metrics;
 mod outcomes;
 mod outgoing;
 pub mod output;
-mod pass;
-mod peers;
 mod providers;
-mod publisher;
 mod report;
 pub mod screen;
 mod seed;
@@ -64,8 +62,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
-use tidings_api::{Api, Publisher, Readiness};
-use tidings_cluster::lease::Secret;
+use tidings_api::{Api, Others, Publisher, Readiness};
 use tidings_config::{Config, Problem};
 use tidings_intake::Intake;
 use tidings_sender::{Sender, Tenure};
@@ -74,14 +71,12 @@ use tidings_telemetry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
-use tower::ServiceExt as _;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::frontend::{Opened, Prepared, TELL_TIMEOUT};
 use self::journal::Sink;
 use self::listeners::Routes;
-use self::pass::{Passed, Side};
 use self::providers::{Providers, Section};
 use self::report::{Connections, Jobs};
 use self::settings::{api_config, apps, node, sender_config, store_config};
@@ -107,8 +102,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same if the answers cannot be written any more.
 const HURRIED_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long requests in work may delay another server that is to lead. Those that take longer may be refused.
-const REQUEST_GRACE: Duration = Duration::from_millis(100);
 /// Requests in work that are counted.
 const REQUEST_COUNT_MAX: u32 = 1 << 20;
 
@@ -140,6 +133,7 @@ pub struct Server {
     /// Tasks that run until they are aborted.
     background: JoinSet<()>,
     /// Requests in work have a permit.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a server of a cluster waits for them"))]
     requests: Arc<Semaphore>,
     /// The metrics of what only one server does.
     #[expect(dead_code, reason = "the metrics end with the server")]
@@ -170,7 +164,7 @@ impl Server {
     ) -> Result<Self, ServeError> {
         let prepared = Prepared::new(config, faults, load)?;
         let (store, sink) = open_alone(&prepared.config).await?;
-        let frontend = Frontend::start(prepared, Opened { store, sink, listeners: None, peers: None }).await?;
+        let frontend = Frontend::start(prepared, Opened { store, sink, listeners: None, link: None }).await?;
         Self::lead(frontend, seed, None).await
     }
 
@@ -238,7 +232,12 @@ impl Server {
             registry: frontend.registry.clone(),
             audit: audit.clone(),
             tracer,
-            node: node(frontend.uid.clone(), config, edge, frontend.link()),
+            node: node(
+                frontend.uid.clone(),
+                config,
+                edge,
+                frontend.link().cloned().map(|link| link as Arc<dyn Others>),
+            ),
         };
         let mut background = JoinSet::new();
         background.spawn(journal::release_later(store.clone()));
@@ -323,35 +322,6 @@ impl Server {
         self.frontend.end().await;
     }
 
-    /// Ends the pushes, the webhook and the feeds of a leader, while the API goes on. Devices that are held back are waited for, so that
-    /// the next leader need not push them.
-    ///
-    /// # Cancel safety
-    /// Not cancel safe: afterwards the server can only be stopped.
-    pub(crate) async fn end_work(&mut self) {
-        self.frontend.begin_reports();
-        self.sender.rest(Instant::now() + self.drain_timeout).await;
-        self.end_sending().await;
-        self.intake.stop().await;
-    }
-
-    /// Ends the rest of what only the leader does. Clients stay connected. Requests that come from now on have `routes`, which make them
-    /// wait for the server that leads next.
-    ///
-    /// # Errors
-    /// When the listeners cannot be opened; they are open already.
-    ///
-    /// # Cancel safety
-    /// As [`Server::stop`].
-    pub(crate) async fn step_down(mut self, routes: Routes) -> Result<Frontend, ServeError> {
-        self.frontend.answer_following(routes)?;
-        let _ = timeout(REQUEST_GRACE, self.requests.acquire_many(REQUEST_COUNT_MAX)).await;
-        self.background.shutdown().await;
-        self.frontend.give_away(REQUEST_GRACE).await;
-        drop(self.sender); // Its thread uses the store to its end.
-        Ok(self.frontend)
-    }
-
     /// Hands out no more notifications, waits for the answers of providers, and writes the progress.
     async fn end_sending(&mut self) {
         if let Some(webhook) = self.webhook.take() {
@@ -401,33 +371,22 @@ fn routes(
     let status = tidings_api::ready_router(store.clone(), false, readiness.clone());
     let internal = internal.merge(tidings_api::ready_router(store.clone(), true, readiness));
     let public = frontend.connections().merge(frontend.health());
-    let secret = frontend.link().map(|link| link.secret.clone());
-    match (config.http.internal_listen, secret) {
+    match (config.http.internal_listen, frontend.link()) {
         (None, None) => Routes { public: public.merge(internal), internal: Router::new() },
-        (None, Some(secret)) => {
+        (None, Some(link)) => {
             let all = public.merge(internal);
-            Routes { public: by_caller(all.clone(), all, secret), internal: Router::new() }
+            Routes { public: link.by_caller(all.clone(), all), internal: Router::new() }
         }
-        (Some(_), secret) => {
+        (Some(_), link) => {
             let public = public.merge(status).merge(routers.apps.unwrap_or_default());
             let internal = internal.merge(frontend.health());
-            let internal = match secret {
-                Some(secret) => by_caller(public.clone(), internal, secret),
+            let internal = match link {
+                Some(link) => link.by_caller(public.clone(), internal),
                 None => internal,
             };
             Routes { public, internal }
         }
     }
-}
-
-/// The routes for a request that another server of the cluster may have passed on: those of the listener that its caller has
-/// reached.
-fn by_caller(public: Router, internal: Router, secret: Secret) -> Router {
-    Router::new().fallback(async move |mut request: Request| match Passed::take(&mut request, &secret) {
-        Ok(Some(Passed { side: Side::Public, .. })) => public.oneshot(request).await,
-        Ok(Some(Passed { side: Side::Internal, .. }) | None) => internal.oneshot(request).await,
-        Err(unproven) => Ok(tidings_api::standby_refusal(unproven.to_string())),
-    })
 }
 
 /// The store of a server that is alone, and its sink.

@@ -12,7 +12,7 @@ use tidings_types::{Epoch, Offset, StreamPosition};
 use crate::settings::{
     api_config, changes_config, edge_config, hub_config, listener_limits, loop_count, sender_config, store_config,
 };
-use crate::{answers, connections, console, copying, histories, hooks, log, metrics, peers, providers, tls, webhook};
+use crate::{connections, console, histories, hooks, log, metrics, providers, tls, webhook};
 
 /// Computes the sum of a configuration, with the parts in the order in which an event passes them.
 pub fn memory_sum(config: &Config) -> MemorySum {
@@ -63,12 +63,8 @@ pub fn memory_sum(config: &Config) -> MemorySum {
     if config.audit.enabled {
         terms.extend(tidings_audit::memory_terms());
     }
-    if !config.cluster.servers.is_empty() {
-        terms.extend(tidings_cluster::memory_terms());
-        terms.extend(peers::memory_terms());
-        terms.extend(answers::memory_terms());
-        terms.extend(copying::memory_terms());
-    }
+    #[cfg(feature = "cluster")]
+    terms.extend(crate::cluster::memory::terms(&config.cluster));
     terms.extend(log::memory_terms());
     MemorySum { terms }
 }

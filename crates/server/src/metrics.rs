@@ -7,15 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{StatVfs, statvfs};
-use tidings_cluster::Standing;
 use tidings_hub::Hub;
 use tidings_push::Lakes;
 use tidings_sender::Pool;
-use tidings_store::{Role, Store};
+use tidings_store::Store;
 use tidings_telemetry::memory::MemorySum;
 use tidings_telemetry::{Registry, metrics as table};
 use tidings_types::EventPriority;
-use tokio::sync::watch;
 
 use super::providers::Section;
 use memory::Live;
@@ -62,28 +60,6 @@ pub(super) fn register_sections(registry: &Registry, memory: &MemorySum, section
         }
     }
     memory::register_use(registry, memory, live_of(registry, sections));
-}
-
-/// Makes those of the server in its cluster part of `/metrics`. `opened`: its store, if it has one already.
-pub(super) fn register_cluster(
-    registry: &Registry,
-    standing: &watch::Receiver<Standing>,
-    opened: &watch::Receiver<Option<Store>>,
-) {
-    let computed = |metric, of: fn(&Store) -> f64| {
-        let opened = opened.clone();
-        registry.computed(metric, &[], Arc::new(move || opened.borrow().as_ref().map_or(0.0, of)));
-    };
-    computed(&table::cluster::LEADS, |store| has_role(store, Role::Leading));
-    computed(&table::cluster::LOST, |store| has_role(store, Role::Lost));
-    computed(&table::cluster::ENTRY, |store| store.log_position().sequence as f64);
-    let standing = standing.clone();
-    let is_heard = move || f64::from(u8::from(standing.borrow().is_heard));
-    registry.computed(&table::cluster::HEARD, &[], Arc::new(is_heard));
-}
-
-fn has_role(store: &Store, role: Role) -> f64 {
-    f64::from(u8::from(*store.role().borrow() == role))
 }
 
 /// The parts of the memory sum whose level is known.

@@ -1,6 +1,6 @@
 //! Answers the API's questions about sender and edge, which the API does not see.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidings_api::{DeviceEvents, Estimate, JobPart, JobView, ListFuture, OrderFuture, Outcomes};
@@ -10,7 +10,7 @@ use tidings_sender::{Counts, DeviceOutcome, DeviceTrail, JobReport, Sender};
 use tidings_store::Store;
 use tidings_types::{DeviceNumber, Event, JournalPosition};
 
-use crate::peers::{Link, Notice};
+use crate::link::Link;
 
 /// The jobs. When the server stops, the router outlives the sender; then no job is known.
 pub(super) struct Jobs(pub(super) Weak<Sender>);
@@ -53,7 +53,7 @@ pub(super) struct Connections {
     pub(super) edge: Weak<Edge>,
     pub(super) store: Store,
     /// To the other servers; `None`: this one is alone.
-    pub(super) link: Option<Link>,
+    pub(super) link: Option<Arc<dyn Link>>,
 }
 
 impl tidings_api::Connections for Connections {
@@ -62,8 +62,7 @@ impl tidings_api::Connections for Connections {
             edge.revoke(device, close);
         }
         if let Some(link) = &self.link {
-            let sequence = self.store.log_position().sequence;
-            link.tell(Notice::Revoke { device, close, sequence });
+            link.revoke(device, close, self.store.log_position().sequence);
         }
     }
 

@@ -20,7 +20,6 @@ use tokio::net::TcpListener;
 
 use crate::error::ServeError;
 use crate::listener;
-use crate::peers::Link;
 
 /// How long a peer may take for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -197,15 +196,15 @@ fn machine_name() -> String {
     name.split('.').next().unwrap_or_default().chars().map(valid).collect()
 }
 
-pub(super) fn node(uid: String, config: &Config, edge: &Arc<Edge>, link: Option<&Link>) -> Node {
+pub(super) fn node(uid: String, config: &Config, edge: &Arc<Edge>, others: Option<Arc<dyn Others>>) -> Node {
     let edge = Arc::downgrade(edge); // The router outlives the edge when the server stops.
     let count = |edge: Arc<Edge>| ClientCounts { connections: edge.connection_count(), users: edge.user_count() };
     Node {
         uid,
-        name: if link.is_some() { node_name(&config.cluster) } else { "tidings".to_owned() },
+        name: if others.is_some() { node_name(&config.cluster) } else { "tidings".to_owned() },
         version: env!("CARGO_PKG_VERSION").to_owned(),
         clients: Arc::new(move || edge.upgrade().map(count).unwrap_or_default()),
-        others: link.cloned().map(|link| Arc::new(link) as Arc<dyn Others>),
+        others,
     }
 }
 

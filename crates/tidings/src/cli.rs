@@ -5,6 +5,7 @@
 //! standard error; `--json` makes results machine-readable. Colours only on a terminal.
 
 mod client;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod common;
 #[cfg(feature = "simulate")]
@@ -25,6 +26,7 @@ use tidings_config::parse_duration;
 use tidings_demo::DemoArgs;
 
 pub(crate) use client::*;
+#[cfg(feature = "cluster")]
 pub(crate) use cluster::*;
 use common::parameter;
 pub(crate) use common::{ApiServer, ConfigFile, Server};
@@ -115,6 +117,7 @@ restart.")]
     Store(StoreCommand),
     /// See who leads a cluster of servers, let another one lead, check their log.
     #[command(subcommand)]
+    #[cfg(feature = "cluster")]
     Cluster(ClusterCommand),
     /// Look at the configuration.
     #[command(subcommand)]

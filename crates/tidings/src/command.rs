@@ -1,6 +1,7 @@
 //! The commands, one module each. Their arguments are in `cli`.
 
 pub(crate) mod client;
+#[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod config;

@@ -69,6 +69,7 @@ fn run(command: Command) -> Result<(), CommandError> {
             Command::Translations(command) => command::translations::run(command).await,
             Command::WebPush(command) => command::web_push::run(command).await,
             Command::Store(command) => command::store::run(command).await,
+            #[cfg(feature = "cluster")]
             Command::Cluster(command) => command::cluster::run(command).await,
             Command::Config(command) => command::config::run(command).await,
             Command::Completions(args) => command::completions::run(&args),

@@ -122,18 +122,6 @@ fn what_is_switched_on_has_terms() {
     assert_eq!(more("client.sse = true"), ["on their way"]);
     assert_eq!(more("channel.namespaces.n.presence = true"), ["presence"]);
     assert_eq!(more("channel.namespaces.n.allow_thinning = true"), ["slow readers"]);
-    let cluster = "[cluster]\nservers = [\"nats://127.0.0.1:4222\"]\naddress = \"http://127.0.0.1:8000\"\n\
-                   [[api.keys]]\nname = \"a\"\nkey = \"0123456789abcdef0123456789abcdef\"";
-    let of_servers = [
-        "messages of servers",
-        "record of the log",
-        "news for servers",
-        "questions of servers",
-        "news before a page",
-        "news in parts",
-    ];
-    assert_eq!(more(cluster), of_servers);
-
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("c.pem");
@@ -144,4 +132,23 @@ fn what_is_switched_on_has_terms() {
     let buffers = |text: &str| bytes(&config(text), "HTTP buffers").unwrap();
     let three = format!("http.internal_listen = \"127.0.0.1:8001\"\n{tls}\nlisten = \"127.0.0.1:8443\"");
     assert_eq!(buffers(&three), 3 * buffers(""));
+}
+
+#[cfg(feature = "cluster")]
+#[test]
+fn a_server_of_a_cluster_has_terms_for_the_others() {
+    let cluster = "[cluster]\nservers = [\"nats://127.0.0.1:4222\"]\naddress = \"http://127.0.0.1:8000\"\n\
+                   [[api.keys]]\nname = \"a\"\nkey = \"0123456789abcdef0123456789abcdef\"";
+    let of_servers = [
+        "messages of servers",
+        "record of the log",
+        "news for servers",
+        "questions of servers",
+        "news before a page",
+        "news in parts",
+    ];
+    let alone = memory_sum(&config("")).terms;
+    let names = memory_sum(&config(cluster)).terms.iter().map(|term| term.name).collect::<Vec<_>>();
+    let more: Vec<_> = names.into_iter().filter(|name| alone.iter().all(|term| term.name != *name)).collect();
+    assert_eq!(more, of_servers);
 }

@@ -1,19 +1,20 @@
 //! `tidings serve`: runs the server until it is told to stop.
 
+#[cfg(feature = "cluster")]
+mod cluster;
+mod running;
+
 use std::pin::pin;
 use std::sync::Arc;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::signal::unix::{SignalKind, signal};
 
+use self::running::{announce, finish, start};
 use crate::cli::ServeArgs;
 use crate::command::{CommandError, load_to_serve};
 use tidings_config::Config;
-use tidings_sender::Tenure;
-use tidings_server::cluster::{Node, Resignation};
 use tidings_server::output::{Kind, remark};
-use tidings_server::{FILE_RESERVE, Frontend, Loader, ServeError, Server, memory_sum, raise_file_limit, stopped};
-use tidings_telemetry::chain;
+use tidings_server::{FILE_RESERVE, Loader, Server, memory_sum, raise_file_limit, stopped};
 
 pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let (loaded, faults) = load_to_serve(&args.file).inspect_err(|error| {
@@ -42,190 +43,22 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let mut stop = pin!(stopped()?);
     let file = args.file.clone();
     let load: Loader = Arc::new(move || load_to_serve(&file).map(|(loaded, faults)| (loaded.config, faults)));
-    let (mut config, mut faults) = (loaded.config, faults);
-    let mut node = tokio::select! {
-        node = Node::connect(&config) => node?,
-        () = &mut stop => return Ok(()),
-    };
-    let mut kept = None;
-    loop {
-        let seed = args.seed.as_deref();
-        let server = match &mut node {
-            None => start(Server::start_with(config.clone(), faults.clone(), load.clone(), seed)).await?,
-            Some(node) => {
-                let frontend = match kept.take() {
-                    Some(frontend) => frontend,
-                    None => tokio::select! {
-                        frontend = node.join(config.clone(), faults.clone(), load.clone()) => frontend?,
-                        () = &mut stop => {
-                            node.leave(None).await;
-                            return Ok(());
-                        }
-                    },
-                };
-                match follow(node, &frontend, &mut stop, &mut hangup).await {
-                    Followed::Leads(tenure) => start(Server::lead(frontend, seed, Some(tenure))).await?,
-                    end @ (Followed::Anew | Followed::Stop) => {
-                        let is_told = matches!(end, Followed::Stop);
-                        if is_told {
-                            remark(Kind::Note, "stopping; a second signal stops at once");
-                        }
-                        let ((), is_told) = finish(frontend.stop(), is_told, &mut stop).await?;
-                        if is_told {
-                            node.leave(None).await;
-                            return Ok(());
-                        }
-                        continue;
-                    }
-                }
-            }
-        };
-        announce(&server);
-        let end = serve(&server, &mut node, &mut stop, &mut hangup).await;
-        match &end {
-            None => {
-                remark(Kind::Note, "stopping; a second signal stops at once, and nothing that was acknowledged is lost")
-            }
-            Some(Resignation::Asked(_)) => {
-                remark(Kind::Note, "another server is to lead; this one follows as a standby")
-            }
-            Some(_) => remark(Kind::Note, "stopping, to follow as a standby"),
-        }
-        let (left, is_told) = retire(server, &mut node, end, &mut stop).await?;
-        if is_told {
-            if let (Some(frontend), Some(node)) = (left, &mut node) {
-                finish(frontend.stop(), true, &mut stop).await?;
-                node.leave(None).await;
-            }
-            return Ok(());
-        }
-        if left.is_none() {
-            match load() {
-                Ok(now) => (config, faults) = now,
-                Err(error) => {
-                    tracing::error!(error = chain(&error), "The configuration is wrong now; the former one holds")
-                }
-            }
-        }
-        kept = left;
+    let (config, seed) = (loaded.config, args.seed.as_deref());
+    #[cfg(feature = "cluster")]
+    if !config.cluster.servers.is_empty() {
+        return cluster::run((config, faults, load), seed, &mut stop, &mut hangup).await;
     }
-}
-
-/// Ends what only one server does. In a cluster another one leads then. Returns what still serves clients, if something does, and
-/// whether the process is told to stop.
-async fn retire(
-    mut server: Server,
-    node: &mut Option<Node>,
-    end: Option<Resignation>,
-    stop: &mut (impl Future<Output = ()> + Unpin),
-) -> Result<(Option<Frontend>, bool), CommandError> {
-    let is_told = end.is_none();
-    match (node, end) {
-        (Some(node), end @ (None | Some(Resignation::Asked(_)))) => {
-            let handed = node.hand_over(server, end.and_then(Resignation::to), !is_told);
-            let (frontend, is_told) = finish(handed, is_told, stop).await?;
-            Ok((frontend?, is_told))
-        }
-        (node, end) => {
-            if end.is_some() {
-                server.hurry();
-            }
-            let ((), is_told) = finish(server.stop(), is_told, stop).await?;
-            if let Some(node) = node {
-                node.leave(None).await;
-            }
-            Ok((None, is_told))
-        }
-    }
-}
-
-/// Waits until the server has stopped. Returns also whether the process is told to stop; the signal after that cuts it short.
-async fn finish<T>(
-    stopping: impl Future<Output = T>,
-    mut is_told: bool,
-    stop: &mut (impl Future<Output = ()> + Unpin),
-) -> Result<(T, bool), CommandError> {
-    let (mut stopping, mut next) = (pin!(stopping), pin!(stopped()?));
+    let server = start(Server::start_with(config, faults, load, seed)).await?;
+    announce(&server);
     loop {
         tokio::select! {
-            stopped = &mut stopping => return Ok((stopped, is_told)),
-            () = &mut *stop, if !is_told => {
-                is_told = true;
-                next.set(stopped()?); // This was the first one.
-            }
-            () = &mut next, if is_told => return Err(CommandError::Failed("cut short".to_owned())),
-        }
-    }
-}
-
-/// Waits until the server has started. Opening a large store takes seconds, in which nobody watches for signals, so that one
-/// ends the process.
-async fn start(starting: impl Future<Output = Result<Server, ServeError>>) -> Result<Server, CommandError> {
-    let (early, mut watching) = (stopped()?, JoinSet::new());
-    watching.spawn(async move {
-        early.await;
-        remark(Kind::Note, "stopped while starting; nothing that was acknowledged is lost");
-        std::process::exit(0);
-    });
-    Ok(starting.await?)
-}
-
-/// Why a server does not follow any more.
-enum Followed {
-    /// It is to lead.
-    Leads(Tenure),
-    /// It has to join the cluster anew.
-    Anew,
-    /// The process is told to stop.
-    Stop,
-}
-
-/// Follows the leader of the cluster.
-async fn follow(
-    node: &Node,
-    frontend: &Frontend,
-    stop: &mut (impl Future<Output = ()> + Unpin),
-    hangup: &mut Signal,
-) -> Followed {
-    let mut led = pin!(node.leads(frontend));
-    loop {
-        tokio::select! {
-            tenure = &mut led => return tenure.map_or(Followed::Anew, Followed::Leads),
-            () = &mut *stop => return Followed::Stop,
-            Some(()) = hangup.recv() => drop(frontend.reload()),
-        }
-    }
-}
-
-/// Says where the server listens.
-fn announce(server: &Server) {
-    let (public, api, tls) = (server.addr(), server.api_addr(), server.tls_addr());
-    let scheme = if tls == Some(public) { "https" } else { "http" };
-    let secure = tls.filter(|tls| *tls != public).map_or_else(String::new, |tls| format!(" and https://{tls}"));
-    let inside = if api == public { String::new() } else { format!(" with the API on http://{api}") };
-    remark(Kind::Note, format!("listening on {scheme}://{public}{secure}{inside} (Ctrl-C stops)"));
-}
-
-/// Runs the server until it is told to stop, or should not lead its cluster any more.
-async fn serve(
-    server: &Server,
-    node: &mut Option<Node>,
-    stop: &mut (impl Future<Output = ()> + Unpin),
-    hangup: &mut Signal,
-) -> Option<Resignation> {
-    let mut resigned = pin!(async {
-        match node {
-            Some(node) => node.resigns(server.store()).await,
-            None => std::future::pending().await,
-        }
-    });
-    loop {
-        tokio::select! {
-            () = &mut *stop => return None,
+            () = &mut stop => break,
             Some(()) = hangup.recv() => server.reload(),
-            resignation = &mut resigned => return Some(resignation),
         }
     }
+    remark(Kind::Note, "stopping; a second signal stops at once, and nothing that was acknowledged is lost");
+    finish(server.stop(), true, &mut stop).await?;
+    Ok(())
 }
 
 /// Raises the limit of open files as far as the system allows, since every connection is one. Warns if that is less

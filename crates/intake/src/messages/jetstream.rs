@@ -10,15 +10,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::{self, AckKind};
-use async_nats::{ConnectOptions, ServerAddr};
 use futures_util::StreamExt as _;
 use tidings_push::retry::backoff;
 use tokio::time::sleep;
 
-use crate::messages::{Desk, Fate, MESSAGE_COUNT_MAX, Message};
-use crate::outbox::{EVENT_BYTES_MAX, is_loopback};
+use super::desk::{Desk, EVENT_BYTES_MAX, Fate, MESSAGE_COUNT_MAX, Message};
 use crate::status::{Counts, WrongEntry};
 
 /// How long NATS waits for the acknowledgement before it delivers a message again.
@@ -31,8 +30,8 @@ const PAUSE_CAP: Duration = Duration::from_secs(30);
 /// Where the stream is.
 #[derive(Debug, Clone)]
 pub struct JetStreamConfig {
-    /// The servers; see [`server`].
-    pub servers: Vec<ServerAddr>,
+    /// The servers; checked by [`check_server`](crate::check_server).
+    pub servers: Vec<String>,
     /// The authorities that may have signed the servers' certificates.
     pub tls: Arc<rustls::ClientConfig>,
     /// The content of a credentials file (`.creds`).
@@ -43,42 +42,6 @@ pub struct JetStreamConfig {
     pub consumer: String,
     /// The subjects of the stream that are read; `None`: all. Counts only when the consumer is made.
     pub filter: Option<String>,
-}
-
-/// Why a server's address is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ServerError {
-    /// It has another form.
-    #[error("must be nats://HOST:PORT or tls://HOST:PORT")]
-    Form,
-    /// Configurations are shown, and passwords must not be.
-    #[error("must not have a password: use `credentials_file`")]
-    Password,
-    /// Others could read what goes to the server and back.
-    #[error("must be tls:// beyond loopback")]
-    PlainText,
-}
-
-/// Reads the address of a server.
-///
-/// # Errors
-/// If it has another form or a password, or would be spoken to in plain text beyond loopback.
-pub fn server(text: &str) -> Result<ServerAddr, ServerError> {
-    let address: ServerAddr = text.parse().map_err(|_| ServerError::Form)?;
-    match address.scheme() {
-        _ if address.host().is_empty() => Err(ServerError::Form),
-        _ if address.has_user_pass() => Err(ServerError::Password),
-        "tls" => Ok(address),
-        "nats" if is_loopback(address.host()) => Ok(address),
-        "nats" => Err(ServerError::PlainText),
-        _ => Err(ServerError::Form),
-    }
-}
-
-/// Whether NATS takes the text as the name of a stream or a consumer.
-pub fn is_nats_name(text: &str) -> bool {
-    let is_letter = |byte: u8| byte.is_ascii_graphic() && !b".*>/\\".contains(&byte);
-    (1..=255).contains(&text.len()) && text.bytes().all(is_letter)
 }
 
 /// What is wrong with the stream or the connection.
@@ -173,23 +136,26 @@ async fn settle(pulled: Vec<jetstream::Message>, desk: &Desk) -> Result<(), JetS
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use async_nats::ServerAddr;
+    use proptest::prelude::*;
 
-    #[test]
-    fn plain_text_stays_on_this_machine_and_passwords_in_their_file() {
-        assert!(
-            ["nats://127.0.0.1:4222", "nats://localhost", "tls://nats.example.com"].iter().all(|it| server(it).is_ok())
-        );
-        let error = |text| server(text).unwrap_err();
-        assert_eq!(error("nats://nats.example.com:4222"), ServerError::PlainText);
-        assert_eq!(error("tls://me:secret@nats.example.com"), ServerError::Password);
-        assert_eq!([error(""), error("wss://nats.example.com")], [ServerError::Form, ServerError::Form]);
-    }
+    use crate::check_server;
 
-    #[test]
-    fn a_name_has_no_sign_that_means_something_to_nats() {
-        assert!(is_nats_name("EVENTS_2"));
-        let wrong = ["", "a.b", "a*", "a>", "a b", "a/b", "ä"];
-        assert!(!wrong.into_iter().any(is_nats_name) && !is_nats_name(&"a".repeat(256)));
+    proptest! {
+        /// Else a server that passes the check would never be connected to.
+        #[test]
+        fn what_the_check_takes_the_client_takes_as_the_same_server(
+            scheme in "(nats://|tls://|TLS://|wss://|nats:)?",
+            host in "(localhost|127\\.0\\.0\\.1|\\[::1\\]|[a-z0-9._@:%\\[\\]-]{0,12})",
+            rest in "(:[0-9]{0,6})?[/?#x]?",
+        ) {
+            let text = format!("{scheme}{host}{rest}");
+            if check_server(&text).is_ok() {
+                let address: ServerAddr = text.parse().expect("the client reads it");
+                let inside = host.split(':').next().filter(|_| !host.starts_with('[')).unwrap_or("::1");
+                prop_assert_eq!(address.host(), inside, "{}", &text);
+                prop_assert!(!address.has_user_pass() && !address.is_websocket());
+            }
+        }
     }
 }

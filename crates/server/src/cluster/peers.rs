@@ -149,7 +149,7 @@ pub(super) struct Waiting {
 
 /// The way to the other servers.
 #[derive(Debug, Clone)]
-pub(super) struct Link {
+pub(super) struct PeerLink {
     pub(super) peers: Peers,
     nodes: Nodes,
     standing: watch::Receiver<Standing>,
@@ -159,7 +159,7 @@ pub(super) struct Link {
     announced: mpsc::Sender<Announced>,
 }
 
-impl Link {
+impl PeerLink {
     /// The way, and what is to be [told](tell) and [announced](announce).
     pub(super) fn new(
         peers: Peers,
@@ -199,7 +199,7 @@ impl Link {
     }
 
     /// Where the hub tells what others must know.
-    pub(super) fn relay(&self) -> Arc<dyn Relay> {
+    pub(super) fn outbox(&self) -> Arc<dyn Relay> {
         self.outbox.clone()
     }
 
@@ -253,12 +253,12 @@ impl Link {
     }
 
     /// Tells the leader that a device was seen. Without a leader nobody is told: it is seen again.
-    pub(super) async fn seen(&self, device: DeviceId) {
+    pub(super) async fn tell_seen(&self, device: DeviceId) {
         let _noted: Result<bool, Unanswered> = self.ask_leader(&Question::Seen(device)).await;
     }
 
     /// Waits until the leader knows that a client on the device is about to be let in, but not for long.
-    pub(super) async fn announce(&self, device: DeviceNumber) {
+    pub(super) async fn await_announced(&self, device: DeviceNumber) {
         let (known, waiting) = oneshot::channel();
         if self.leader().is_some() && self.announced.try_send((device, known)).is_ok() {
             let _ = timeout(ANNOUNCE_TIMEOUT, waiting).await;
@@ -304,7 +304,7 @@ impl Link {
     }
 
     /// Has all other servers carry it out.
-    pub(super) async fn order(&self, target: Target, order: Order) -> Result<(), OrderError> {
+    pub(super) async fn have_all_do(&self, target: Target, order: Order) -> Result<(), OrderError> {
         let question = Question::Order(target, order);
         let ask = |process| self.ask::<Result<(), OrderError>>(process, &question, ORDER_TIMEOUT);
         let answers = join_all(self.processes().into_iter().map(ask)).await;
@@ -312,7 +312,7 @@ impl Link {
     }
 
     /// The live connections of all other servers.
-    pub(super) async fn connections(&self, target: Target) -> Result<Vec<LiveConnection>, OrderError> {
+    pub(super) async fn list_all(&self, target: Target) -> Result<Vec<LiveConnection>, OrderError> {
         let question = Question::Connections(target);
         let ask = |process| self.fetch::<Result<Vec<LiveConnection>, OrderError>>(process, &question, ORDER_TIMEOUT);
         let answers = join_all(self.processes().into_iter().map(ask)).await;
@@ -368,7 +368,7 @@ fn weight(notice: &Notice) -> usize {
 }
 
 /// Tells the others what waits, and now and then that this server is there. Ends when it is dropped.
-pub(super) async fn tell(link: Link, mut waiting: mpsc::Receiver<Notice>) {
+pub(super) async fn tell(link: PeerLink, mut waiting: mpsc::Receiver<Notice>) {
     let mut sender = link.peers.news_sender();
     let mut items = Vec::new();
     loop {
@@ -402,7 +402,7 @@ pub(super) async fn tell(link: Link, mut waiting: mpsc::Receiver<Notice>) {
 
 /// Tells the leader of the devices whose clients are about to be let in: one question at a time, with all that came meanwhile. Goes
 /// on until it is dropped.
-pub(super) async fn announce(link: Link, hub: Arc<Hub>, mut waiting: mpsc::Receiver<Announced>) {
+pub(super) async fn announce(link: PeerLink, hub: Arc<Hub>, mut waiting: mpsc::Receiver<Announced>) {
     let mut some = Vec::new();
     while waiting.recv_many(&mut some, ANNOUNCED_COUNT_MAX).await > 0 {
         let until = unix_now().saturating_add(ANNOUNCED_MAX);
@@ -418,7 +418,7 @@ pub(super) async fn announce(link: Link, hub: Arc<Hub>, mut waiting: mpsc::Recei
 
 /// Reports which devices are connected to this server and, while it does not lead, what its clients have received. Goes on
 /// until it is dropped.
-pub(super) async fn report(link: Link, hub: Arc<Hub>) {
+pub(super) async fn report(link: PeerLink, hub: Arc<Hub>) {
     loop {
         hub.receipts().has_report().await;
         // At once: an event may come right after a device has connected.
@@ -438,7 +438,7 @@ fn process_of(name: &str) -> Option<u64> {
     Uuid::try_parse(name).ok().map(|name| name.as_u64_pair().0)
 }
 
-impl Others for Link {
+impl Others for PeerLink {
     fn emulate(&self, emulation: EmulationRequest) -> Option<EmulationFuture> {
         let EmulationRequest { node, session, data } = emulation;
         let process = process_of(&node)?;
@@ -467,7 +467,7 @@ impl Others for Link {
     }
 }
 
-impl tidings_api::Others for Link {
+impl tidings_api::Others for PeerLink {
     fn presence(&self, channel: ChannelName) -> OthersFuture<Option<Vec<ClientInfo>>> {
         let link = self.clone();
         Box::pin(async move { link.presence(channel, ANSWER_BYTES_MAX).await })

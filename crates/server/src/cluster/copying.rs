@@ -38,7 +38,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{debug, info, warn};
 
-use crate::peers::{Copies, Link, Notice, Notices, PRESENCE_MAX, PULSE, SILENCE_MAX};
+use super::peers::{Copies, Notice, Notices, PRESENCE_MAX, PULSE, PeerLink, SILENCE_MAX};
 
 /// Bytes of one message of another server that has several parts.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -72,7 +72,7 @@ pub(super) enum CopyState {
 
 /// Keeps the copy.
 pub(super) struct Copying {
-    pub(super) link: Link,
+    pub(super) link: PeerLink,
     pub(super) hub: Arc<Hub>,
     pub(super) edge: Arc<Edge>,
     pub(super) store: Store,

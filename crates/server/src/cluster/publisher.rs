@@ -11,16 +11,16 @@ use tidings_types::ChannelName;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::journal::{Journal, owned};
+use super::pass::HAND_OVER_MAX;
+use super::peers::{PeerLink, Question};
+use crate::journal::owned;
 use crate::listeners::Routes;
-use crate::pass::HAND_OVER_MAX;
-use crate::peers::{Link, Question};
 
 /// Where clients' publications go: into the store and the hub of this server while it leads, else to the leader.
 pub(super) struct ClusterPublisher {
-    pub(super) journal: Journal,
+    pub(super) journal: Arc<dyn Publisher>,
     pub(super) hub: Arc<Hub>,
-    pub(super) link: Link,
+    pub(super) link: PeerLink,
     /// Something while this server leads.
     pub(super) leading: watch::Receiver<Option<Routes>>,
 }
@@ -48,7 +48,7 @@ impl Publisher for ClusterPublisher {
                 };
                 let is_late = timeout_at(end, led).await.is_err();
                 if hub.is_home() {
-                    return publish_at_home(&hub, &journal, channel, new).await;
+                    return publish_at_home(&hub, &*journal, channel, new).await;
                 }
                 former = link.leader();
                 match link.ask_leader(&question(&channel, &new)).await {
@@ -65,7 +65,7 @@ impl Publisher for ClusterPublisher {
 /// Publishes what a client of this server, or of another one, publishes. This server must lead.
 pub(super) async fn publish_at_home(
     hub: &Hub,
-    journal: &Journal,
+    journal: &dyn Publisher,
     channel: ChannelName,
     new: NewPublication,
 ) -> Result<(), ErrorCode> {

@@ -18,7 +18,6 @@
 //! Each wait for the database ends after [`ANSWER_TIMEOUT`].
 
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,10 +31,9 @@ use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{AsyncMessage, Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::messages::{Desk, Fate, MESSAGE_COUNT_MAX, Message};
+use super::desk::{Desk, EVENT_BYTES_MAX, Fate, MESSAGE_COUNT_MAX, Message};
+use crate::place::is_loopback;
 
-/// The most bytes of a row's event.
-pub const EVENT_BYTES_MAX: usize = 1 << 20;
 /// How long the database may take for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The first pause after a failure is at most this long.
@@ -50,9 +48,9 @@ pub struct OutboxConfig {
     pub database: Config,
     /// The authorities that may have signed the database's certificate.
     pub tls: Arc<rustls::ClientConfig>,
-    /// The table, perhaps with its schema: checked by [`is_table`].
+    /// The table, perhaps with its schema: checked by [`is_table`](crate::is_table).
     pub table: String,
-    /// The channel of notifications; checked by [`is_identifier`].
+    /// The channel of notifications; checked by [`is_identifier`](crate::is_identifier).
     pub channel: String,
     /// How often the table is looked into.
     pub interval: Duration,
@@ -81,24 +79,6 @@ pub fn database(text: &str) -> Result<Config, DatabaseError> {
     };
     let is_protected = config.get_ssl_mode() == SslMode::Require || config.get_hosts().iter().all(is_near);
     if is_protected { Ok(config) } else { Err(DatabaseError::PlainText) }
-}
-
-/// Whether the host is this machine.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
-/// Whether the text names a table: an identifier, or two with a dot.
-pub fn is_table(text: &str) -> bool {
-    text.split('.').count() <= 2 && text.split('.').all(is_identifier)
-}
-
-/// Whether the text is an identifier that PostgreSQL takes without quotation marks and does not change.
-pub fn is_identifier(text: &str) -> bool {
-    let is_start = |first: char| first.is_ascii_lowercase() || first == '_';
-    let is_more = |next: char| is_start(next) || next.is_ascii_digit();
-    text.len() <= 63 && text.starts_with(is_start) && text.chars().all(is_more)
 }
 
 /// What is wrong with the database; the text has no password and no row.
@@ -217,14 +197,5 @@ mod tests {
         assert_eq!(database("postgres://a:b@db.example.com/c").unwrap_err(), DatabaseError::PlainText);
         assert_eq!(database("host=localhost,db.example.com").unwrap_err(), DatabaseError::PlainText);
         assert_eq!(database("mysql://a:b@c/d").unwrap_err(), DatabaseError::Form);
-    }
-
-    #[test]
-    fn only_plain_names_get_into_a_statement() {
-        assert!(["tidings_outbox", "app.outbox_2", "_"].into_iter().all(is_table));
-        let refused = ["", "Outbox", "out box", "o;drop table x", "a.b.c", "a.", "2nd", "\"o\"", "o--"];
-        assert!(!refused.into_iter().any(is_table));
-        assert!(!is_identifier("a.b"));
-        assert!(!is_identifier(&"a".repeat(64)));
     }
 }

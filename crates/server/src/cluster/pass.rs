@@ -78,7 +78,7 @@ use crate::listener::BUFFER_BYTES_MAX;
 use crate::listeners::Routes;
 
 /// How long a request waits for a server that leads.
-pub(crate) const HAND_OVER_MAX: Duration = Duration::from_secs(2);
+pub(super) const HAND_OVER_MAX: Duration = Duration::from_secs(2);
 
 /// Connections to the leader that are kept for later requests.
 const IDLE_COUNT_MAX: usize = 32;
@@ -108,7 +108,7 @@ const PASSED_FOR: HeaderName = HeaderName::from_static("tidings-passed-for");
 
 /// A listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(super) enum Side {
     /// Anybody may reach it.
     Public,
     /// For back ends and operators.
@@ -126,10 +126,10 @@ impl Side {
 
 /// For whom another server has passed a request on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Passed {
-    pub(crate) caller: SocketAddr,
+struct Passed {
+    caller: SocketAddr,
     /// The listener that the caller has reached.
-    pub(crate) side: Side,
+    side: Side,
 }
 
 impl Passed {
@@ -137,7 +137,7 @@ impl Passed {
     ///
     /// # Errors
     /// It was passed on by a server that does not know the secret of this leader.
-    pub(crate) fn take(request: &mut Request, secret: &Secret) -> Result<Option<Self>, Unproven> {
+    fn take(request: &mut Request, secret: &Secret) -> Result<Option<Self>, Unproven> {
         let said = request.headers_mut().remove(PASSED_FOR);
         if said.is_none() && !request.headers().contains_key(PASSED_BY) {
             return Ok(None);
@@ -162,16 +162,26 @@ impl Passed {
     "the server that passed this request on does not know the secret of this leader, which may have just begun to lead; the \
      request was not carried out, so it is safe to send it again"
 )]
-pub(crate) struct Unproven;
+struct Unproven;
+
+/// The routes for a request that another server of the cluster may have passed on: those of the listener that its caller has
+/// reached.
+pub(super) fn by_caller(public: Router, internal: Router, secret: Secret) -> Router {
+    Router::new().fallback(async move |mut request: Request| match Passed::take(&mut request, &secret) {
+        Ok(Some(Passed { side: Side::Public, .. })) => public.oneshot(request).await,
+        Ok(Some(Passed { side: Side::Internal, .. }) | None) => internal.oneshot(request).await,
+        Err(unproven) => Ok(tidings_api::standby_refusal(unproven.to_string())),
+    })
+}
 
 /// What this server answers with while it leads.
 #[derive(Clone)]
-pub(crate) struct Leading {
-    pub(crate) routes: watch::Receiver<Option<Routes>>,
+pub(super) struct Leading {
+    pub(super) routes: watch::Receiver<Option<Routes>>,
     /// Those of the internal listener.
-    pub(crate) is_internal: bool,
+    pub(super) is_internal: bool,
     /// What other servers show that take this one for the leader.
-    pub(crate) secret: Secret,
+    pub(super) secret: Secret,
 }
 
 impl Leading {
@@ -190,7 +200,7 @@ enum Way {
 }
 
 /// Passes requests on to the leader.
-pub(crate) struct Pass {
+pub(super) struct Pass {
     standing: watch::Receiver<Standing>,
     own: Leading,
     side: Side,
@@ -237,7 +247,7 @@ enum Refusal {
 impl Pass {
     /// For requests to the listeners of one `side`. `standing`: who leads now. `own`: what this server answers with when it leads.
     /// `node`: its name in the cluster. `tls`: for leaders whose address is `https`.
-    pub(crate) fn new(
+    pub(super) fn new(
         standing: watch::Receiver<Standing>,
         own: Leading,
         side: Side,
@@ -249,7 +259,7 @@ impl Pass {
     }
 
     /// Passes every request on.
-    pub(crate) fn router(self: Arc<Self>) -> Router {
+    pub(super) fn router(self: Arc<Self>) -> Router {
         let pass = async |State(pass): State<Arc<Self>>, request| pass.answer(request).await;
         Router::new().fallback(pass).with_state(self)
     }

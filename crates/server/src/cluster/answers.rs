@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use tidings_api::NodeView;
 use tidings_cluster::{PART_BYTES_MAX, Questions};
-use tidings_edge::Edge;
+use tidings_edge::{Edge, Publisher};
 use tidings_hub::{Hub, NewPublication};
 use tidings_protocol::{EmulationRequest, ErrorCode, Publication};
 use tidings_store::Store;
@@ -18,11 +18,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::journal::Journal;
+use super::pass::HAND_OVER_MAX;
+use super::peers::{Copies, PeerLink, Question};
+use super::publisher::publish_at_home;
 use crate::listeners::Routes;
-use crate::pass::HAND_OVER_MAX;
-use crate::peers::{Copies, Link, Question};
-use crate::publisher::publish_at_home;
 
 /// Answers that are being made at a time. Further questions wait in the client library, which drops what is too many.
 const ANSWER_COUNT_MAX: usize = 256;
@@ -43,14 +42,14 @@ pub(super) struct Answers {
     pub(super) hub: Arc<Hub>,
     pub(super) edge: Arc<Edge>,
     pub(super) store: Store,
-    pub(super) journal: Journal,
+    pub(super) journal: Arc<dyn Publisher>,
     /// As the API calls this server.
     pub(super) uid: String,
     pub(super) name: String,
     pub(super) started: Instant,
     /// Something while this server leads.
     pub(super) leading: watch::Receiver<Option<Routes>>,
-    pub(super) link: Link,
+    pub(super) link: PeerLink,
 }
 
 impl Answers {
@@ -92,7 +91,7 @@ impl Answers {
                 let new = NewPublication { publication, skip_history };
                 let is_home = self.hub.is_home() || self.comes_to_lead().await;
                 bytes(&match is_home {
-                    true => Some(publish_at_home(&self.hub, &self.journal, channel, new).await),
+                    true => Some(publish_at_home(&self.hub, &*self.journal, channel, new).await),
                     false => None,
                 })
             }
