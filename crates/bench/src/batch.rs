@@ -185,7 +185,11 @@ mod tests {
         for sink in sink::Kind::ALL {
             for &writer in writer::Kind::ALL {
                 for slots in [100, 40_000] {
-                    write(&Case { count: 2000, slots, ..Case::standard(sink) }, writer, folder.path()).unwrap();
+                    let case = Case { count: 2000, slots, ..Case::standard(sink) };
+                    let outcome = write(&case, writer, folder.path()).unwrap();
+                    let name = format!("{}, {slots} slots: {}", case.name(), writer.name());
+                    assert_eq!(outcome.dropped_share, 0.0, "{name}");
+                    assert!(outcome.nanos >= outcome.handing_in_nanos && outcome.handing_in_nanos > 0.0, "{name}");
                 }
             }
         }
@@ -196,7 +200,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for &writer in writer::Kind::ALL.iter().filter(|writer| writer.has_buffer()) {
             let case = Case { count: 20_000, slots: 100, sheds: true, ..Case::standard(sink::Kind::Terminal) };
-            write(&case, writer, folder.path()).unwrap();
+            let outcome = write(&case, writer, folder.path()).unwrap();
+            let dropped = outcome.dropped_share;
+            assert!(dropped > 0.0 && dropped < 1.0, "{} drops {dropped} of all", writer.name());
         }
     }
 
