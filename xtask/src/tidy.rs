@@ -1,10 +1,11 @@
 //! Checks the repository's own rules: crate arrows, module circles, the architecture page, terms of memory, decision
 //! records, tables of benchmarks, records of the long proof, files made from the tables of metrics and alerts, dependencies,
-//! source text.
+//! tests that assert nothing, source text.
 //!
 //! Looks at every file that git tracks or would add, so a forgotten `git add` hides nothing. Does not use the network and
 //! changes nothing. Each complaint names the file, the line if there is one, and what would satisfy the rule.
 
+mod assertions;
 mod crates;
 mod modules;
 mod source;
@@ -27,6 +28,7 @@ pub(crate) fn check(root: &Path, steps: &[Step]) -> Result<Vec<String>> {
     complaints.extend(crates::check_architecture(&sources));
     complaints.extend(crates::check_memory(&sources));
     complaints.extend(modules::check_circles(&sources)?);
+    complaints.extend(assertions::check_tests(&sources)?);
     complaints.extend(text::check_decisions(&sources));
     complaints.extend(bench::check(root)?);
     complaints.extend(dependencies::check(root)?);

@@ -197,7 +197,12 @@ mod tests {
             let expected = written(2000, 100, writer::Kind::Ours);
             for &writer in writer::Kind::ALL {
                 for slots in [100, 40_000] {
-                    assert_eq!(written(2000, slots, writer), expected, "{writer:?} to {sink:?}");
+                    let case = Case { count: 2000, slots, ..Case::standard(sink) };
+                    let outcome = write(&case, writer, folder.path()).unwrap();
+                    let name = format!("{}, {slots} slots: {}", case.name(), writer.name());
+                    assert_eq!(outcome.digest, expected, "{name}");
+                    assert_eq!(outcome.dropped_share, 0.0, "{name}");
+                    assert!(outcome.nanos >= outcome.handing_in_nanos && outcome.handing_in_nanos > 0.0, "{name}");
                 }
             }
             assert_ne!(written(1996, 100, writer::Kind::Ours), expected);
@@ -209,7 +214,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for &writer in writer::Kind::ALL.iter().filter(|writer| writer.has_buffer()) {
             let case = Case { count: 20_000, slots: 100, sheds: true, ..Case::standard(sink::Kind::Terminal) };
-            write(&case, writer, folder.path()).unwrap();
+            let outcome = write(&case, writer, folder.path()).unwrap();
+            let dropped = outcome.dropped_share;
+            assert!(dropped > 0.0 && dropped < 1.0, "{} drops {dropped} of all", writer.name());
         }
     }
 

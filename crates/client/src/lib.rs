@@ -303,41 +303,65 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers one request with `head` and so many pieces of 64 KiB. Returns the request. It sends until it is
-    /// done or the client is gone, and waits until the client has disconnected: the system may reset a connection that is
-    /// closed before all bytes were received.
-    async fn answer(listener: TcpListener, head: &str, piece_count: usize) -> String {
+    const PIECE_BYTES: usize = 64 << 10;
+
+    /// Far more pieces than the client may take or the system's buffers can hold. They end, so that a client that takes too
+    /// many fails the test instead of hanging it.
+    const TOO_MANY: usize = 16 * ANSWER_BYTES_MAX / PIECE_BYTES;
+
+    /// A server that answers one request with `head` and so many pieces. Returns the request, and how many pieces were
+    /// written. It sends until it is done or the client is gone, and waits until the client has disconnected: the system may
+    /// reset a connection that is closed before all bytes were received.
+    async fn answer(listener: TcpListener, head: &str, piece_count: usize) -> (String, usize) {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
         while !request.ends_with(b"\r\n\r\n") {
             assert!(stream.read_buf(&mut request).await.unwrap() > 0, "the request is complete");
         }
         stream.write_all(format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
-        let piece = vec![b'x'; 64 << 10];
-        for _ in 0..piece_count {
-            if stream.write_all(&piece).await.is_err() {
-                break;
-            }
+        let piece = vec![b'x'; PIECE_BYTES];
+        let mut written = 0;
+        while written < piece_count && stream.write_all(&piece).await.is_ok() {
+            written += 1;
         }
         _ = stream.shutdown().await;
         _ = stream.read_to_end(&mut Vec::new()).await;
-        String::from_utf8(request).unwrap()
+        (String::from_utf8(request).unwrap(), written)
     }
 
-    async fn ask(head: &str, piece_count: usize, take: impl FnMut(&[u8]) -> bool) -> (String, StatusCode, Bytes) {
+    /// What the server saw and what the client was told. Both end in time.
+    async fn exchange<T>(
+        server: impl Future<Output = (String, usize)>,
+        asked: impl Future<Output = T>,
+    ) -> (T, String, usize) {
+        let both = async { tokio::join!(server, asked) };
+        let ((request, written), answered) = timeout(TIMEOUT, both).await.expect("client and server end in time");
+        (answered, request, written)
+    }
+
+    async fn listen() -> (TcpListener, ServerUrl) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = ServerUrl::of_listener(listener.local_addr().unwrap());
+        (listener, server)
+    }
+
+    /// The answer to the client, the request, and how many pieces were written.
+    async fn ask(
+        head: &str,
+        piece_count: usize,
+        take: impl FnMut(&[u8]) -> bool,
+    ) -> ((StatusCode, Bytes), String, usize) {
+        let (listener, server) = listen().await;
         let asked = server.stream("/v1/jobs", Some("k3y"), "application/x-ndjson", take);
-        let (request, answered) = tokio::join!(answer(listener, head, piece_count), asked);
-        let (status, refusal) = answered.unwrap();
-        (request, status, refusal)
+        let (answered, request, written) = exchange(answer(listener, head, piece_count), asked).await;
+        (answered.unwrap(), request, written)
     }
 
     #[tokio::test]
     async fn an_answer_of_any_size_is_taken_piece_by_piece() {
-        let piece_count = 2 * ANSWER_BYTES_MAX / (64 << 10);
+        let piece_count = 2 * ANSWER_BYTES_MAX / PIECE_BYTES;
         let mut taken = 0;
-        let (request, status, refusal) = ask("200 OK", piece_count, |piece| {
+        let ((status, refusal), request, _) = ask("200 OK", piece_count, |piece| {
             taken += piece.len();
             true
         })
@@ -351,27 +375,30 @@ mod tests {
     #[tokio::test]
     async fn a_caller_can_end_an_answer() {
         let mut count = 0;
-        ask("200 OK", usize::MAX, |_| {
+        let ((status, refusal), _, written) = ask("200 OK", TOO_MANY, |_| {
             count += 1;
             count < 3
         })
         .await;
-        assert_eq!(count, 3);
+        assert_eq!((count, status, refusal.len()), (3, StatusCode::OK, 0));
+        assert!(written < TOO_MANY, "the server learns that nobody reads on");
     }
 
     #[tokio::test]
     async fn a_refusal_is_returned_up_to_its_limit() {
-        let (_, status, refusal) = ask("503 Service Unavailable", usize::MAX, |_| panic!("it is a refusal")).await;
+        let refused = ask("503 Service Unavailable", TOO_MANY, |_| panic!("it is a refusal"));
+        let ((status, refusal), _, written) = refused.await;
         assert_eq!((status, refusal.len()), (StatusCode::SERVICE_UNAVAILABLE, REFUSAL_BYTES_MAX));
+        assert!(written < TOO_MANY, "the server learns that nobody reads on");
     }
 
     #[tokio::test]
     async fn a_whole_answer_has_a_limit() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = ServerUrl::of_listener(listener.local_addr().unwrap());
+        let (listener, server) = listen().await;
         let asked = server.request(Method::GET, "/v1/jobs", None, None);
-        let (_, answered) = tokio::join!(answer(listener, "200 OK", usize::MAX), asked);
+        let (answered, _, written) = exchange(answer(listener, "200 OK", TOO_MANY), asked).await;
         let error = answered.unwrap_err();
         assert_eq!(std::error::Error::source(&error).unwrap().to_string(), TOO_LARGE);
+        assert!(written < TOO_MANY, "the server learns that nobody reads on");
     }
 }

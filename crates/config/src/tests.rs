@@ -1013,7 +1013,11 @@ fn namespaces_without_a_channel_ttl_have_that_of_the_store() {
 proptest! {
     #[test]
     fn reading_never_panics(text in "\\PC{0,200}|(\\[\\[?[a-z.]{1,9}\\]?\\]?\n|[a-z_.\"]{1,9} ?= ?[-0-9a-zA-Z\"'\\[{},.=]{0,9}\n){0,20}") {
-        drop(parse("t.toml", &text, NO_VARIABLES));
+        if let Err(error) = parse("t.toml", &text, NO_VARIABLES) {
+            let told = error.to_string();
+            let mistakes: Vec<_> = told.lines().skip(1).collect();
+            prop_assert!(!mistakes.is_empty() && mistakes.iter().all(|it| it.starts_with("  t.toml:")), "{}", told);
+        }
     }
 
     #[test]

@@ -116,10 +116,14 @@ mod tests {
         let worker = std::thread::Builder::new().name("simulator-test".to_owned());
         let (done_tx, done_rx) = std::sync::mpsc::sync_channel::<()>(1);
         let worker = worker.spawn(move || while done_rx.try_recv().is_err() {}).unwrap();
-        while (Used::now() - before).simulators.is_zero() {
+        let began = tokio::time::Instant::now();
+        while (Used::now() - before).simulators.is_zero() && began.elapsed() < Duration::from_secs(20) {
             std::thread::yield_now();
         }
+        let used = Used::now() - before;
         done_tx.send(()).unwrap();
         worker.join().unwrap();
+        assert!(!used.simulators.is_zero(), "the thread that works is one of the simulators: {used:?}");
+        assert!(used.clients.is_zero(), "no client works: {used:?}");
     }
 }

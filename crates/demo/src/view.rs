@@ -349,6 +349,7 @@ mod tests {
         let drawn = format_phones(&phones, Paint::default());
         assert_eq!(drawn, ["  ╭─ Android · ar", "  │ هدف لفريق Argentina!", "  │ 1 – 0"]);
         let coloured = format_phones(&phones, Paint { is_coloured: true });
+        assert_eq!(coloured.len(), drawn.len());
         assert!(coloured.iter().all(|line| line.contains("\x1b[")), "{coloured:?}");
     }
 

@@ -304,7 +304,10 @@ mod tests {
             let place = place % row.len();
             row[place] = byte;
             row.truncate(cut.max(1));
-            let _ = JobRow::decode(POSITION, &row);
+            match JobRow::decode(POSITION, &row) {
+                Ok(read) => prop_assert!(JobRow::decode(POSITION, &read.encode()).is_ok(), "what is read can be written"),
+                Err(error) => prop_assert!(error.to_string().starts_with("job 7 "), "{error}"),
+            }
         }
     }
 

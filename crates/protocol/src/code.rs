@@ -39,6 +39,23 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    /// All of them, by number.
+    pub const ALL: [Self; 13] = [
+        Self::Internal,
+        Self::Unauthorized,
+        Self::UnknownChannel,
+        Self::PermissionDenied,
+        Self::MethodNotFound,
+        Self::AlreadySubscribed,
+        Self::LimitExceeded,
+        Self::BadRequest,
+        Self::NotAvailable,
+        Self::TokenExpired,
+        Self::Expired,
+        Self::TooManyRequests,
+        Self::UnrecoverablePosition,
+    ];
+
     /// The number.
     pub fn code(self) -> u16 {
         self as u16

@@ -156,8 +156,13 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_it_is_read_or_refused(text in ".{0,40}", near in "[0-9TZ:.+-]{15,30}") {
-            let _ = (text.parse::<Rfc3339>(), near.parse::<Rfc3339>());
+        fn whatever_comes_it_is_read_or_refused(
+            text in ".{0,40}|[0-9TZ:.+-]{15,30}",
+            near in "(19[67]|20[0-9]|999)[0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9](\\.[0-9]{1,9})?(Z|[+-][0-2][0-9]:[0-5][0-9])",
+        ) {
+            for read in [text, near].iter().filter_map(|text| text.parse::<Rfc3339>().ok()) {
+                prop_assert_eq!(read.to_string().parse(), Ok(read), "what was read can be written");
+            }
         }
     }
 

@@ -98,6 +98,8 @@ async fn a_report_that_is_not_answered_holds_up_no_other() {
     server.shows("tidings_webhook_told_total 18").await;
     server.shows("tidings_webhook_in_flight 2").await;
     server.shows("tidings_webhook_attempts_total{result=\"failed\"} 0").await;
+    let requests = receiver.requests();
+    assert_eq!((requests.len(), ids(&requests).len()), (20, 20), "each is told once, the two included");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,6 +198,7 @@ async fn a_receiver_with_fewer_connections_than_we_would_use_is_told_as_fast_as_
     receiver.behave(status(200));
     server.hang_up();
     server.shows("tidings_webhook_told_total 100").await;
+    assert_eq!(ids(&receiver.requests()).len(), 100);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

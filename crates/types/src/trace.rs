@@ -215,7 +215,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "[0-9a-fg-]{0,70}|.{0,60}") {
+        fn any_text_is_read_or_refused(
+            text in "[0-9a-fg-]{0,70}|.{0,60}|[0-9a-f]{2}-[0-9a-f]{31,32}-[0-9a-g]{16}-[0-9a-f]{2}(-[a-z]{0,3})?",
+        ) {
             if let Ok(context) = text.parse::<TraceContext>() {
                 prop_assert_eq!(&context.to_string()[3..52], &text[3..52]);
             }

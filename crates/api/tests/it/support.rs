@@ -5,7 +5,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
@@ -656,21 +656,29 @@ impl Server {
     }
 }
 
-/// Compares with every difference told at once, each under its case's name.
+/// Compares with every difference told at once, each under its case's name. Fails also if there was no case.
 #[derive(Default)]
-pub(crate) struct Cases(Mutex<Vec<String>>);
+pub(crate) struct Cases {
+    count: AtomicUsize,
+    wrong: Mutex<Vec<String>>,
+}
 
 impl Cases {
     pub(crate) fn check<T: PartialEq + std::fmt::Debug>(&self, name: &str, found: T, expected: T) {
+        self.count.fetch_add(1, Ordering::Relaxed);
         if found != expected {
-            self.0.lock().unwrap().push(format!("{name}:\n  found    {found:?}\n  expected {expected:?}"));
+            self.wrong.lock().unwrap().push(format!("{name}:\n  found    {found:?}\n  expected {expected:?}"));
         }
     }
 }
 
 impl Drop for Cases {
     fn drop(&mut self) {
-        let wrong = self.0.lock().unwrap();
-        assert!(wrong.is_empty() || std::thread::panicking(), "{} cases differ\n{}", wrong.len(), wrong.join("\n"));
+        if std::thread::panicking() {
+            return;
+        }
+        let (count, wrong) = (*self.count.get_mut(), self.wrong.get_mut().unwrap());
+        assert!(count > 0, "there was no case");
+        assert!(wrong.is_empty(), "{} of {count} cases differ\n{}", wrong.len(), wrong.join("\n"));
     }
 }

@@ -43,6 +43,9 @@ fn a_producer_that_blocks_for_room_does_not_wait_for_the_linger() {
             scope.spawn(|| (0..500).for_each(|_| writer.write(b"12345678").unwrap()));
         }
     });
+    let counters = writer.counters();
+    check_law(&counters);
+    assert_eq!((counters.total, counters.refused, counters.dropped), (4 * 500, 0, 0), "each found room in time");
 }
 
 #[tokio::test(start_paused = true)]

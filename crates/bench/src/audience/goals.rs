@@ -64,13 +64,60 @@ pub(super) fn note(subscriptions: u32, report: &mut Report) {
 mod tests {
     use super::*;
 
+    /// The time for all of it, in milliseconds.
+    fn millis(goals: &Goals, size: u64) -> Option<f64> {
+        match goals.of_size(size)? {
+            Goal::AtMost(millis) => Some(millis),
+            Goal::AtLeast(_) => panic!("a time has an upper bound"),
+        }
+    }
+
     #[test]
-    fn the_larger_data_set_has_its_own_goals() {
-        let (main, large) = (Goals::of(STATED_COUNT), Goals::of(127_000_000));
-        assert_eq!(main.of_size(1_300_000), Some(Goal::AtMost(75.0)));
-        assert_eq!(large.of_size(1_300_000), Some(Goal::AtMost(200.0)));
-        assert_eq!((large.of_size(10_000), large.of_size(4_000_000)), (None, None));
-        assert_eq!((main.first, large.first), (Goal::AtMost(1.0), Goal::AtMost(5.0)));
-        assert!(main.main(main.first).is_some() && large.main(large.first).is_none());
+    fn each_data_set_has_goals_for_its_own_audiences() {
+        for subscriptions in [0, STATED_COUNT, LARGE_COUNT, u32::MAX] {
+            let goals = Goals::of(subscriptions);
+            let found: Vec<_> = goals.sizes.iter().map(|(size, _)| millis(&goals, *size)).collect();
+            assert_eq!(found, goals.sizes.map(|(_, goal)| goal), "of {subscriptions}");
+            let stated: Vec<_> = goals.sizes.iter().filter_map(|(size, goal)| goal.map(|goal| (*size, goal))).collect();
+            assert!(stated.len() >= 2, "of {subscriptions}: {stated:?}");
+            let is_rising = |pair: &[(u64, f64)]| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1;
+            assert!(stated.windows(2).all(is_rising), "a larger audience may take longer: {stated:?}");
+            assert_eq!(goals.of_size(stated[0].0 + 1), None, "no other audience has a goal");
+        }
+    }
+
+    #[test]
+    fn the_larger_data_set_may_take_longer_and_has_no_goal_that_is_stated_for_the_smaller() {
+        let [main, almost, large] = [STATED_COUNT, LARGE_COUNT - 1, LARGE_COUNT].map(Goals::of);
+        let shared: Vec<u64> =
+            main.sizes.iter().map(|(size, _)| *size).filter(|size| millis(&large, *size).is_some()).collect();
+        assert!(
+            !shared.is_empty() && shared.iter().all(|size| millis(&main, *size) < millis(&large, *size)),
+            "{shared:?}"
+        );
+        let (Goal::AtMost(sooner), Goal::AtMost(later)) = (main.first, large.first) else { panic!("times") };
+        assert!(sooner < later);
+        let goal = Goal::AtLeast(DEVICES_M);
+        assert_eq!([main.main(goal), almost.main(goal), large.main(goal)], [Some(goal), Some(goal), None]);
+        assert_eq!(almost.sizes, main.sizes);
+    }
+
+    /// A rate and a time for the same audience: neither makes the other needless.
+    #[test]
+    fn the_rate_and_the_time_of_a_large_audience_agree() {
+        let seconds = millis(&Goals::of(STATED_COUNT), 1_300_000).unwrap() / 1000.0;
+        let rate = 1.3 / seconds;
+        assert!((rate / DEVICES_M - 1.0).abs() < 0.1, "{rate} M/s by the time, {DEVICES_M} M/s by the rate");
+    }
+
+    #[test]
+    fn with_few_subscriptions_the_report_has_a_note() {
+        let notes = |subscriptions| {
+            let mut report = Report::new("audience");
+            note(subscriptions, &mut report);
+            report.to_json()["notes"].as_array().unwrap().len()
+        };
+        let least = STATED_COUNT / 10 * 9;
+        assert_eq!([0, least - 1, least, STATED_COUNT, LARGE_COUNT].map(notes), [1, 1, 0, 0, 0]);
     }
 }

@@ -285,7 +285,9 @@ mod tests {
             Process::prepare("x".to_owned(), shell, &["-c", "echo said; exec sleep 60"], dir.path().join("x"), "")
                 .unwrap();
         process.start().unwrap();
+        let began = tokio::time::Instant::now();
         while !process.log_end().contains("said") {
+            assert!(began.elapsed() < std::time::Duration::from_secs(20), "the log has {:?}", process.log_end());
             std::thread::yield_now();
         }
         assert!(process.ended().is_none());

@@ -174,10 +174,10 @@ in_both!(a_slow_reader_is_closed_and_costs_the_others_nothing);
 /// A reader that does not read is closed with 3008 once the channel's tail has overtaken it; one that reads beside it
 /// gets everything.
 async fn a_slow_reader_is_closed_and_costs_the_others_nothing(format: Format) {
-    slow_reader(Options { frame_count_max: 64, ..Options::of(format) }).await;
+    check_slow_reader(Options { frame_count_max: 64, ..Options::of(format) }).await;
 }
 
-async fn slow_reader(options: Options) {
+async fn check_slow_reader(options: Options) {
     let server = Server::start(options).await;
     let mut slow = Client::subscribed(&server, "room").await;
     let mut quick = Client::subscribed(&server, "room").await;

@@ -12,7 +12,7 @@ use tidings_telemetry::unix_now;
 use tidings_types::{DeviceId, DeviceNumber, Format, JournalPosition, Json, Offset};
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::client::{Client, DEADLINE};
 use crate::server::{Asks, Options, Server, channel, gate, token_secret};
 
 const CHANNEL: &str = "durable:1";
@@ -500,6 +500,7 @@ async fn regular_pings_come_on_a_busy_connection() {
     let server = Server::start(Options { ping_interval, ..Options::default() }).await;
     let mut client = Client::introduced(&server, json!({}), CHANNEL).await;
     let (mut offset, mut pings) = (0, 0);
+    let began = Instant::now();
     while pings < 3 {
         offset += 1;
         server.publish_event(1000 + offset, Asks::Visible, CHANNEL, offset);
@@ -508,7 +509,10 @@ async fn regular_pings_come_on_a_busy_connection() {
             client.pong().await;
             pings += 1;
         }
+        assert!(began.elapsed() < DEADLINE, "{pings} pings between {offset} publications");
     }
+    assert!(began.elapsed() >= 2 * ping_interval, "{pings} pings within {:?}", began.elapsed());
+    assert!(offset > 10 * pings, "the connection was busy: {offset} publications");
 }
 
 /// What a full socket did not take was not written: the ping follows when it has been.
@@ -573,8 +577,9 @@ async fn only_what_the_socket_took_waits_for_a_pong() {
     beside.flush().await;
     assert_eq!((taken.summary().written, left.summary().written), (1, 0));
     publication(&mut client, 2).await;
-    let mut pings = 0;
+    let (mut pings, began) = (0, Instant::now());
     while left.summary().received == 0 {
+        assert!(began.elapsed() < DEADLINE, "{pings} pings, and nothing counts as received");
         let messages = client.flush().await;
         for _ in messages.iter().filter(|message| is_ping(message)) {
             client.pong().await;

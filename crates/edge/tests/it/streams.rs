@@ -352,7 +352,7 @@ async fn a_stream_may_follow_other_requests_on_its_connection() {
     assert!(stream.next().await.unwrap()["connect"].is_object());
 }
 
-async fn slow_stream(options: Options, variant: Variant) {
+async fn check_slow_stream(options: Options, variant: Variant) {
     let server = Server::start(options).await;
     let mut quick = Client::subscribed(&server, "kept:1").await;
     let mut slow = Stream::subscribed(&server, variant, "kept:1").await;
@@ -375,13 +375,13 @@ async fn slow_stream(options: Options, variant: Variant) {
 #[tokio::test]
 async fn a_stream_that_the_tail_overtakes_ends_with_3008() {
     for variant in STREAMS {
-        slow_stream(Options { frame_count_max: 64, ..Options::default() }, variant).await;
+        check_slow_stream(Options { frame_count_max: 64, ..Options::default() }, variant).await;
     }
 }
 
 #[tokio::test]
 async fn so_does_one_over_tls() {
-    slow_stream(Options { frame_count_max: 64, tls: true, ..Options::default() }, SSE).await;
+    check_slow_stream(Options { frame_count_max: 64, tls: true, ..Options::default() }, SSE).await;
 }
 
 #[tokio::test]

@@ -73,7 +73,7 @@ async fn publications_large_and_small_come_in_order() {
 
 #[tokio::test]
 async fn a_slow_reader_is_closed_with_3008_and_costs_the_others_nothing() {
-    crate::slow_reader(Options { frame_count_max: 64, ..options() }).await;
+    crate::check_slow_reader(Options { frame_count_max: 64, ..options() }).await;
 }
 
 #[tokio::test]

@@ -532,6 +532,7 @@ async fn for_development_private_addresses_can_be_admitted() {
     .await;
     setup.push([setup.notification(&format!("dev.push.example:{port}"), 0)]).await;
     timeout(PATIENCE, listener.accept()).await.expect("it is connected to").unwrap();
+    assert_eq!(setup.net.dialled(), HashSet::from([LOCAL]));
     drop(setup);
 }
 

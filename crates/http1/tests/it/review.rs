@@ -130,22 +130,30 @@ const LARGE: usize = 8 << 20;
 /// The rest of the body is still written, and the next request gets its own answer.
 #[tokio::test]
 async fn an_answer_before_the_end_of_its_request_is_accepted() {
-    let server = Server::start(|_, mut stream| async move {
-        let mut input = Vec::new();
-        read_head(&mut stream, &mut input).await?;
-        stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n").await?;
-        sleep(Duration::from_millis(20)).await;
-        let mut rest = LARGE - input.len();
-        while rest > 0 {
-            let mut piece = vec![0; rest.min(1 << 16)];
-            rest -= stream.read(&mut piece).await?;
+    let is_answered = Arc::new(Notify::new());
+    let go_on = Arc::clone(&is_answered);
+    let server = Server::start(move |_, mut stream| {
+        let go_on = Arc::clone(&go_on);
+        async move {
+            let mut input = Vec::new();
+            read_head(&mut stream, &mut input).await?;
+            stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n").await?;
+            go_on.notified().await; // The body is larger than what the system buffers, so its end is not written yet.
+            let mut rest = LARGE - input.len();
+            while rest > 0 {
+                let mut piece = vec![0; rest.min(1 << 16)];
+                let count = stream.read(&mut piece).await?;
+                assert!(count > 0, "the rest of the body is written: {rest} bytes are missing");
+                rest -= count;
+            }
+            answer_all(stream).await
         }
-        answer_all(stream).await
     })
     .await;
     let client = client(server.address, config(1));
     let post = Request::post("/large").unwrap().body(vec![b'x'; LARGE]);
     assert_eq!(client.send(post, SOON).await.unwrap().status(), 413);
+    is_answered.notify_one();
     let next = client.send(Request::get("/next").unwrap(), SOON).await.unwrap();
     assert_eq!((next.body().as_ref(), client.counters().connects), (&b"/next"[..], 1));
 }
@@ -165,8 +173,7 @@ async fn an_answer_to_an_unwritten_request_is_discarded() {
             stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n").await?;
             go_on.notified().await;
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison").await?;
-            sleep(SOON).await;
-            Ok(())
+            std::future::pending().await // Keeps the connection open until the test ends.
         }
     })
     .await;

@@ -144,9 +144,14 @@ async fn a_request_that_travels_alone_prefers_an_idle_connection() {
     for n in 0..8 {
         pool.tell(ask(format!("{n}")).alone(), SECOND).unwrap();
     }
+    let mut heard = Vec::new();
     for peer in &mut all {
-        peer.hear().await.unwrap(); // Each has one.
+        let line = tokio::time::timeout(SECOND / 2, peer.hear()).await;
+        heard.push(line.expect("each connection has one of them").unwrap());
     }
+    heard.sort_unstable();
+    assert_eq!(heard, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    assert_eq!(until(&pool, |counters| counters.in_flight == 8).await.backlog, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,10 +287,13 @@ async fn a_full_connection_is_skipped() {
         pool.cast(ask("x"), SECOND, n, &tx).unwrap();
         until(&pool, |counters| counters.held <= 3).await; // Only the silent one's are left.
     }
-    silent.hear_many(3).await;
+    assert_eq!(silent.hear_many(3).await, ["x"; 3]);
     for _ in 0..17 {
-        rx.recv().await.unwrap().result.unwrap();
+        assert_eq!(rx.recv().await.unwrap().result.unwrap(), "x");
     }
+    let counters = until(&pool, |counters| counters.held == 3).await;
+    assert_eq!((counters.answered, counters.in_flight, counters.backlog), (17, 3, 0), "the full one has had its three");
+    check(counters);
 }
 
 #[tokio::test(start_paused = true)]

@@ -139,6 +139,12 @@ proptest! {
 
     #[test]
     fn any_bytes_are_a_filter_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = TagsFilter::read(&UnreadFilter::Protobuf(bytes));
+        let unread = UnreadFilter::Protobuf(bytes);
+        let read = || TagsFilter::read(&unread);
+        prop_assert_ne!(read().err(), Some(FilterError::TooLarge));
+        if let (Ok(one), Ok(again)) = (read(), read()) {
+            let is_match = one.matches(&Tags::default());
+            prop_assert_eq!(one.and(again).matches(&Tags::default()), is_match);
+        }
     }
 }

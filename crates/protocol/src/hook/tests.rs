@@ -1,5 +1,7 @@
 //! Answers of hooks, good and bad. What they mean is tested with the session.
 
+use proptest::prelude::*;
+
 use super::*;
 
 #[test]
@@ -36,9 +38,16 @@ fn nothing_of_an_answer_shows_in_debug() {
     }
 }
 
-proptest::proptest! {
+proptest! {
+    /// Whatever bytes come: what is not an object of JSON is no answer.
     #[test]
-    fn no_bytes_break_it(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
-        let _ = HookAnswer::read(&bytes);
+    fn only_an_object_of_json_is_an_answer(
+        bytes in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..200),
+            "[ \\[]{0,2}\\{(\"(result|error|disconnect|data|code)\":(\\{\\}|null|[0-9]{1,5}|\"x\"),?){0,3}\\}?\\]?".prop_map(String::into_bytes),
+        ],
+    ) {
+        let is_object = serde_json::from_slice::<serde_json::Value>(&bytes).is_ok_and(|value| value.is_object());
+        prop_assert!(is_object || HookAnswer::read(&bytes).is_none());
     }
 }

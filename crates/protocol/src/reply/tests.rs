@@ -54,25 +54,40 @@ fn check_push(push: Push<'_>, expected: &str) {
     assert_eq!(String::from_utf8(out).unwrap(), format!(r#"{{"push":{{"channel":"c",{expected}}}}}"#));
 }
 
+/// What is written of each error. One list makes the match and the array, so a code that is not in it does not compile.
+macro_rules! written {
+    ($($code:ident: $written:literal,)*) => {
+        fn written(code: ErrorCode) -> &'static str {
+            match code {
+                $(ErrorCode::$code => $written,)*
+            }
+        }
+
+        const WRITTEN: &[ErrorCode] = &[$(ErrorCode::$code),*];
+    };
+}
+
+written! {
+    Internal: r#"100,"message":"internal server error","temporary":true"#,
+    Unauthorized: r#"101,"message":"unauthorized""#,
+    UnknownChannel: r#"102,"message":"unknown channel""#,
+    PermissionDenied: r#"103,"message":"permission denied""#,
+    MethodNotFound: r#"104,"message":"method not found""#,
+    AlreadySubscribed: r#"105,"message":"already subscribed""#,
+    LimitExceeded: r#"106,"message":"limit exceeded""#,
+    BadRequest: r#"107,"message":"bad request""#,
+    NotAvailable: r#"108,"message":"not available""#,
+    TokenExpired: r#"109,"message":"token expired""#,
+    Expired: r#"110,"message":"expired""#,
+    TooManyRequests: r#"111,"message":"too many requests","temporary":true"#,
+    UnrecoverablePosition: r#"112,"message":"unrecoverable position""#,
+}
+
 #[test]
 fn every_error_has_its_number_and_text() {
-    use ErrorCode::*;
-    for (code, expected) in [
-        (Internal, r#"100,"message":"internal server error","temporary":true"#),
-        (Unauthorized, r#"101,"message":"unauthorized""#),
-        (UnknownChannel, r#"102,"message":"unknown channel""#),
-        (PermissionDenied, r#"103,"message":"permission denied""#),
-        (MethodNotFound, r#"104,"message":"method not found""#),
-        (AlreadySubscribed, r#"105,"message":"already subscribed""#),
-        (LimitExceeded, r#"106,"message":"limit exceeded""#),
-        (BadRequest, r#"107,"message":"bad request""#),
-        (NotAvailable, r#"108,"message":"not available""#),
-        (TokenExpired, r#"109,"message":"token expired""#),
-        (Expired, r#"110,"message":"expired""#),
-        (TooManyRequests, r#"111,"message":"too many requests","temporary":true"#),
-        (UnrecoverablePosition, r#"112,"message":"unrecoverable position""#),
-    ] {
-        check(Reply::Error(code), &format!(r#""error":{{"code":{expected}}}"#));
+    assert_eq!(ErrorCode::ALL, WRITTEN, "all are in the list of all");
+    for code in ErrorCode::ALL {
+        check(Reply::Error(code), &format!(r#""error":{{"code":{}}}"#, written(code)));
     }
 }
 

@@ -459,8 +459,7 @@ proptest! {
 
 #[test]
 fn prost_reads_every_error() {
-    use ErrorCode::*;
-    for code in [Internal, Unauthorized, UnknownChannel, BadRequest, TooManyRequests, UnrecoverablePosition] {
+    for code in ErrorCode::ALL {
         check_reply(1, &Reply::Error(code));
     }
 }

@@ -304,13 +304,22 @@ async fn calls_in_flight_and_calls_that_wait_are_bounded() {
     assert_eq!((metric(&registry, "abandoned"), backend.requests().len()), (1, 3));
 }
 
+/// Asks until the breaker opens.
+async fn until_left_alone(hook: &Arc<Hook>, registry: &Registry) {
+    for _ in 0..100 {
+        if metric(registry, "down") >= 3 {
+            return;
+        }
+        assert_eq!(asked(hook).await, "failed 100");
+    }
+    panic!("{} of 100 calls found that it is down", metric(registry, "down"));
+}
+
 #[tokio::test]
 async fn a_back_end_that_is_down_is_left_alone_until_it_answers_again() {
     let backend = Backend::start(Behaviour::HangUp).await;
     let (hook, registry) = backend.hook("timeout = \"2s\"");
-    while metric(&registry, "down") < 3 {
-        assert_eq!(asked(&hook).await, "failed 100");
-    }
+    until_left_alone(&hook, &registry).await;
     let seen = backend.requests().len();
     assert_eq!((&*asked(&hook).await, metric(&registry, "breaker")), ("failed 100", 1));
     assert_eq!(backend.requests().len(), seen, "it was not asked");
@@ -330,9 +339,7 @@ async fn a_back_end_that_is_down_is_left_alone_until_it_answers_again() {
 async fn a_probe_whose_client_leaves_is_followed_by_another() {
     let backend = Backend::start(Behaviour::HangUp).await;
     let (hook, registry) = backend.hook("timeout = \"2s\"");
-    while metric(&registry, "down") < 3 {
-        asked(&hook).await;
-    }
+    until_left_alone(&hook, &registry).await;
     backend.behave(Behaviour::Silence);
     let seen = backend.requests().len();
     timeout(PATIENCE, async {

@@ -1,11 +1,22 @@
-//! The terms of the sum, and which settings add some.
+//! The terms of the sum: what moves each, and which settings add some.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use tidings_config::{Config, parse};
+use tidings_telemetry::memory::{Basis, Term};
 
 use super::*;
 
 fn config(text: &str) -> Config {
-    parse("t.toml", text, []).unwrap_or_else(|error| panic!("{error}")).config
+    config_with(text, None)
+}
+
+/// The configuration with a setting, such as `("http.request_count_max", "40")`, that stands above the text.
+fn config_with(text: &str, setting: Option<(&str, &str)>) -> Config {
+    let variable =
+        |(path, value): (&str, &str)| (format!("TIDINGS_{}", path.to_uppercase().replace('.', "__")), value.to_owned());
+    parse("t.toml", text, setting.map(variable)).unwrap_or_else(|error| panic!("{error}")).config
 }
 
 /// The bytes of the term with this name.
@@ -13,80 +24,171 @@ fn bytes(config: &Config, name: &str) -> Option<u64> {
     memory_sum(config).terms.iter().find(|term| term.name == name).map(|term| term.bytes())
 }
 
+/// A configuration that has most terms, with small numbers.
+const BASE: &str = r#"
+[http]
+request_count_max = 40
+body_bytes_max = "1MiB"
+[client]
+connection_count_max = 10
+channel_count_max = 3
+frame_bytes_max = "2KiB"
+reply_bytes_max = "16KiB"
+connect_hook = "a"
+[hooks.a]
+url = "https://a/b"
+client_headers = ["cookie"]
+[edge]
+loops = 4
+turn_bytes_max = "4KiB"
+memory_bytes_max = "24MiB"
+input_bytes_max = "96MiB"
+control_bytes_max = "64KiB"
+log_bytes_max = "64KiB"
+receipt_bytes_max = "2MiB"
+[channels]
+count_max = 5
+[channel.namespaces.n]
+history_size = 7
+history_ttl = "1m"
+[channel.namespaces.d]
+durable = true
+history_size = 999
+history_ttl = "1m"
+[store]
+channel_count_max = 6
+history_cache_bytes = "3MiB"
+event_queue_bytes_max = "8MiB"
+device_queue_bytes_max = "1MiB"
+import_queue_bytes_max = "1MiB"
+cache_bytes = "1MiB"
+device_count_max = 800
+[sender]
+job_count_max = 3
+report_count_max = 9
+[webhook]
+url = "https://a/b"
+presence_url = "https://a/b"
+presence_count_max = 100
+secret = "whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu"
+"#;
+
+/// [`BASE`] and a section of APNs, whose key is in the folder.
+fn base(folder: &Path) -> String {
+    let key = folder.join("key.p8");
+    std::fs::write(&key, "-----BEGIN PRIVATE KEY-----\n").unwrap();
+    format!(
+        "{BASE}[apns.main]\nkey_id = \"ABC123DEFG\"\nteam_id = \"DEF123GHIJ\"\nkey_file = {key:?}\napps = [\"a.b\"]\n\
+         connection_count_max = 2\nstream_count_max = 100\nlake_capacity = 300"
+    )
+}
+
 #[test]
 fn the_memory_sum_adds_up_its_terms() {
     let folder = tempfile::tempdir().unwrap();
-    let key = folder.path().join("key.p8");
-    std::fs::write(&key, "-----BEGIN PRIVATE KEY-----\n").unwrap();
-    let text = format!(
-        "[http]\nrequest_count_max = 2\nbody_bytes_max = \"1MiB\"\n[client]\nconnection_count_max = 10\nchannel_count_max = 3\n\
-         frame_bytes_max = \"2KiB\"\nreply_bytes_max = \"16KiB\"\n[edge]\nloops = 4\nturn_bytes_max = \"4KiB\"\nmemory_bytes_max = \"16MiB\"\ncontrol_bytes_max = \"64KiB\"\nlog_bytes_max = \
-         \"64KiB\"\nreceipt_bytes_max = \"2MiB\"\n[channels]\ncount_max = 5\n[channel.namespaces.n]\nhistory_size = 7\nhistory_ttl = \"1m\"\n[channel.namespaces.d]\ndurable = true\nhistory_size = 999\nhistory_ttl = \"1m\"\n[store]\nchannel_count_max = 6\nhistory_cache_bytes = \"3MiB\"\n\
-         event_queue_bytes_max = \"8MiB\"\ndevice_queue_bytes_max = \"1MiB\"\nimport_queue_bytes_max = \"1MiB\"\ncache_bytes = \
-         \"1MiB\"\ndevice_count_max = 800\n[sender]\njob_count_max = 3\nreport_count_max = 9\n\
-         [webhook]\nurl = \"https://a/b\"\npresence_url = \"https://a/b\"\npresence_count_max = 100\nsecret = \"whsec_Y2hhbmdlLW1lLWNoYW5nZS1tZS1jaGFu\"\n\
-         [apns.main]\nkey_id = \"ABC123DEFG\"\nteam_id = \"DEF123GHIJ\"\nkey_file = {key:?}\napps = [\"a.b\"]\nconnection_count_max = 2\nstream_count_max = 100\nlake_capacity = 300"
-    );
-    let sum = memory_sum(&config(&text));
-    let terms: Vec<_> = sum.terms.iter().map(|term| (term.name, term.bytes())).collect();
-    let expected = [
-        ("HTTP buffers", 10 * 2 * (16 << 10)),
-        ("bodies of clients", 2 * (64 << 20)),
-        ("requests", 2 * (2 << 20)),
-        ("pages of answers", 2 * (4 << 20)),
-        ("large answers", 16 * 2 * (8 << 20)),
-        ("idempotency keys", 65_536 * 640),
-        ("handshakes", 4 * 1024 * 2048),
-        ("connections", 10 * 6144),
-        ("received commands", 256 << 20),
-        ("commands in work", 4 * (2048 + 1024 * size_of::<tidings_protocol::SubscribeRequest>() as u64)),
-        ("subscriptions", 10 * 3 * 256),
-        ("waiting replies", 4 * ((1 << 20) + 65536 + 4 * (1 << 20))), // A quarter of 16 MiB for four loops.
-        ("turns", 4 * 4096),
-        ("channels", (5 + 6) * 1280),
-        ("durable histories", 3 << 20),
-        ("channel logs", 12 << 20),
-        ("channel histories", 5 * 7 * 1024),
-        ("receipts", 2 << 20),
-        ("histories being read", 16 * 999 * 1024),
-        ("store queues", (10 + 64 + 1) << 20),
-        ("backup", 280 << 20),
-        ("store write buffers", 1120 << 20),
-        ("store cache", 1 << 20),
-        ("devices", 800 * 160),
-        // Its sets of 800 devices and of the 10 that can be connected, and a rendering for each device.
-        ("jobs", (1 << 30) + 73_728 + 13 * (96 + 4 * 800) + 800 * 2048 + 96 + 4 * 10),
-        ("waiting jobs", 64 * 3 * 1024),
-        ("sets of waiting jobs", 256 << 20),
-        ("reports", 2 * 9 * 1024),
-        ("dead tokens", 4096 * 512),
-        ("trails of jobs", 64 << 20),
-        ("lakes", 3 * 2 * 300 * 512), // Three priorities, and the same for the quarantine.
-        ("in flight", (2 + 2) * 100 * 6144), // Connections, and those of the quarantine.
-        ("repeats", 16 * (2 + 2) * 100 * 512),
-        ("browser services", 0),
-        ("webhook backlog", 2 * 9 * 160),
-        ("presence changes", 100 * 512),
-        ("audit lines to write", 3 * ((1 << 20) + (16 << 10)) + 8 * 10_000),
-        ("log lines to write", 3 * ((4 << 20) + (16 << 10)) + 8 * 20_000),
-    ];
-    assert_eq!(terms, expected);
-    assert_eq!(sum.bytes(), expected.iter().map(|(_, bytes)| bytes).sum::<u64>());
-    let standing = [
-        "connections",
-        "subscriptions",
-        "channels",
-        "durable histories",
-        "channel histories",
-        "store cache",
-        "devices",
-        "reports",
-    ];
-    let standing = expected.iter().filter(|(name, _)| standing.contains(name)).map(|(_, bytes)| bytes).sum::<u64>();
-    assert_eq!(sum.standing_bytes(), standing);
+    let sum = memory_sum(&config(&base(folder.path())));
+    let of = |is_counted: fn(&Term) -> bool| {
+        sum.terms.iter().filter(|term| is_counted(term)).map(|term| term.count * term.bytes_each).sum::<u64>()
+    };
+    assert_eq!(sum.bytes(), of(|_| true));
+    assert_eq!(sum.standing_bytes(), of(|term| term.basis != Basis::Peak));
+    assert!(0 < sum.standing_bytes() && sum.standing_bytes() < sum.bytes(), "some terms are only of full buffers");
+    let names: BTreeSet<_> = sum.terms.iter().map(|term| term.name).collect();
+    assert_eq!(names.len(), sum.terms.len(), "each term is there once");
     let table = sum.to_string();
-    assert_eq!(table.lines().count(), expected.len() + 2);
-    assert!(table.contains("channel histories            5 x   7.0 KiB =  35.0 KiB  estimate "), "{table}");
+    assert_eq!(table.lines().count(), sum.terms.len() + 2, "a line for each, and the two sums");
+    for (line, term) in table.lines().zip(&sum.terms) {
+        assert!(line.starts_with(term.name) && line.ends_with(term.settings), "{line}");
+        assert!(line.contains(&format!(" {} x ", term.count)), "{line}");
+    }
+}
+
+/// A setting, a value of it with its unit, and the terms that it moves.
+type Mover = (&'static str, u64, &'static str, &'static [&'static str]);
+
+/// What each setting moves.
+const MOVERS: &[Mover] = &[
+    ("http.request_count_max", 40, "", &["requests", "pages of answers"]),
+    ("http.body_bytes_max", 1, "MiB", &["requests", "waiting replies"]),
+    (
+        "client.connection_count_max",
+        100,
+        "",
+        &["HTTP buffers", "connections", "headers for hooks", "jobs", "subscriptions"],
+    ),
+    ("client.channel_count_max", 3, "", &["subscriptions"]),
+    ("client.frame_bytes_max", 2, "KiB", &["handshakes", "commands in work", "calls of hooks"]),
+    ("client.reply_bytes_max", 2, "MiB", &["waiting replies"]),
+    ("hooks.a.in_flight_max", 32, "", &["calls of hooks"]),
+    ("hooks.a.waiting_max", 32, "", &["calls of hooks"]),
+    ("hooks.a.answer_bytes_max", 64, "KiB", &["calls of hooks"]),
+    // What all loops share is divided among them.
+    ("edge.loops", 4, "", &["handshakes", "commands in work", "turns", "waiting replies"]),
+    ("edge.input_bytes_max", 256, "MiB", &["received commands"]),
+    ("edge.memory_bytes_max", 16, "MiB", &["waiting replies", "channel logs"]),
+    ("edge.control_bytes_max", 64, "KiB", &["waiting replies"]),
+    ("edge.turn_bytes_max", 4, "KiB", &["turns"]),
+    ("edge.receipt_bytes_max", 2, "MiB", &["receipts"]),
+    ("channels.count_max", 5, "", &["channels", "channel histories"]),
+    ("channel.namespaces.n.history_size", 7, "", &["channel histories"]),
+    ("channel.namespaces.d.history_size", 999, "", &["histories being read"]),
+    ("store.channel_count_max", 6, "", &["channels"]),
+    ("store.history_cache_bytes", 3, "MiB", &["durable histories"]),
+    ("store.event_queue_bytes_max", 8, "MiB", &["store queues"]),
+    ("store.device_queue_bytes_max", 1, "MiB", &["store queues"]),
+    ("store.import_queue_bytes_max", 1, "MiB", &["store queues"]),
+    ("store.cache_bytes", 1, "MiB", &["store cache"]),
+    ("store.device_count_max", 100, "", &["devices", "jobs"]),
+    ("sender.job_count_max", 3, "", &["waiting jobs"]),
+    ("sender.job_bytes_max", 1024, "MiB", &["jobs", "sets of waiting jobs"]),
+    ("sender.report_count_max", 9, "", &["reports", "webhook backlog"]),
+    ("sender.gone_token_count_max", 4096, "", &["dead tokens"]),
+    ("sender.why_bytes_max", 64, "MiB", &["trails of jobs"]),
+    ("webhook.presence_count_max", 100, "", &["presence changes"]),
+    ("apns.main.lake_capacity", 300, "", &["lakes"]),
+    ("apns.main.connection_count_max", 2, "", &["in flight", "repeats"]),
+    ("apns.main.stream_count_max", 100, "", &["in flight", "repeats"]),
+];
+
+/// By how much each term grows when a setting rises from `from` to `to`.
+fn growth(base: &str, path: &str, from: &str, to: &str) -> BTreeMap<&'static str, u64> {
+    let sum = |value| memory_sum(&config_with(base, Some((path, value)))).terms;
+    let grown = sum(to).into_iter().zip(sum(from)).map(|(after, before)| {
+        assert_eq!(after.name, before.name, "{path}: no term comes or goes");
+        let more = after.bytes().checked_sub(before.bytes());
+        (after.name, more.unwrap_or_else(|| panic!("{path}: {} shrinks", after.name)))
+    });
+    grown.filter(|(_, more)| *more > 0).collect()
+}
+
+#[test]
+fn a_setting_moves_its_own_terms_in_proportion_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = base(folder.path());
+    for (path, value, unit, names) in MOVERS {
+        let steps = [1, 2, 3].map(|times| format!("{}{unit}", times * value));
+        let grown = growth(&base, path, &steps[0], &steps[1]);
+        assert_eq!(grown.keys().copied().collect::<BTreeSet<_>>(), names.iter().copied().collect(), "{path}");
+        assert_eq!(growth(&base, path, &steps[1], &steps[2]), grown, "{path}: the same again");
+        let step = match *unit {
+            "KiB" => value << 10,
+            "MiB" => value << 20,
+            _ => *value,
+        };
+        let more: u64 = grown.values().sum();
+        assert!(more >= step, "{path}: {step} more are allowed, and the sum has {more} more");
+    }
+}
+
+#[test]
+fn a_term_that_no_setting_moves_is_fixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let moved: BTreeSet<_> = MOVERS.iter().flat_map(|(.., names)| names.iter().copied()).collect();
+    for term in memory_sum(&config(&base(folder.path()))).terms {
+        // A switch makes the term come and go; without web push, there is nothing of it.
+        let is_fixed = term.settings == "fixed" || term.settings.ends_with(".enabled") || term.bytes() == 0;
+        assert_ne!(moved.contains(term.name), is_fixed, "{}: {}", term.name, term.settings);
+    }
 }
 
 #[test]
@@ -98,13 +200,13 @@ fn the_largest_settings_do_not_overflow_the_sum() {
 }
 
 #[test]
-fn hooks_hold_their_calls_and_headers() {
-    let text = "[hooks.a]\nurl = \"https://a/\"\nclient_headers = [\"cookie\"]\n[hooks.b]\nurl = \"https://a/\"\n[client]\nconnect_hook = \"a\"";
-    let config = config(text);
-    let command = 1024 * size_of::<tidings_protocol::SubscribeRequest>() as u64; // It waits for the answer.
-    let calls = 2 * ((32 * (64 + 64 + 2 * 64) + 1024 * 64) * 1024 + (32 + 1024) * command);
-    assert_eq!(bytes(&config, "calls of hooks"), Some(calls));
-    assert_eq!(bytes(&config, "headers for hooks"), Some(100_000 * 8192));
+fn each_hook_holds_its_own_calls_and_headers_are_held_once() {
+    let hook = |name: &str| format!("[hooks.{name}]\nurl = \"https://a/\"\nclient_headers = [\"cookie\"]\n");
+    let [one, two] = [hook("a"), hook("a") + &hook("b")].map(|text| config(&text));
+    let calls = bytes(&one, "calls of hooks").unwrap();
+    assert_eq!(bytes(&two, "calls of hooks"), Some(2 * calls));
+    assert_eq!(bytes(&two, "headers for hooks"), bytes(&one, "headers for hooks"));
+    assert_eq!(bytes(&config(&hook("a").replace("client_headers", "# ")), "headers for hooks"), None);
 }
 
 #[test]
@@ -128,7 +230,10 @@ fn what_is_switched_on_has_terms() {
     std::fs::write(&file, made.cert.pem() + &made.signing_key.serialize_pem()).unwrap();
     let tls = format!("[http.tls]\ncertificate_file = {file:?}\ncertificate_key_file = {file:?}");
     assert_eq!(more(&tls), ["TLS sessions", "TLS records"]);
-    assert_eq!(bytes(&config(&tls), "TLS sessions"), Some(2 * 100_000 * (10 << 10)));
+    let sessions =
+        |count: &str| bytes(&config_with(&tls, Some(("client.connection_count_max", count))), "TLS sessions").unwrap();
+    assert!(sessions("1000") > 0);
+    assert_eq!(sessions("2000"), 2 * sessions("1000"));
     let buffers = |text: &str| bytes(&config(text), "HTTP buffers").unwrap();
     let three = format!("http.internal_listen = \"127.0.0.1:8001\"\n{tls}\nlisten = \"127.0.0.1:8443\"");
     assert_eq!(buffers(&three), 3 * buffers(""));

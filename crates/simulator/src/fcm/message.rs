@@ -467,8 +467,12 @@ mod tests {
     proptest! {
         #[test]
         fn no_body_makes_it_panic(message in any_json(), bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = read(json!({"message": message}).to_string().as_bytes());
-            let _ = read(&bytes);
+            for body in [json!({"message": message}).to_string().into_bytes(), bytes] {
+                match read(&body) {
+                    Ok(request) => prop_assert!(request.content.len() <= MESSAGE_BYTES_MAX),
+                    Err(violation) => prop_assert!(!violation.description.is_empty()),
+                }
+            }
         }
 
         #[test]

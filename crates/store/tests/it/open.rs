@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tidings_store::{NewEvent, NewImport, OpenError, Store};
-use tidings_types::{BrakeScope, Event, Timestamp};
+use tidings_types::{BrakeScope, Event, JournalPosition, Timestamp};
 
 use crate::support::*;
 
@@ -76,7 +76,11 @@ async fn a_creation_that_was_interrupted_is_begun_anew() {
     std::fs::create_dir(folder.path().join("data.new")).unwrap();
     std::fs::write(folder.path().join("data.new/0.jnl"), "half").unwrap();
     let (store, _) = open(folder.path());
+    assert!(!folder.path().join("data.new").exists(), "what was half made is gone");
     store.append_events(vec![new_event("e1", 1, &[])], T0).await.unwrap();
+    store.close().await;
+    let (store, _) = open(folder.path());
+    assert_eq!(store.events_from(JournalPosition(0), 10).unwrap().len(), 1, "and what was made instead stays");
 }
 
 #[tokio::test]

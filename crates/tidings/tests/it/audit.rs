@@ -60,7 +60,7 @@ fn it_tells_who_did_what_also_after_a_kill_and_has_no_secret() {
     assert!(lines.next().unwrap().contains("brake.release"), "what is new");
     let before = entries(dir, "");
     server.process.signal(Signal::KILL);
-    server.process.0.wait().unwrap();
+    server.process.end();
 
     let file = dir.join("data/audit/00000001.ndjson");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);

@@ -74,7 +74,11 @@ fn an_orderly_stop_says_so_last() {
     let mut server = Server::launch(dir.path());
     server.says("listening on http://");
     server.stop();
-    assert!(server.says("stopping; ").starts_with("stopping; "));
+    let rest = server.rest();
+    let begins = rest.iter().position(|line| line.starts_with("stopping; "));
+    let ends = rest.iter().position(|line| line.ends_with(" Stopped"));
+    assert!(begins < ends && begins.is_some(), "first that it stops, then that it has: {rest:#?}");
+    assert_eq!(ends, Some(rest.len() - 1), "nothing is said after that: {rest:#?}");
 }
 
 #[test]
@@ -82,23 +86,27 @@ fn a_standard_error_that_nobody_reads_stops_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (reader, writer) = io::pipe().unwrap();
     let mut server = Running(serve(dir.path(), "text", "info").stderr(writer.try_clone().unwrap()).spawn().unwrap());
-    let mut lines = BufReader::with_capacity(1, reader);
-    let mut line = String::new();
-    while !line.contains("listening on http://") {
-        line.clear();
-        lines.read_line(&mut line).unwrap();
-    }
+    let (tx, rx) = sync_channel(1);
+    std::thread::spawn(move || {
+        let mut lines = BufReader::with_capacity(1, reader);
+        let mut line = String::new();
+        while !line.contains("listening on http://") {
+            line.clear();
+            lines.read_line(&mut line).unwrap();
+        }
+        tx.send((line, lines)) // Nobody reads on.
+    });
+    let (line, lines) = rx.recv_timeout(PATIENCE).expect("it listens");
     fill(writer);
     let mut stream = std::net::TcpStream::connect(line.split(['/', ' ']).nth(4).unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     server.signal(Signal::HUP); // It has something to say now.
     write!(stream, "GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
     server.signal(Signal::TERM);
-    let (tx, rx) = sync_channel(1);
-    std::thread::spawn(move || tx.send(server.0.wait().unwrap().success()));
-    assert_eq!(rx.recv_timeout(PATIENCE), Ok(true), "it ends, though its last lines cannot be written");
+    assert!(server.end().success(), "it ends, though its last lines cannot be written");
     drop(lines);
 }
 

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -51,6 +51,18 @@ impl Running {
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
+
+    /// Waits for its end.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        const PULSE: Duration = Duration::from_millis(5);
+        for _ in 0..PATIENCE.as_millis() / PULSE.as_millis() {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status;
+            }
+            thread::park_timeout(PULSE);
+        }
+        panic!("the process does not end");
+    }
 }
 
 impl Drop for Running {
@@ -93,9 +105,21 @@ impl Server {
         }
     }
 
+    /// All lines that nobody has read, up to the end of the log.
+    pub(crate) fn rest(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => lines.push(line),
+                Err(RecvTimeoutError::Disconnected) => return lines,
+                Err(RecvTimeoutError::Timeout) => panic!("the log does not end: {lines:#?}"),
+            }
+        }
+    }
+
     /// An orderly stop. What the server says meanwhile can still be read.
     pub(crate) fn stop(&mut self) {
         self.process.signal(Signal::TERM);
-        assert!(self.process.0.wait().unwrap().success());
+        assert!(self.process.end().success());
     }
 }

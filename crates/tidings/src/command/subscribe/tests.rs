@@ -176,7 +176,9 @@ proptest! {
     fn no_frame_makes_it_panic(frame in "\\PC{0,80}|(\\{\"(id|push|connect|error)\":[0-9a-z{}\",:]{0,20}\\}\n?){0,5}") {
         let mut follower = follower(&["a"]);
         follower.connect();
-        drop(follower.on_frame(&frame));
+        if let Err(Refused::ForNow(why) | Refused::ForGood(why)) = follower.on_frame(&frame) {
+            prop_assert!(!why.is_empty());
+        }
     }
 }
 
