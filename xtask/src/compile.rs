@@ -128,8 +128,8 @@ fn compile(workshop: &Workshop, step: &str, words: &[&str]) -> Result<Built> {
     command.args(["--message-format", "json-diagnostic-rendered-ansi", "--quiet"]);
     let built = RefCell::new(Built::default());
     let ended = run(workshop, step, command, |line| match serde_json::from_str(line) {
-        Ok(Message::CompilerArtifact(artifact)) => built.borrow_mut().programs.extend(artifact.program()),
-        Ok(Message::CompilerMessage { message }) => built.borrow_mut().complaints.extend(message.complaint()),
+        Ok(Message::Built(artifact)) => built.borrow_mut().programs.extend(artifact.program()),
+        Ok(Message::Said { message }) => built.borrow_mut().complaints.extend(message.complaint()),
         Ok(Message::Other) | Err(_) => {}
     });
     let built = built.into_inner();
@@ -142,12 +142,12 @@ fn compile(workshop: &Workshop, step: &str, words: &[&str]) -> Result<Built> {
 
 /// A line of cargo.
 #[derive(Deserialize)]
-#[serde(tag = "reason", rename_all = "kebab-case")]
+#[serde(tag = "reason")]
 enum Message {
-    CompilerArtifact(Artifact),
-    CompilerMessage {
-        message: Diagnostic,
-    },
+    #[serde(rename = "compiler-artifact")]
+    Built(Artifact),
+    #[serde(rename = "compiler-message")]
+    Said { message: Diagnostic },
     #[serde(other)]
     Other,
 }
@@ -209,8 +209,8 @@ mod tests {
 
     fn program(line: &str) -> Option<Program> {
         match serde_json::from_str(line).ok()? {
-            Message::CompilerArtifact(artifact) => artifact.program(),
-            Message::CompilerMessage { .. } | Message::Other => None,
+            Message::Built(artifact) => artifact.program(),
+            Message::Said { .. } | Message::Other => None,
         }
     }
 
@@ -241,7 +241,7 @@ mod tests {
             let line =
                 json!({"reason": "compiler-message", "message": {"level": level, "rendered": rendered}}).to_string();
             match serde_json::from_str(&line).unwrap() {
-                Message::CompilerMessage { message } => message.complaint(),
+                Message::Said { message } => message.complaint(),
                 _ => None,
             }
         };

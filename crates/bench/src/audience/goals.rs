@@ -63,6 +63,7 @@ pub(super) fn note(subscriptions: u32, report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checksum::Digest;
 
     /// The time for all of it, in milliseconds.
     fn millis(goals: &Goals, size: u64) -> Option<f64> {
@@ -115,7 +116,8 @@ mod tests {
         let notes = |subscriptions| {
             let mut report = Report::new("audience");
             note(subscriptions, &mut report);
-            report.to_json()["notes"].as_array().unwrap().len()
+            report.answered("goals", Digest::of_numbers([7])).unwrap();
+            report.finish().unwrap().to_json()["notes"].as_array().unwrap().len()
         };
         let least = STATED_COUNT / 10 * 9;
         assert_eq!([0, least - 1, least, STATED_COUNT, LARGE_COUNT].map(notes), [1, 1, 0, 0, 0]);
