@@ -23,6 +23,8 @@ const UNDER_LOAD: &str = "nothing_acknowledged_is_lost_when_the_server_is_killed
 const QUICK_ATTACKS: [&str; 0] = [];
 /// The test of `cluster` that the short proof runs.
 const SMOKE: &str = "smoke";
+/// Its tests mostly wait, and each has six servers of its own.
+const AT_ONCE: [&str; 2] = ["--test-threads", "3"];
 
 /// Runs the tests of a campaign whose names contain one of these words; all tests, if there are no words.
 fn command(workshop: &Workshop, built: &Built, name: &str, words: &[&str]) -> Result<Command, Failure> {
@@ -72,6 +74,15 @@ pub(crate) fn soak(workshop: &Workshop, built: &Built) -> Outcome {
     counted(workshop, "soak", command(workshop, built, "soak", &[])?, cargo_result)
 }
 
+pub(crate) fn slow_build(workshop: &Workshop) -> Result<Built, Failure> {
+    build(workshop, &["slow"])
+}
+
+/// Clients behind a slow network while the server is restarted.
+pub(crate) fn slow(workshop: &Workshop, built: &Built) -> Outcome {
+    counted(workshop, "slow", command(workshop, built, "slow", &[])?, cargo_result)
+}
+
 pub(crate) fn cluster_build(workshop: &Workshop) -> Result<Built, Failure> {
     install::nats_server(workshop, "cluster")?;
     install::porcupine(workshop, "cluster")?;
@@ -92,7 +103,7 @@ pub(crate) fn cluster(workshop: &Workshop, built: &Built) -> Outcome {
     demo.env("TIDINGS_NATS_SERVER", workshop.built(install::NATS_PROGRAM));
     run(workshop, STEP, demo, |_| ())?;
     let mut passed = 0;
-    for (name, words) in [("nats", &[][..]), ("cluster", &[]), ("crash", &[UNDER_LOAD])] {
+    for (name, words) in [("nats", &[][..]), ("cluster", &AT_ONCE), ("crash", &[UNDER_LOAD])] {
         passed += counted(workshop, STEP, of_cluster(workshop, built, name, words)?, cargo_result)?.passed;
     }
     Ok(Tally { passed, skipped: Vec::new() })

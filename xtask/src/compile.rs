@@ -23,7 +23,7 @@ pub(crate) const BINARY: &str = "release/tidings";
 
 /// Test programs that are steps of their own: their targets say `test = false` in Cargo.toml, so a plain `cargo test` leaves
 /// them out.
-pub(crate) const CAMPAIGNS: [&str; 6] = ["features", "crash", "abuse", "soak", "nats", "cluster"];
+pub(crate) const CAMPAIGNS: [&str; 7] = ["features", "crash", "abuse", "soak", "slow", "nats", "cluster"];
 
 /// What a step has built, for its run.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

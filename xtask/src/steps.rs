@@ -98,6 +98,15 @@ pub(crate) const STEPS: &[Step] = &[
         &["api", "edge", "hub", "http1", "protocol", "audience", "store", "server"],
     ),
     long(
+        step(
+            "slow",
+            "clients behind a slow network lose nothing over restarts",
+            campaigns::slow_build,
+            campaigns::slow,
+        ),
+        &["edge", "hub", "protocol", "store", "server"],
+    ),
+    long(
         step("fuzz-long", "all fuzz targets, with forty times as many inputs", fuzz::build_long, fuzz::long),
         &["protocol", "http1", "feed", "gettext", "push", "audience", "store", "api", "pool", "stream", "types"],
     ),

@@ -3,9 +3,8 @@
 
 use std::fmt;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,12 +13,14 @@ use tidings_client::ServerUrl;
 use tidings_http1::{Client, ClientConfig, Origin, Request};
 use tidings_server::command_error::{CommandError, failed, failed_by};
 use tidings_telemetry::process::{TICKS_PER_SECOND, memory_bytes, stat_field};
+use tidings_trial::ports::free_addr;
+use tidings_trial::process::Process as Child;
 use tokio::time::{Instant, sleep};
 
 use crate::args::PeerRole;
 use crate::load::TIMEOUT;
 use crate::peer::Peer;
-use crate::process::{KillOnDrop, pin_thread};
+use crate::process::pin_thread;
 use crate::report::Report;
 use crate::swarm::{data, until};
 
@@ -99,7 +100,7 @@ pub(super) struct Whole {
 }
 
 enum Process {
-    Server { child: KillOnDrop, _folder: TempDir },
+    Server { child: Child, _folder: TempDir },
     Bare(Peer),
 }
 
@@ -111,29 +112,25 @@ impl Whole {
             return Ok(Self { process: Process::Bare(peer), addr });
         }
         let folder = TempDir::with_prefix("tidings-bench-")?;
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let mut command = match which {
-            Which::Centrifugo(which) => centrifugo(which, folder.path(), port)?,
-            _ => ours(folder.path(), port)?,
+        let addr = free_addr();
+        let mut child = match which {
+            Which::Centrifugo(which) => centrifugo(which, folder.path(), addr.port())?,
+            _ => ours(folder.path(), addr.port())?,
         };
-        let log = fs::File::create(folder.path().join("log"))?;
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let started = tokio::task::spawn_blocking(move || {
             // On a thread of its own, which ends: the process stays where the thread was when it started.
-            let thread = std::thread::spawn(move || pin_thread(&[core]).and_then(|()| command.spawn()));
+            let thread = std::thread::spawn(move || pin_thread(&[core]).and_then(|()| child.start()).map(|()| child));
             thread.join().expect("starting a process does not panic")
         });
         let child = started.await.expect("starting a process does not panic");
-        let mut child = KillOnDrop(child.map_err(|error| failed_by(&format!("cannot start {which}"), &error))?);
-        let addr = (Ipv4Addr::LOCALHOST, port).into();
+        let mut child = child.map_err(|error| failed_by(&format!("cannot start {which}"), &error))?;
         let began = Instant::now();
         while TcpStream::connect(addr).is_err() {
-            let log = || fs::read_to_string(folder.path().join("log")).unwrap_or_default();
-            if let Some(status) = child.0.try_wait()? {
-                return Err(failed(format!("{which} ended too early ({status}): {}", log().trim())));
+            if let Some(status) = child.ended() {
+                return Err(failed(format!("{which} ended too early ({status}): {}", child.log().trim())));
             }
             if began.elapsed() > START_TIMEOUT {
-                return Err(failed(format!("{which} does not accept connections: {}", log().trim())));
+                return Err(failed(format!("{which} does not accept connections: {}", child.log().trim())));
             }
             sleep(Duration::from_millis(5)).await;
         }
@@ -142,7 +139,7 @@ impl Whole {
 
     fn id(&self) -> u32 {
         match &self.process {
-            Process::Server { child, .. } => child.0.id(),
+            Process::Server { child, .. } => child.id().unwrap_or_default(),
             Process::Bare(peer) => peer.id(),
         }
     }
@@ -216,8 +213,7 @@ pub(super) async fn ask(api: &Client, path: &str, body: &Value) -> Result<Value,
     serde_json::from_slice(answer.body()).map_err(|error| failed_by("the API's answer", &error))
 }
 
-fn ours(folder: &Path, port: u16) -> Result<Command, CommandError> {
-    let path = folder.join("tidings.toml");
+fn ours(folder: &Path, port: u16) -> Result<Child, CommandError> {
     let data = folder.join("data");
     let text = format!(
         "data_dir = {data:?}
@@ -242,14 +238,13 @@ allow_subscribe_for_client = true
 allow_subscribe_for_anonymous = true
 "
     );
-    fs::write(&path, text)?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["serve", "--config"]).arg(path);
-    Ok(command)
+    let mut child = Child::new("Tidings", std::env::current_exe()?, folder);
+    child.write("tidings.toml", text)?;
+    child.set_arguments(["serve", "--config", "tidings.toml"]);
+    Ok(child)
 }
 
-fn centrifugo(which: &Centrifugo, folder: &Path, port: u16) -> Result<Command, CommandError> {
-    let path = folder.join("config.json");
+fn centrifugo(which: &Centrifugo, folder: &Path, port: u16) -> Result<Child, CommandError> {
     let open = json!({
         "name": "live", "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true,
     });
@@ -269,10 +264,11 @@ fn centrifugo(which: &Centrifugo, folder: &Path, port: u16) -> Result<Command, C
             "client": {"allow_anonymous_connect_without_token": true}, "channel": {"namespaces": namespaces},
         }),
     };
-    fs::write(&path, all.to_string())?;
-    let mut command = Command::new(&which.program);
-    command.arg("--config").arg(path).env("GOMAXPROCS", "1");
-    Ok(command)
+    let mut child = Child::new("Centrifugo", &which.program, folder);
+    child.write("config.json", all.to_string())?;
+    child.set_arguments(["--config", "config.json"]);
+    child.set_variable("GOMAXPROCS", "1");
+    Ok(child)
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 //!
 //! `cargo xtask cluster` runs it: it needs `nats-server`, whose path is in the variable `NATS_SERVER`.
 
-mod brokers;
-
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,11 +16,11 @@ use tidings_store::{CommitSink, DurableChannel, NewEvent, QueueLimit, Role, Stor
 use tidings_telemetry::unix_now;
 use tidings_types::{ChannelName, Event, EventId, JournalPosition, StreamPosition, Subject, TopicName};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, timeout};
+use tokio::time::{Instant, timeout};
 
-use brokers::Brokers;
+use tidings_trial::brokers::Brokers;
+use tidings_trial::wait::{PATIENCE, until};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Of the logs here: less than every disk has.
 const LOG_BYTES_MAX: i64 = 64 << 20;
 
@@ -43,20 +41,6 @@ async fn leader(brokers: &Brokers) -> usize {
         context.get_stream("test").await.ok()?.cached_info().cluster.as_ref()?.leader.clone()
     });
     leader.await.trim_start_matches('n').parse().unwrap()
-}
-
-/// Asks until there is an answer.
-async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
-    let mut pulse = interval(Duration::from_millis(20));
-    let asked = async {
-        loop {
-            pulse.tick().await;
-            if let Some(answer) = ask().await {
-                return answer;
-            }
-        }
-    };
-    timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("not in time: {what}"))
 }
 
 struct Nobody;

@@ -31,6 +31,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidings_client::{ServerUrl, Socket};
 use tidings_simulator::{WebPushConfig, WebPushSimulator};
+use tidings_trial::raw::{HOME, exchange, last_line, line, request};
 use tidings_types::Format;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -38,8 +39,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use bystander::{Bystander, Seen, app_request};
-use net::{ABROAD, Client, HOME, backend_request, exchange, last_line, line, must, request};
-use server::{ADDRESS_CONNECTIONS_MAX, Server, memory_mib, program};
+use net::{ABROAD, Client, backend_request, must};
+use server::{ADDRESS_CONNECTIONS_MAX, memory_mib, program};
 
 const API_KEY: &str = "abuse-campaign-key-0123456789";
 const TOKEN_SECRET: &str = "the-secret-of-the-abuse-campaign-0123456789";
@@ -79,7 +80,7 @@ fn judge<P, T>(
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let wrongs = runtime.block_on(async {
-        let mut server = Server::start(settings, open_files_max).await;
+        let mut server = server::start(settings, open_files_max).await;
         let prepared = prepare(server.addr).await;
         let bystander = Bystander::start(server.addr, server.process_id());
         bystander.rounds(QUIET_ROUNDS).await;

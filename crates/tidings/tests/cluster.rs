@@ -2,7 +2,7 @@
 //!
 //! Events are posted until they are acknowledged, at whichever server is ready: a standby passes them on. After each fault, the server that leads must have
 //! each acknowledged event once, in the place that the answer named, and a durable channel must have each of them once and
-//! without a gap (`cluster/ledger.rs`). What was asked and answered meanwhile is given to a foreign checker of linearizability
+//! without a gap (`tidings_trial::ledger`). What was asked and answered meanwhile is given to a foreign checker of linearizability
 //! (`cluster/checker.rs`): posts always, and reads where no server may answer that does not know that another one leads. Times
 //! are printed, never asserted.
 //!
@@ -15,24 +15,14 @@
 
 #![expect(clippy::print_stdout, reason = "a report for whoever runs it")]
 
-#[path = "../../cluster/tests/brokers/mod.rs"]
-mod brokers;
 #[path = "cluster/checker.rs"]
 mod checker;
-#[path = "crash/http.rs"]
-mod http;
-#[path = "cluster/ledger.rs"]
-mod ledger;
 #[path = "cluster/nodes.rs"]
 mod nodes;
-#[path = "cluster/proxy.rs"]
-mod proxy;
 #[path = "cluster/serving.rs"]
 mod serving;
 #[path = "cluster/speaker.rs"]
 mod speaker;
-#[path = "cluster/watchers.rs"]
-mod watchers;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,19 +30,21 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use tidings_trial::brokers::Brokers;
+use tidings_trial::caller::{STANDBY, readiness};
+use tidings_trial::fleet::{Fleet, section};
+use tidings_trial::launcher::Server;
+use tidings_trial::ledger::Ledger;
+use tidings_trial::process::Signal;
+use tidings_trial::proxy::{Flow, Passing};
+use tidings_trial::wait::until;
+use tidings_trial::watcher::Watcher;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use brokers::Brokers;
 use checker::require_linearizable;
-use ledger::{CHANNEL, Ledger};
-use nodes::{Cluster, JOINING, LEASE_OVER, Node, STANDBY, readiness, until};
-use proxy::Passing;
-use watchers::{Plan, Watcher};
+use nodes::{JOINING, LEASE_OVER, MATCH, configure, ledger, metric, plan, prepare, start, start_behind_proxies};
 
-const API_KEY: &str = "cluster-test-key-0123456789";
-/// What clients' tokens are signed with.
-const TOKEN_SECRET: &str = "a-secret-of-the-backend-and-the-servers";
 /// At most so many tests run at once, each with six servers of its own. `--test-threads` may make it fewer.
 static PLACES: Semaphore = Semaphore::const_new(3);
 
@@ -67,16 +59,16 @@ async fn smoke_a_cluster_whose_leader_is_killed_loses_nothing() {
     let _place = place().await;
     println!("the leader is killed, at a glance");
     let began = Instant::now();
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = start(3).await;
     let (addrs, first) = (cluster.addrs(), cluster.settle().await);
     println!("  three servers on three NATS servers serve after {:.1} s", began.elapsed().as_secs_f64());
     let standbys: Vec<_> = addrs.iter().copied().filter(|addr| *addr != addrs[first]).collect();
     let mut watchers = Vec::new();
     for (index, addr) in addrs.iter().enumerate() {
-        let plan = Plan::new(&format!("ada-{index}"), &[CHANNEL], *addr);
+        let plan = plan(&format!("ada-{index}"), &[MATCH], *addr);
         watchers.push(Watcher::start(plan.returning(&standbys)).await);
     }
-    let mut ledger = Ledger::new(standbys);
+    let mut ledger = ledger(standbys);
     ledger.start();
     ledger.grow(100).await;
 
@@ -88,9 +80,9 @@ async fn smoke_a_cluster_whose_leader_is_killed_loses_nothing() {
     ledger.finish().await;
     let history = ledger.judge(addrs[second]).await;
     for (index, watcher) in watchers.iter().enumerate() {
-        watcher.must_have(CHANNEL, &history).await;
+        watcher.must_have(MATCH, &history).await;
         assert_eq!(watcher.ends().is_empty(), index != first, "only the client of the killed server had to move");
-        assert!(watcher.look(|seen| seen.channels[CHANNEL].recovered.iter().all(|recovered| *recovered)));
+        assert!(watcher.look(|seen| seen.channels[MATCH].recovered.iter().all(|recovered| *recovered)));
     }
     println!("  done after {:.1} s", began.elapsed().as_secs_f64());
 }
@@ -99,21 +91,21 @@ async fn smoke_a_cluster_whose_leader_is_killed_loses_nothing() {
 async fn a_cluster_goes_on_when_its_leader_stands_still() {
     let _place = place().await;
     println!("the leader stands still");
-    let mut cluster = Cluster::start(3).await;
-    let mut ledger = Ledger::new(cluster.addrs());
+    let mut cluster = start(3).await;
+    let mut ledger = ledger(cluster.addrs());
     ledger.start();
     ledger.grow(100).await;
     let first = cluster.leader_besides(None).await;
     let visitors = ledger.visitors(cluster.nodes[first].addr, 8).await;
     ledger.gap();
 
-    cluster.nodes[first].signal("STOP");
+    cluster.nodes[first].signal(Signal::STOP);
     let stopped = Instant::now();
     let visits = ledger.visit(visitors);
     let second = cluster.leader_besides(Some(first)).await;
     println!("  another leads after {:.1} s", stopped.elapsed().as_secs_f64());
     ledger.grow(50).await; // By the other one: the lease of the one that stands still is over.
-    cluster.nodes[first].signal("CONT");
+    cluster.nodes[first].signal(Signal::CONT);
     let woken = Instant::now();
     cluster.nodes[first].until_it_says(STANDBY).await;
     println!("  it stands by {:.1} s after it woke", woken.elapsed().as_secs_f64());
@@ -131,8 +123,8 @@ async fn a_cluster_goes_on_when_its_leader_stands_still() {
 async fn a_broker_that_loses_entries_stops_the_cluster_until_people_decide() {
     let _place = place().await;
     println!("NATS loses entries");
-    let mut cluster = Cluster::start(1).await;
-    let ledger = Ledger::new(cluster.addrs());
+    let mut cluster = start(1).await;
+    let ledger = ledger(cluster.addrs());
     let older = tempfile::tempdir().unwrap();
     ledger.post(50).await;
     keep_copy(&mut cluster.nats, older.path());
@@ -155,20 +147,21 @@ async fn a_broker_that_loses_entries_stops_the_cluster_until_people_decide() {
 async fn a_broker_that_loses_entries_stops_the_cluster_also_if_a_standby_has_not_read_them() {
     let _place = place().await;
     println!("NATS loses entries that a standby has not read");
-    let mut cluster = Cluster::start(1).await;
-    let ledger = Ledger::new(cluster.addrs());
+    let mut cluster = start(1).await;
+    let ledger = ledger(cluster.addrs());
     let older = tempfile::tempdir().unwrap();
     ledger.post(50).await;
     cluster.until_all_have_read().await;
     let behind = (cluster.leader_besides(None).await + 1) % 3;
-    cluster.nodes[behind].signal("STOP");
+    cluster.nodes[behind].signal(Signal::STOP);
     keep_copy(&mut cluster.nats, older.path());
     ledger.post(50).await;
     let others = [0, 1, 2].into_iter().filter(|index| *index != behind);
-    let names: Vec<_> = others.map(|index| cluster.nodes[index].name).collect();
+    let names: Vec<_> = others.map(|index| cluster.nodes[index].name().to_owned()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     cluster.until_they_have_read(&names).await;
     lose_entries(&mut cluster, older.path());
-    for node in cluster.nodes.iter_mut().filter(|node| names.contains(&node.name)) {
+    for node in cluster.nodes.iter_mut().filter(|node| names.contains(&node.name())) {
         node.until_it_says("lost").await;
     }
     nobody_leads(&cluster, &ledger).await;
@@ -183,21 +176,21 @@ fn keep_copy(nats: &mut Brokers, folder: &Path) {
 }
 
 /// Kills everything, and starts it again with what NATS had when the copy was made.
-fn lose_entries(cluster: &mut Cluster, folder: &Path) {
-    cluster.nodes.iter_mut().for_each(Node::kill);
+fn lose_entries(cluster: &mut Fleet, folder: &Path) {
+    cluster.nodes.iter_mut().for_each(Server::kill);
     cluster.nats.kill(0);
     fs::remove_dir_all(cluster.nats.data(0)).unwrap();
     copy(&folder.join("data"), &cluster.nats.data(0));
     cluster.nats.restart(0);
-    cluster.nodes.iter_mut().for_each(Node::start);
+    cluster.nodes.iter_mut().for_each(|node| node.launch(&[]));
 }
 
 /// All servers say that they are lost, and none acknowledges anything, also when a lease would have ended.
-async fn stays_lost(cluster: &mut Cluster, ledger: &Ledger) {
+async fn stays_lost(cluster: &mut Fleet, ledger: &Ledger) {
     let began = Instant::now();
     for node in &mut cluster.nodes {
         node.until_it_says("lost").await;
-        println!("  {} says lost after {:.1} s", node.name, began.elapsed().as_secs_f64());
+        println!("  {} says lost after {:.1} s", node.name(), began.elapsed().as_secs_f64());
     }
     nobody_leads(cluster, ledger).await;
     for node in &mut cluster.nodes {
@@ -206,7 +199,7 @@ async fn stays_lost(cluster: &mut Cluster, ledger: &Ledger) {
 }
 
 /// No server acknowledges anything, also when a lease that nobody renews is over.
-async fn nobody_leads(cluster: &Cluster, ledger: &Ledger) {
+async fn nobody_leads(cluster: &Fleet, ledger: &Ledger) {
     let (began, mut count) = (Instant::now(), 0);
     while began.elapsed() < LEASE_OVER {
         let mut visitors = Vec::new();
@@ -221,23 +214,24 @@ async fn nobody_leads(cluster: &Cluster, ledger: &Ledger) {
 }
 
 /// What docs/cluster.md says under "If the log is not whole".
-async fn begin_anew(cluster: &mut Cluster, last: usize) {
-    let refused = cluster.nodes[last].run_cluster(&["forget", "--config", "tidings.toml"]).await;
+async fn begin_anew(cluster: &mut Fleet, last: usize) {
+    let refused = cluster.nodes[last].run(&["cluster", "forget", "--config", "tidings.toml", "--json"]).await;
     assert!(!refused.status.success(), "servers run");
     for node in &mut cluster.nodes {
-        node.stop().await;
+        node.stop_well().await;
     }
     assert_eq!(cluster.nodes[last].ask_cluster(&["status"]).await["nodes"], json!([]));
-    let data = cluster.nodes[last].data().display().to_string();
-    let left = cluster.nodes[last].run_cluster(&["leave", "--data", &data]).await;
+    let data = cluster.nodes[last].path("data").display().to_string();
+    let left = cluster.nodes[last].run(&["cluster", "leave", "--data", &data, "--json"]).await;
     assert!(left.status.success(), "{left:?}");
     assert_eq!(serde_json::from_slice::<Value>(&left.stdout).unwrap(), json!({"left": true}));
     assert_eq!(cluster.nodes[last].ask_cluster(&["forget"]).await, json!({"forgotten": true}));
-    cluster.nodes[last].start();
+    cluster.nodes[last].launch(&[]);
     cluster.nodes[last].until_it_leads().await;
     for node in cluster.nodes.iter_mut().enumerate().filter_map(|(index, node)| (index != last).then_some(node)) {
-        node.move_store_away();
-        node.start();
+        // As an operator does so that it begins with a copy.
+        fs::rename(node.path("data/store"), node.path("store-before")).unwrap();
+        node.launch(&[]);
         node.until_it_says(STANDBY).await;
     }
 }
@@ -252,20 +246,20 @@ fn copy(from: &Path, to: &Path) {
 async fn a_leader_that_is_cut_off_from_its_brokers_gives_up() {
     let _place = place().await;
     println!("nothing passes between the leader and NATS until it gives up");
-    cut_off(Passing { to_nats: false, from_nats: false }).await;
+    cut_off(Passing::HELD).await;
 }
 
 #[tokio::test]
 async fn a_leader_that_does_not_hear_its_brokers_gives_up() {
     let _place = place().await;
     println!("the leader hears nothing from NATS until it gives up");
-    cut_off(Passing { to_nats: true, from_nats: false }).await;
+    cut_off(Passing { there: Flow::Open, back: Flow::Held }).await;
 }
 
 async fn cut_off(passing: Passing) {
-    let (mut cluster, proxies) = Cluster::start_behind_proxies().await;
+    let (mut cluster, proxies) = start_behind_proxies().await;
     let first = cluster.settle().await;
-    let mut ledger = Ledger::new(cluster.addrs());
+    let mut ledger = ledger(cluster.addrs());
     ledger.start();
     ledger.grow(100).await;
     let visitors = ledger.visitors(cluster.nodes[first].addr, 8).await;
@@ -278,14 +272,14 @@ async fn cut_off(passing: Passing) {
     println!("  another leads after {:.1} s", cut.elapsed().as_secs_f64());
     let former = cluster.nodes[first].addr;
     until("the former leader is not ready", async || {
-        readiness(former).await.is_none_or(|(status, _)| status != 200).then_some(())
+        readiness(former).await.is_none_or(|ready| !ready.is_ready()).then_some(())
     })
     .await;
     println!("  the one that is cut off is not ready any more after {:.1} s", cut.elapsed().as_secs_f64());
     ledger.grow(50).await;
     cluster.nodes[first].until_it_answers(503, JOINING).await; // It could not renew its lease for `PATIENCE`.
     println!("  it has given up after {:.1} s", cut.elapsed().as_secs_f64());
-    proxies[first].pass(Passing { to_nats: true, from_nats: true });
+    proxies[first].pass(Passing::OPEN);
     cluster.nodes[first].until_it_says(STANDBY).await;
     println!("  it stands by after {:.1} s", cut.elapsed().as_secs_f64());
     println!("  {} of 8 posts that waited for it were acknowledged", ledger.settle(visits).await);
@@ -302,8 +296,8 @@ async fn cut_off(passing: Passing) {
 async fn a_cluster_goes_on_when_two_of_three_brokers_come_back() {
     let _place = place().await;
     println!("two of three NATS servers are away for longer than a lease");
-    let mut cluster = Cluster::start(3).await;
-    let mut ledger = Ledger::new(cluster.addrs());
+    let mut cluster = start(3).await;
+    let mut ledger = ledger(cluster.addrs());
     ledger.start();
     ledger.start_to_read();
     ledger.grow(100).await;
@@ -325,12 +319,12 @@ async fn a_cluster_goes_on_when_two_of_three_brokers_come_back() {
 }
 
 /// Waits until each server has said that NATS does not answer it, and a lease that was not renewed since then would be over.
-async fn until_all_miss_nats(cluster: &Cluster, since: Instant) {
+async fn until_all_miss_nats(cluster: &Fleet, since: Instant) {
     let mut missed = BTreeSet::new();
     until("each server misses NATS", async || {
         for node in &cluster.nodes {
-            if node.metric("tidings_cluster_heard").await == Some(0.0) {
-                missed.insert(node.name);
+            if metric(node, "tidings_cluster_heard").await == Some(0.0) {
+                missed.insert(node.name());
             }
         }
         (missed.len() == cluster.nodes.len() && since.elapsed() >= LEASE_OVER).then_some(())
@@ -343,17 +337,16 @@ async fn until_all_miss_nats(cluster: &Cluster, since: Instant) {
 async fn a_server_alone_becomes_a_cluster_with_what_it_has() {
     let _place = place().await;
     println!("a server alone becomes a cluster");
-    let nats = Brokers::start(3);
-    let mut cluster = Cluster { nodes: ["a", "b", "c"].map(Node::prepare).into(), nats };
-    let mut ledger = Ledger::new(cluster.addrs());
-    cluster.nodes[0].configure(None);
-    cluster.nodes[0].start();
+    let mut cluster = prepare(3);
+    let mut ledger = ledger(cluster.addrs());
+    configure(&cluster.nodes[0], "");
+    cluster.nodes[0].launch(&[]);
     ledger.post(100).await;
-    cluster.nodes[0].stop().await;
+    cluster.nodes[0].stop_well().await;
     for node in &mut cluster.nodes {
-        node.configure(Some(&cluster.nats.ports));
-        node.start();
-        if node.name == "a" {
+        configure(node, &section(node, &cluster.nats.ports));
+        node.launch(&[]);
+        if node.name() == "a" {
             node.until_it_leads().await;
         }
     }
@@ -375,7 +368,7 @@ async fn a_server_alone_becomes_a_cluster_with_what_it_has() {
 }
 
 /// What the commands say of a cluster of three in which this one leads.
-async fn look(node: &Node, leader: &str) {
+async fn look(node: &Server, leader: &str) {
     let status = node.ask_cluster(&["status"]).await;
     assert_eq!((&status["lease"]["node"], &status["lease"]["released"]), (&json!(leader), &json!(false)), "{status}");
     let role = |name| json!([name, if name == leader { "leading" } else { "standby" }]);

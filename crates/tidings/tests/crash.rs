@@ -38,8 +38,6 @@
 
 #[path = "crash/books.rs"]
 mod books;
-#[path = "../../cluster/tests/brokers/mod.rs"]
-mod brokers;
 #[path = "crash/checkpoint.rs"]
 mod checkpoint;
 #[path = "crash/deliveries.rs"]
@@ -48,8 +46,6 @@ mod deliveries;
 mod fleet;
 #[path = "crash/flood.rs"]
 mod flood;
-#[path = "crash/http.rs"]
-mod http;
 #[path = "crash/lag.rs"]
 mod lag;
 #[path = "crash/load.rs"]

@@ -26,9 +26,6 @@
 mod app;
 #[path = "features/backend.rs"]
 mod backend;
-#[path = "../../cluster/tests/brokers/mod.rs"]
-#[expect(dead_code, reason = "other tests kill them, too")]
-mod brokers;
 #[path = "features/canary.rs"]
 mod canary;
 #[path = "features/chromium.rs"]

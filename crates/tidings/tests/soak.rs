@@ -17,9 +17,6 @@
 
 #[path = "soak/churn.rs"]
 mod churn;
-#[expect(dead_code, reason = "shared with the abuse campaign, which uses the rest")]
-#[path = "abuse/net.rs"]
-mod net;
 #[path = "../../protocol/tests/it/schema.rs"]
 mod schema;
 #[path = "abuse/server.rs"]
@@ -33,12 +30,13 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidings_trial::launcher::Server;
+use tidings_trial::raw::{HOME, backend_request, exchange, last_line};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use churn::{Client, Seen};
-use net::{HOME, backend_request, exchange, last_line};
-use server::{Server, memory_mib};
+use server::memory_mib;
 
 const API_KEY: &str = "soak-campaign-key-0123456789";
 const TOKEN_SECRET: &str = "the-secret-of-the-soak-campaign-0123456789";
@@ -138,7 +136,7 @@ struct Metrics(String);
 
 impl Metrics {
     async fn of(server: &Server) -> Self {
-        let answer = exchange(server.addr, HOME, &backend_request("GET", "/metrics", &Value::Null)).await;
+        let answer = exchange(server.addr, HOME, &backend_request(API_KEY, "GET", "/metrics", &Value::Null)).await;
         Self(answer.map(|(_, answer)| String::from_utf8_lossy(&answer).into_owned()).unwrap_or_default())
     }
 
@@ -184,7 +182,7 @@ async fn publish(server: SocketAddr, seen: Arc<Seen>) -> String {
     pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         pulse.tick().await;
-        let request = backend_request("POST", "/api/batch", &json!({ "commands": publications(batch) }));
+        let request = backend_request(API_KEY, "POST", "/api/batch", &json!({ "commands": publications(batch) }));
         match exchange(server, HOME, &request).await {
             Ok((200, answer)) if !last_line(&answer).contains("\"error\"") => {}
             Ok((status, answer)) => return format!("publishing is answered {status} {}", last_line(&answer)),
@@ -264,7 +262,7 @@ fn nothing_is_left_of_clients_that_come_and_go() {
 }
 
 async fn soak(time: Duration) -> Vec<String> {
-    let mut server = Server::start(SETTINGS, OPEN_FILES_MAX).await;
+    let mut server = server::start(SETTINGS, OPEN_FILES_MAX).await;
     let (warm_up, seen) = (time / 10, Arc::<Seen>::default());
     let mut wrongs = churn(&server, warm_up, 0, &seen, warm_up).await;
     let before = rest(&server, None).await;

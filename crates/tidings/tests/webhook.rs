@@ -166,14 +166,14 @@ async fn secrets_are_changed_without_losing_a_report() {
     let server = Server::start(&webhook(&receiver, "previous_secret_file = \"secret-before\"")).await;
     server.tell("goal-1").await;
     assert_eq!(receiver.has(1).await[0].signatures(SECRET), (2, true));
-    fs::write(server.file("secret"), OTHER_SECRET).unwrap();
-    fs::write(server.file("secret-before"), SECRET).unwrap();
+    fs::write(server.path("secret"), OTHER_SECRET).unwrap();
+    fs::write(server.path("secret-before"), SECRET).unwrap();
     server.hang_up();
     server.says("Webhook secrets reloaded", 1).await;
     server.tell("goal-2").await;
     let requests = receiver.has(2).await;
     assert_eq!((requests[1].signatures(OTHER_SECRET), requests[1].signatures(SECRET)), ((2, true), (2, true)));
-    fs::write(server.file("secret"), "no secret").unwrap();
+    fs::write(server.path("secret"), "no secret").unwrap();
     server.hang_up();
     server.says("Configuration is wrong, nothing is reloaded", 1).await;
     server.tell("goal-3").await;

@@ -2,7 +2,8 @@
 //! that holds memory says how much.
 //!
 //! A crate is in one row and may depend only on crates in lower rows. Cores must also not depend on crates that do I/O. The
-//! simulator and the client represent the outside world: tests of any row may use them, products only from the top.
+//! simulator, the client and the kit of the campaigns represent the outside world: tests of any row may use them, products only
+//! from the top.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use super::source::Source;
 const ROWS: [&[&str]; 8] = [
     &["tidings"],
     &["demo", "bench"],
-    &["server"],
+    &["server", "trial"],
     &["config"],
     &["edge", "api", "console", "sender", "gateway", "intake", "client", "cluster", "simulator"],
     &["hub", "store", "jobs", "http1", "audit"],
@@ -38,7 +39,7 @@ const CORES: [&str; 7] = ["protocol", "stream", "audience", "jobs", "push", "get
 const NOT_FOR_CORES: [&str; 9] =
     ["tokio", "tokio-rustls", "tokio-util", "hyper", "hyper-util", "axum", "h2", "fjall", "socket2"];
 /// Crates that tests of any row may use.
-const FOR_TESTS: [&str; 2] = ["client", "simulator"];
+const FOR_TESTS: [&str; 3] = ["client", "simulator", "trial"];
 
 /// The rows of crates that hold memory while the server runs.
 const HOLDERS: std::ops::Range<usize> = 4..6;

@@ -1,12 +1,13 @@
 //! nginx with one worker, its own configuration and folder, and one answer.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tidings_server::command_error::{CommandError, failed, failed_by};
+use tidings_trial::ports::free_port;
 use tokio::time::{Instant, sleep};
 
 use crate::process::KillOnDrop;
@@ -32,7 +33,7 @@ impl Nginx {
             version.map_err(|_| failed("nginx was not found: the clients need a server (Debian: nginx-light)"))?;
         let version = String::from_utf8_lossy(&version.stderr).trim().rsplit('/').next().unwrap_or("?").to_owned();
         let folder = TempDir::with_prefix("tidings-bench-")?;
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let port = free_port();
         let path = folder.path().join("nginx.conf");
         fs::write(&path, configuration(port))?;
         let child = Command::new("nginx")

@@ -7,13 +7,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use serde_json::{Value, json};
+use tidings_trial::caller::Answer;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::caller::{Answer, Callers};
+use super::caller::Callers;
 use super::client::Client;
 use super::ledger::{Place, Verdict};
 use super::report::Tally;
@@ -122,8 +123,9 @@ fn event_id(number: usize) -> String {
 
 /// The position of an event that was found.
 fn position_of(number: usize, answer: &Answer) -> Option<u64> {
-    let is_found = answer.status == StatusCode::OK && answer.body["id"] == event_id(number);
-    answer.body["position"].as_u64().filter(|_| is_found)
+    let told = answer.value();
+    let is_found = answer.status == 200 && told["id"] == event_id(number);
+    told["position"].as_u64().filter(|_| is_found)
 }
 
 /// Posts one event after the other, until it is told to stop.
@@ -137,7 +139,7 @@ async fn post_all(shared: Arc<Shared>, stop: watch::Receiver<bool>) {
         match place_of(&answer) {
             Some(place) => shared.acknowledge(server, place),
             None => {
-                let why = format!("server {} answered {}: {}", node_name(server), answer.status, answer.body);
+                let why = format!("server {} answered {}: {}", node_name(server), answer.status, answer.text());
                 let _ = shared.failure.set(why); // Only this task sets it.
                 return;
             }
@@ -158,7 +160,8 @@ fn event(number: usize) -> Value {
 
 /// Where an accepted event is.
 fn place_of(answer: &Answer) -> Option<Place> {
-    let position = answer.body["position"].as_u64()?;
-    let offset = answer.body["channels"][0]["offset"].as_u64()?;
-    (answer.status == StatusCode::ACCEPTED).then_some(Place { position, offset })
+    let told = answer.value();
+    let position = told["position"].as_u64()?;
+    let offset = told["channels"][0]["offset"].as_u64()?;
+    (answer.status == 202).then_some(Place { position, offset })
 }

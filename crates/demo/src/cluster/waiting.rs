@@ -40,9 +40,9 @@ impl Show {
 
     async fn works(&mut self, member: Member) -> bool {
         match member {
-            Member::Server(index) => self.callers.one(index).is_standing_by().await,
+            Member::Server(index) => self.callers.stands_by(index).await,
             Member::Nats(index) => {
-                let monitor = ServerUrl::of_listener(self.fleet.monitors[index]);
+                let monitor = ServerUrl::of_listener(self.fleet.monitor(index));
                 let asked = timeout(MONITOR_TIMEOUT, monitor.request(Method::GET, "/healthz", None, None)).await;
                 matches!(asked, Ok(Ok((StatusCode::OK, _))))
             }

@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use aws_lc_rs::hmac;
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
+use tidings_trial::raw::{HOME, PATIENCE, exchange, last_line, request};
+use tidings_trial::token;
 use tokio::time::{Instant, interval};
 
-use crate::net::{Client, HOME, PATIENCE, backend_request, exchange, last_line, request};
+use crate::net::{Client, backend_request};
 use crate::server::memory_mib;
 use crate::{PULSE, TOKEN_SECRET};
 
@@ -146,11 +145,7 @@ async fn until_done(server: SocketAddr, seen: &Mutex<Seen>, request: &[u8]) -> R
 
 /// An app registers its device, with its user's token.
 pub(crate) fn app_request(user: &str, device: &str, push_token: &str) -> Vec<u8> {
-    let part = |value: Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
-    let signed = format!("{}.{}", part(json!({ "alg": "HS256", "typ": "JWT" })), part(json!({ "sub": user })));
-    let key = hmac::Key::new(hmac::HMAC_SHA256, TOKEN_SECRET.as_bytes());
-    let signature = BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(&key, signed.as_bytes()));
-    let bearer = format!("Authorization: Bearer {signed}.{signature}");
+    let bearer = format!("Authorization: Bearer {}", token::sign(TOKEN_SECRET, &json!({ "sub": user })));
     let body = json!({ "platform": "ios", "token": push_token.repeat(32), "app": "com.example.app", "locale": "en" })
         .to_string();
     let headers = [&bearer, "Content-Type: application/json", "Connection: close"];

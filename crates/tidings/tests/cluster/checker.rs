@@ -6,9 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
+use tidings_trial::ledger::Operation;
 use tokio::time::Instant;
-
-use crate::ledger::Operation;
 
 /// Fails if there is no such order. `PORCUPINE` names the program.
 pub(crate) fn require_linearizable(history: &[Operation]) {

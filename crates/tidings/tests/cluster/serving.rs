@@ -12,15 +12,18 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidings_simulator::{ApnsSimulator, SimulatorConfig};
+use tidings_trial::caller::STANDBY;
+use tidings_trial::fleet::Fleet;
+use tidings_trial::judge::Got;
+use tidings_trial::process::Signal;
+use tidings_trial::proxy::Passing;
+use tidings_trial::wait::until;
+use tidings_trial::watcher::{End, Watcher};
 use tokio::time::{Instant, sleep};
 
-use crate::http::Caller;
-use crate::ledger::{CHANNEL as MATCH, Ledger};
-use crate::nodes::{Cluster, STANDBY, until};
+use crate::nodes::{MATCH, caller, ledger, plan, start, start_as, start_behind_proxies, start_with};
 use crate::place;
-use crate::proxy::Passing;
 use crate::speaker::Speaker;
-use crate::watchers::{End, Got, Plan, Watcher};
 
 /// In which clients publish: what is kept, and what is not.
 const TALK: [&str; 2] = ["match:3", "live:3"];
@@ -38,7 +41,7 @@ const APP: &str = "com.example.app";
 
 /// What a call of the API for Centrifugo's clients answers, which must work.
 async fn api(addr: SocketAddr, method: &str, body: Value) -> Value {
-    let answer = Caller::new(addr).insist(Method::POST, &format!("/api/{method}"), Some(&body)).await.json();
+    let answer = caller(addr).insist(Method::POST, &format!("/api/{method}"), Some(&body)).await.json();
     assert!(answer["result"].is_object(), "{method} {body} at {addr}: {answer}");
     answer["result"].clone()
 }
@@ -71,10 +74,10 @@ async fn meet(addrs: &[SocketAddr]) {
 }
 
 /// A client at each server, all of the same kind: `ada-0`, `ada-1` …
-async fn at_each(cluster: &Cluster, user: &str, channels: &[&'static str]) -> Vec<Watcher> {
+async fn at_each(cluster: &Fleet, user: &str, channels: &[&'static str]) -> Vec<Watcher> {
     let mut watchers = Vec::new();
     for (index, node) in cluster.nodes.iter().enumerate() {
-        watchers.push(Watcher::start(Plan::new(&format!("{user}-{index}"), channels, node.addr)).await);
+        watchers.push(Watcher::start(plan(&format!("{user}-{index}"), channels, node.addr)).await);
     }
     watchers
 }
@@ -83,12 +86,12 @@ async fn at_each(cluster: &Cluster, user: &str, channels: &[&'static str]) -> Ve
 async fn clients_of_every_server_see_the_same() {
     let _place = place().await;
     println!("clients of every server");
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = start(3).await;
     let addrs = cluster.addrs();
     let leader = cluster.settle().await;
     meet(&addrs).await;
     let readers = at_each(&cluster, "ada", &[MATCH, ROOM, LIVE]).await;
-    let mut ledger = Ledger::new(addrs.clone());
+    let mut ledger = ledger(addrs.clone());
     let mut speakers = [Speaker::start(ROOM, &addrs, PACE), Speaker::start(LIVE, &addrs, PACE)];
     ledger.start();
     ledger.grow(200).await;
@@ -161,7 +164,7 @@ async fn same_company(addrs: &[SocketAddr], readers: Vec<Watcher>) {
     }
     for (index, addr) in addrs.iter().enumerate() {
         let user = format!("bob-{index}");
-        let visitor = Watcher::start(Plan::new(&user, &[MATCH, ROOM], *addr)).await;
+        let visitor = Watcher::start(plan(&user, &[MATCH, ROOM], *addr)).await;
         is_told(&readers, "join", &user).await;
         drop(visitor);
         is_told(&readers, "leave", &user).await;
@@ -192,18 +195,18 @@ async fn is_told(readers: &[Watcher], kind: &'static str, user: &str) {
 async fn clients_of_the_other_servers_stay_when_the_leader_is_killed() {
     let _place = place().await;
     println!("the leader is killed while clients read");
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = start(3).await;
     let addrs = cluster.addrs();
     let leader = cluster.settle().await;
     let others: Vec<_> = addrs.iter().copied().filter(|addr| *addr != addrs[leader]).collect();
     let (mut durable, mut positioned, mut live) = (Vec::new(), Vec::new(), Vec::new());
     for (index, addr) in others.iter().enumerate() {
-        durable.push(Watcher::start(Plan::new(&format!("ada-{index}"), &[MATCH], *addr)).await);
-        positioned.push(Watcher::start(Plan::new(&format!("bob-{index}"), &[ROOM], *addr).returning(&[])).await);
-        live.push(Watcher::start(Plan::new(&format!("cyd-{index}"), &[LIVE], *addr)).await);
+        durable.push(Watcher::start(plan(&format!("ada-{index}"), &[MATCH], *addr)).await);
+        positioned.push(Watcher::start(plan(&format!("bob-{index}"), &[ROOM], *addr).returning(&[])).await);
+        live.push(Watcher::start(plan(&format!("cyd-{index}"), &[LIVE], *addr)).await);
     }
-    let moving = Watcher::start(Plan::new("dan", &[MATCH, ROOM], addrs[leader]).returning(&others)).await;
-    let mut ledger = Ledger::new(addrs.clone());
+    let moving = Watcher::start(plan("dan", &[MATCH, ROOM], addrs[leader]).returning(&others)).await;
+    let mut ledger = ledger(addrs.clone());
     let mut speakers = [Speaker::start(ROOM, &others, PACE), Speaker::start(LIVE, &others, PACE)];
     ledger.start();
     ledger.grow(100).await;
@@ -242,10 +245,10 @@ async fn clients_of_the_other_servers_stay_when_the_leader_is_killed() {
         speakers[1].judge("a client without history", &reader.got(LIVE), false);
         assert_eq!(reader.ends(), [], "a client without a position stays");
     }
-    cluster.nodes[leader].start();
+    cluster.nodes[leader].launch(&[]);
     cluster.nodes[leader].until_it_says(STANDBY).await;
     println!("  the one that was killed serves again after {:.1} s", killed.elapsed().as_secs_f64());
-    let late = Watcher::start(Plan::new("eve", &[MATCH, ROOM], addrs[leader])).await;
+    let late = Watcher::start(plan("eve", &[MATCH, ROOM], addrs[leader])).await;
     ledger.post(10).await;
     let history = ledger.judge(addrs[second]).await;
     for reader in durable.iter().chain([&late]) {
@@ -278,7 +281,7 @@ async fn until_answers_lack_it(leader: SocketAddr) {
 /// Waits until the leader takes it that the server that stands still has sent its clients away (`SILENCE_MAX` of the server): then an
 /// order does not need its answer. An order that needs it takes 6 s, so this takes 18 s.
 async fn until_it_is_forgotten(leader: SocketAddr) {
-    let mut caller = Caller::new(leader);
+    let mut caller = caller(leader);
     let mut is_carried_out = async || {
         let answer = caller.call(Method::POST, "/api/disconnect", Some(&json!({ "user": "nobody" }))).await;
         answer.expect("it answers").json()["result"].is_object()
@@ -289,27 +292,27 @@ async fn until_it_is_forgotten(leader: SocketAddr) {
 
 /// A standby stands still until it `is_missed` at the leader.
 async fn stand_still(until_it_is_missed: impl AsyncFn(SocketAddr)) {
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = start(3).await;
     let addrs = cluster.addrs();
     let leader = cluster.settle().await;
     meet(&addrs).await;
     let behind = (leader + 1) % 3;
-    let plan = |user, channels: &[&'static str]| Plan::new(user, channels, addrs[behind]).returning(&[]);
+    let plan = |user, channels: &[&'static str]| plan(user, channels, addrs[behind]).returning(&[]);
     let durable = Watcher::start(plan("ada", &[MATCH])).await;
     let positioned = Watcher::start(plan("bob", &[ROOM])).await;
     let live = Watcher::start(plan("cyd", &[LIVE])).await;
     let upright: Vec<_> = addrs.iter().copied().filter(|addr| *addr != addrs[behind]).collect();
-    let mut ledger = Ledger::new(addrs.clone());
+    let mut ledger = ledger(addrs.clone());
     let mut speakers = [Speaker::start(ROOM, &upright, PACE), Speaker::start(LIVE, &upright, PACE)];
     ledger.start();
     ledger.grow(50).await;
 
-    cluster.nodes[behind].signal("STOP");
+    cluster.nodes[behind].signal(Signal::STOP);
     let stopped = Instant::now();
     until_it_is_missed(addrs[leader]).await;
     ledger.grow(100).await;
     println!("  it stood still for {:.1} s", stopped.elapsed().as_secs_f64());
-    cluster.nodes[behind].signal("CONT");
+    cluster.nodes[behind].signal(Signal::CONT);
     let woken = Instant::now();
     let last = ledger.last();
     durable.until_it_has(MATCH, &last).await;
@@ -342,33 +345,33 @@ async fn stand_still(until_it_is_missed: impl AsyncFn(SocketAddr)) {
 async fn a_standby_that_is_cut_off_sends_its_clients_away() {
     let _place = place().await;
     println!("nothing passes between a standby and NATS until it has sent its clients away");
-    let (mut cluster, proxies) = Cluster::start_behind_proxies().await;
+    let (mut cluster, proxies) = start_behind_proxies().await;
     let addrs = cluster.addrs();
     let leader = cluster.settle().await;
     let apart = (leader + 1) % 3;
     let others: Vec<_> = addrs.iter().copied().filter(|addr| *addr != addrs[apart]).collect();
-    let staying = Watcher::start(Plan::new("ada", &[MATCH, ROOM], addrs[apart])).await;
-    let moving = Watcher::start(Plan::new("bob", &[MATCH, ROOM], addrs[apart]).returning(&others)).await;
-    let mut ledger = Ledger::new(addrs.clone());
+    let staying = Watcher::start(plan("ada", &[MATCH, ROOM], addrs[apart])).await;
+    let moving = Watcher::start(plan("bob", &[MATCH, ROOM], addrs[apart]).returning(&others)).await;
+    let mut ledger = ledger(addrs.clone());
     let mut speaker = Speaker::start(ROOM, &others, PACE);
     ledger.start();
     ledger.grow(50).await;
 
-    proxies[apart].pass(Passing { to_nats: false, from_nats: false });
+    proxies[apart].pass(Passing::HELD);
     let cut = Instant::now();
     staying.until("is sent away", |seen| seen.ends == [End::Closed(3001)]).await;
     println!("  its clients are sent away after {:.1} s", cut.elapsed().as_secs_f64());
     cluster.nodes[apart].until_it_answers(503, STANDBY).await;
     println!("  it is not ready after {:.1} s", cut.elapsed().as_secs_f64());
-    let refused = Watcher::try_once(Plan::new("cyd", &[MATCH], addrs[apart])).await;
+    let refused = Watcher::try_once(plan("cyd", &[MATCH], addrs[apart])).await;
     assert_eq!(refused, End::Refused(503), "it lets nobody in");
     ledger.grow(50).await;
     moving.until("is at another server", |seen| seen.lives == 2).await;
-    proxies[apart].pass(Passing { to_nats: true, from_nats: true });
+    proxies[apart].pass(Passing::OPEN);
     let healed = Instant::now();
     cluster.nodes[apart].until_it_says(STANDBY).await;
     println!("  it serves again {:.1} s after it is connected again", healed.elapsed().as_secs_f64());
-    let late = Watcher::start(Plan::new("eve", &[MATCH, ROOM], addrs[apart])).await;
+    let late = Watcher::start(plan("eve", &[MATCH, ROOM], addrs[apart])).await;
     ledger.grow(50).await;
     speaker.grow(50).await;
     speaker.finish().await;
@@ -391,16 +394,16 @@ async fn a_standby_that_is_cut_off_sends_its_clients_away() {
 async fn orders_reach_connections_of_every_server() {
     let _place = place().await;
     println!("orders to connections of other servers");
-    let mut cluster = Cluster::start(1).await;
+    let mut cluster = start(1).await;
     let addrs = cluster.addrs();
     let leader = cluster.settle().await;
     meet(&addrs).await;
     let (here, there) = ((leader + 1) % 3, (leader + 2) % 3);
     let mut readers = Vec::new();
     for addr in &addrs {
-        readers.push(Watcher::start(Plan::new("ada", &[ROOM], *addr)).await);
+        readers.push(Watcher::start(plan("ada", &[ROOM], *addr)).await);
     }
-    let other = Watcher::start(Plan::new("bob", &[ROOM], addrs[here])).await;
+    let other = Watcher::start(plan("bob", &[ROOM], addrs[here])).await;
     for addr in &addrs {
         let live = api(*addr, "connections", json!({ "user": "ada" })).await;
         let live = live["connections"].as_object().unwrap_or_else(|| panic!("no connections: {live}"));
@@ -444,17 +447,17 @@ async fn orders_reach_connections_of_every_server() {
 async fn orders_reach_connections_of_a_server_as_soon_as_it_is_ready() {
     let _place = place().await;
     println!("orders to connections of a server that has just started");
-    let mut cluster = Cluster::start(1).await;
+    let mut cluster = start(1).await;
     let addrs = cluster.addrs();
     let leader = cluster.settle().await;
     let (started, other) = ((leader + 1) % 3, (leader + 2) % 3);
     for round in 0..3 {
         if round > 0 {
-            cluster.nodes[started].stop().await;
-            cluster.nodes[started].start();
+            cluster.nodes[started].stop_well().await;
+            cluster.nodes[started].launch(&[]);
         }
         cluster.nodes[started].until_it_says(STANDBY).await;
-        let reader = Watcher::start(Plan::new("ada", &[MATCH, ROOM], addrs[started])).await;
+        let reader = Watcher::start(plan("ada", &[MATCH, ROOM], addrs[started])).await;
         let live = api(addrs[other], "connections", json!({ "user": "ada" })).await;
         assert_eq!(live["connections"].as_object().map(serde_json::Map::len), Some(1), "round {round}: {live}");
         assert_eq!(users(&api(addrs[leader], "presence", json!({ "channel": ROOM })).await), ["ada"], "round {round}");
@@ -467,13 +470,13 @@ async fn orders_reach_connections_of_a_server_as_soon_as_it_is_ready() {
 async fn a_client_that_moves_from_server_to_server_misses_nothing() {
     let _place = place().await;
     println!("a client moves {MOVE_COUNT} times");
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = start(3).await;
     let addrs = cluster.addrs();
     let leader = cluster.settle().await;
-    let mut ledger = Ledger::new(addrs.clone());
+    let mut ledger = ledger(addrs.clone());
     let mut speaker = Speaker::start(ROOM, &addrs, Duration::from_millis(2));
-    let durable = Watcher::start(Plan::new("ada", &[MATCH], addrs[0])).await;
-    let positioned = Watcher::start(Plan::new("bob", &[ROOM], addrs[0])).await;
+    let durable = Watcher::start(plan("ada", &[MATCH], addrs[0])).await;
+    let positioned = Watcher::start(plan("bob", &[ROOM], addrs[0])).await;
     ledger.start();
     ledger.grow(20).await;
     let began = Instant::now();
@@ -520,7 +523,7 @@ async fn the_lead_moves_through_the_cluster_and_nobody_is_refused_or_disconnecte
     let (mut number, mut talked) = (0, Vec::new());
     let pushes = |number: usize| apple.ledger().for_token(&token(number)).len();
     let to_connected = || (0..addrs.len()).map(pushes).sum::<usize>();
-    let mut ledger = Ledger::new(addrs.clone());
+    let mut ledger = ledger(addrs.clone());
     let mut speaker = Speaker::start(LIVE, &addrs, PACE);
     ledger.start();
     ledger.grow(100).await;
@@ -574,7 +577,7 @@ async fn the_lead_moves_through_the_cluster_and_nobody_is_refused_or_disconnecte
     assert_eq!(to_connected(), 0, "who is connected is not pushed");
 
     ledger.gap();
-    cluster.nodes[leader].stop().await;
+    cluster.nodes[leader].stop_well().await;
     let second = cluster.leader_besides(Some(leader)).await;
     ledger.grow(30).await;
     println!("  a leader that ends: longest time without an acknowledgement: {:.3} s", ledger.gap());
@@ -592,15 +595,16 @@ async fn the_lead_moves_through_the_cluster_and_nobody_is_refused_or_disconnecte
 async fn a_server_that_may_not_lead_serves_clients_and_never_leads() {
     let _place = place().await;
     println!("a server that may not lead");
-    let mut cluster = Cluster::start_as(1, |node| node.may_lead = node.name != "c").await;
+    let mut cluster = start_as(1, "", |name| if name == "c" { "may_lead = false\n" } else { "" }).await;
     let addrs = cluster.addrs();
     let first = cluster.settle().await;
     let second = 1 - first;
-    let watcher = Watcher::start(Plan::new("ada", &[MATCH], addrs[2]).returning(&[])).await;
-    let refused = cluster.nodes[second].run_cluster(&["move", "--to", "c", "--config", "tidings.toml"]).await;
+    let watcher = Watcher::start(plan("ada", &[MATCH], addrs[2]).returning(&[])).await;
+    let refused =
+        cluster.nodes[second].run(&["cluster", "move", "--to", "c", "--config", "tidings.toml", "--json"]).await;
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && told.contains("c may not lead: set cluster.may_lead there"), "{told}");
-    let ledger = Ledger::new(addrs[..2].to_vec());
+    let ledger = ledger(addrs[..2].to_vec());
     ledger.post(10).await;
     cluster.nodes[first].kill();
     cluster.nodes[second].until_it_leads().await;
@@ -608,7 +612,7 @@ async fn a_server_that_may_not_lead_serves_clients_and_never_leads() {
     cluster.nodes[second].kill();
     assert_eq!(watcher.ends(), [], "its clients stay connected");
     cluster.nodes[2].until_it_answers(503, STANDBY).await; // Nobody leads, and it does not.
-    cluster.nodes[first].start();
+    cluster.nodes[first].launch(&[]);
     cluster.nodes[first].until_it_leads().await;
     ledger.post(10).await;
     cluster.nodes[2].until_it_says(STANDBY).await;
@@ -653,11 +657,11 @@ async fn a_device_that_is_connected_to_any_server_is_not_pushed() {
 }
 
 /// Servers that push to a simulated Apple, on so many NATS servers. The folder has their keys.
-async fn with_apple(broker_count: usize) -> (ApnsSimulator, TempDir, Cluster) {
+async fn with_apple(broker_count: usize) -> (ApnsSimulator, TempDir, Fleet) {
     let config = SimulatorConfig { topics: vec![APP.to_owned()], ..SimulatorConfig::default() };
     let apple = ApnsSimulator::start(config).expect("the simulator starts");
     let keys = tempfile::tempdir().expect("there is room for a folder");
-    let cluster = Cluster::start_with(broker_count, &pushing(&apple, keys.path())).await;
+    let cluster = start_with(broker_count, &pushing(&apple, keys.path())).await;
     (apple, keys, cluster)
 }
 
@@ -667,13 +671,13 @@ async fn with_devices(addrs: &[SocketAddr]) -> Vec<Watcher> {
     for number in 0..=addrs.len() {
         let (at, path) = (addrs[number % addrs.len()], format!("/v1/devices/{}", device(number)));
         let body = json!({ "app": APP, "locale": "en", "platform": "ios", "token": token(number) });
-        Caller::new(at).insist(Method::PUT, &path, Some(&body)).await;
+        caller(at).insist(Method::PUT, &path, Some(&body)).await;
         let body = json!({ "subscriptions": [{ "subject": GOALS, "topics": ["goal"] }] });
-        Caller::new(at).insist(Method::PUT, &format!("{path}/subscriptions"), Some(&body)).await;
+        caller(at).insist(Method::PUT, &format!("{path}/subscriptions"), Some(&body)).await;
     }
     let mut readers = Vec::new();
     for (number, addr) in addrs.iter().enumerate() {
-        let plan = Plan::new(&format!("ada-{number}"), &[GOALS], *addr).on_device(&device(number));
+        let plan = plan(&format!("ada-{number}"), &[GOALS], *addr).on_device(&device(number));
         readers.push(Watcher::start(plan).await);
     }
     readers
@@ -681,7 +685,7 @@ async fn with_devices(addrs: &[SocketAddr]) -> Vec<Watcher> {
 
 /// Posts this event, and returns what became of it.
 async fn goal(addr: SocketAddr, number: usize) -> Value {
-    let mut caller = Caller::new(addr);
+    let mut caller = caller(addr);
     let event = format!("goal-{number}");
     let body = json!({ "id": event, "topic": "goal", "subjects": [GOALS], "params": { "number": number } });
     caller.insist(Method::POST, "/v1/events", Some(&body)).await;

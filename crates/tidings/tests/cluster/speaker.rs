@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use hyper::Method;
 use serde_json::json;
+use tidings_trial::judge::{self, Got};
+use tidings_trial::wait::until;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::http::Caller;
-use crate::nodes::{PULSE, until};
-use crate::watchers::Got;
+use crate::nodes::caller;
 
+/// Between two tries.
+const PULSE: Duration = Duration::from_millis(20);
 /// After this a publication is in doubt.
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -43,7 +45,7 @@ impl Speaker {
         let mut workers = JoinSet::new();
         for (server, addr) in addrs.iter().enumerate() {
             let (addr, said, stopped) = (*addr, said.clone(), stop.subscribe());
-            let mut caller = Caller::new(addr);
+            let mut connected = caller(addr);
             workers.spawn(async move {
                 for number in 0_u64.. {
                     if *stopped.borrow() {
@@ -51,7 +53,7 @@ impl Speaker {
                     }
                     let id = format!("{server}-{number:06}");
                     let body = json!({ "channel": channel, "data": { "id": id } });
-                    let answer = timeout(TRY_TIMEOUT, caller.call(Method::POST, "/api/publish", Some(&body))).await;
+                    let answer = timeout(TRY_TIMEOUT, connected.call(Method::POST, "/api/publish", Some(&body))).await;
                     let offset = match answer {
                         Ok(Ok(answer)) if answer.status == 200 => {
                             let result = &answer.json()["result"];
@@ -60,7 +62,7 @@ impl Speaker {
                         Ok(Ok(answer)) if answer.status != 503 => panic!("{}: {}", answer.status, answer.json()),
                         Ok(_) => None,
                         Err(_) => {
-                            caller = Caller::new(addr);
+                            connected = caller(addr);
                             None
                         }
                     };
@@ -121,30 +123,22 @@ impl Said {
     }
 
     fn check(&self, got: &[Got], is_whole: bool) -> Vec<String> {
-        let (mut wrongs, mut seen, mut last) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
+        let (mut wrongs, mut last) = (judge::reader(&self.acks, &self.doubts, got), BTreeMap::new());
         for one in got {
-            if !seen.insert(&one.id) {
-                wrongs.push(format!("{} came twice", one.id));
-            }
-            if !self.acks.contains_key(&one.id) && !self.doubts.contains(&one.id) {
-                wrongs.push(format!("{} was not published", one.id));
-            }
-            if let Some(offset) = self.acks.get(&one.id).filter(|offset| **offset != one.offset) {
-                wrongs.push(format!("{} was acknowledged at {offset} and came at {}", one.id, one.offset));
-            }
             let server = one.id.split('-').next().expect("it names the server");
             if let Some(before) = last.insert(server, &one.id).filter(|before| **before > one.id) {
                 wrongs.push(format!("{} came after {before}", one.id));
             }
         }
-        let missing = self.acks.keys().filter(|id| is_whole && !seen.contains(id));
-        wrongs.extend(missing.map(|id| format!("{id} is missing")));
+        if is_whole {
+            wrongs.extend(judge::complete(&self.acks, 0, got));
+        }
         wrongs
     }
 }
 
 #[test]
-fn a_speaker_of_a_cluster_finds_what_is_wrong() {
+fn a_speaker_of_a_cluster_asks_all_judges() {
     let got = |list: &[(&str, u64)]| -> Vec<Got> {
         list.iter().map(|(id, offset)| Got { offset: *offset, id: (*id).to_owned() }).collect()
     };

@@ -38,13 +38,13 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 use tidings_simulator::{MessageEntry, collapse_hash};
 use tidings_telemetry::unix_now;
+use tidings_trial::caller::Caller;
 use tidings_types::{DeviceNumber, Provider};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::books::{Books, FloodLife, Said, Totals};
 use crate::checkpoint::{Checkpoint, forget_jobs};
 use crate::deliveries::Wrongs;
-use crate::http::Caller;
 use crate::lag::{CHECKPOINT_INTERVAL, Lag, Look, Looks, SLACK};
 use crate::order::{Order, Trace};
 use crate::population::{
@@ -53,7 +53,7 @@ use crate::population::{
 use crate::providers::{Providers, Weather, event_of_entry, streams_for};
 use crate::server::Server;
 use crate::simulators::{PROVIDER_COUNT, provider_of, sum};
-use crate::{START_STRIKE_MS_MAX, TOPICS, canary, device_id, event_id, number, slow_checkpoints};
+use crate::{API_KEY, START_STRIKE_MS_MAX, TOPICS, canary, device_id, event_id, number, slow_checkpoints};
 
 /// Of the event that is called off so many are accepted before.
 const CALL_OFF_AFTER: u64 = 20;
@@ -208,7 +208,7 @@ impl Flood {
         let mut body = event_body(event);
         let audience = self.population.audience_of(event);
         body["expect_audience"] = json!({ "min": audience, "max": audience });
-        Caller::new(self.server.addr()).insist(Method::POST, "/v1/events", Some(&body)).await;
+        Caller::new(self.server.addr(), API_KEY).insist(Method::POST, "/v1/events", Some(&body)).await;
         self.posted.push(event);
     }
 
@@ -238,7 +238,7 @@ impl Flood {
 
     /// Waits for something, or until all events have come to their end: then their reports.
     async fn until(&mut self, is_there: impl Fn(&Self) -> bool) -> Option<Vec<Value>> {
-        let mut caller = Caller::new(self.server.addr());
+        let mut caller = Caller::new(self.server.addr(), API_KEY);
         let mut pulse = interval(Duration::from_millis(1));
         pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut asked_at, mut grown) = (Instant::now(), (Instant::now(), 0));
@@ -297,7 +297,7 @@ impl Flood {
         if number == plan.pause {
             self.is_paused = true;
             if !self.has_canary("unpause") {
-                Caller::new(self.server.addr()).insist(Method::PUT, &brake_path(), None).await;
+                Caller::new(self.server.addr(), API_KEY).insist(Method::PUT, &brake_path(), None).await;
             }
         }
     }
@@ -308,13 +308,13 @@ impl Flood {
         self.until(|flood| flood.providers.accepted_of(CALLED_OFF) >= CALL_OFF_AFTER).await;
         if !self.has_canary("uncancel") {
             let path = format!("/v1/events/{}", event_id(CALLED_OFF));
-            Caller::new(self.server.addr()).insist(Method::DELETE, &path, None).await;
+            Caller::new(self.server.addr(), API_KEY).insist(Method::DELETE, &path, None).await;
         }
     }
 
     /// Lets go on what was paused before this life, in which nothing may have been handed out.
     async fn resume(&mut self) {
-        let (mut caller, before) = (Caller::new(self.server.addr()), self.books_accepted());
+        let (mut caller, before) = (Caller::new(self.server.addr(), API_KEY), self.books_accepted());
         let mut pulse = interval(REPORT_INTERVAL);
         let began = Instant::now();
         loop {
@@ -522,7 +522,7 @@ impl Flood {
         self.providers.set_calm();
         self.providers.simulators.listen();
         self.server.start_again().await;
-        let mut caller = Caller::new(self.server.addr());
+        let mut caller = Caller::new(self.server.addr(), API_KEY);
         for (event, devices) in (EVENT_COUNT as u32..).zip(missing.chunks(PROBE_COUNT)) {
             let ids: Vec<String> = devices.iter().map(|device| device_id(*device)).collect();
             let mut body = event_body(event);

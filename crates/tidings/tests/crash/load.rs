@@ -16,15 +16,15 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
+use tidings_trial::caller::{Answer, Caller};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::http::{Answer, Caller};
 use crate::model::{Acknowledged, Key, World};
 use crate::simulators::Addresses;
 use crate::verdict::Logs;
-use crate::{APP, CHANNEL_COUNT, LEAGUE, SUBJECT_COUNT, TOPICS, device_id, event_id, subject};
+use crate::{API_KEY, APP, CHANNEL_COUNT, LEAGUE, SUBJECT_COUNT, TOPICS, device_id, event_id, subject};
 
 const DEVICE_TASK_COUNT: u32 = 16;
 const EVENT_TASK_COUNT: u32 = 4;
@@ -151,7 +151,7 @@ impl Load {
         for task in 0..DEVICE_TASK_COUNT {
             let shared = self.shared.clone();
             askers.spawn(async move {
-                let (mut caller, mut wrongs) = (Caller::new(shared.addr), Vec::new());
+                let (mut caller, mut wrongs) = (Caller::new(shared.addr, API_KEY), Vec::new());
                 for device in shared.devices_of(task) {
                     wrongs.extend(shared.ask_for(device, &mut caller).await);
                 }
@@ -181,7 +181,7 @@ pub(crate) struct Jobs {
 
 /// Asks for the numbers of jobs, again and again.
 async fn watch_jobs(addr: SocketAddr, beat: watch::Sender<Option<Jobs>>) {
-    let mut caller = Caller::new(addr);
+    let mut caller = Caller::new(addr, API_KEY);
     let mut pulse = interval(PULSE);
     pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -238,7 +238,7 @@ impl Worker {
     fn new(shared: &Arc<Shared>, seed: u64, task: u32) -> Self {
         let rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ (u64::from(task) << 32));
         let (pulse, stopped) = (shared.pulse.clone(), shared.stopped.clone());
-        Self { shared: shared.clone(), pulse, stopped, caller: Caller::new(shared.addr), rng }
+        Self { shared: shared.clone(), pulse, stopped, caller: Caller::new(shared.addr, API_KEY), rng }
     }
 
     /// Registers the devices of this task, the late ones under load, and changes subscriptions of some.

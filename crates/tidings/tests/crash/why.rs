@@ -9,11 +9,11 @@ use hyper::Method;
 use rand::RngExt as _;
 use rand::rngs::Xoshiro256PlusPlus;
 use serde_json::Value;
+use tidings_trial::caller::Caller;
 
 use crate::deliveries::{Deliveries, Pair, Wrongs};
-use crate::http::Caller;
 use crate::model::{Claim, World};
-use crate::{device_id, event_id};
+use crate::{API_KEY, device_id, event_id};
 
 const PAIR_COUNT: usize = 1000;
 
@@ -31,7 +31,7 @@ pub(crate) fn pairs(world: &World, life_events: usize, rng: &mut Xoshiro256PlusP
 
 /// Asks the server; the answer of a device that is not registered is none.
 pub(crate) async fn ask(server: SocketAddr, pairs: Vec<Pair>) -> Vec<(Pair, Option<Value>)> {
-    let mut caller = Caller::new(server);
+    let mut caller = Caller::new(server, API_KEY);
     let mut answers = Vec::with_capacity(pairs.len());
     for (device, event) in pairs {
         let path = format!("/v1/events/{}/devices/{}", event_id(event), device_id(device));

@@ -13,15 +13,13 @@ mod imports;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use aws_lc_rs::hmac;
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::header::{HOST, HeaderName, RETRY_AFTER};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tidings_trial::token;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -319,17 +317,12 @@ impl Answer {
     }
 }
 
-/// A token that lets a user in, signed with `secret` (JSON Web Token, RFC 7519, by HS256). With `device` it also proves
-/// which phone the app runs on, and it brings the app into `channels`. Not the server's code, so that a mistake in one is
-/// not repeated by the other.
+/// A token that lets a user in, signed with `secret`. With `device` it also proves
+/// which phone the app runs on, and it brings the app into `channels`.
 pub(crate) fn connection_token(secret: &str, user: &str, device: Option<&str>, channels: &[String]) -> String {
-    let part = |value: Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
     let mut claims = json!({ "sub": user, "channels": channels });
     if let Some(device) = device {
         claims["device"] = json!(device);
     }
-    let signed = format!("{}.{}", part(json!({ "alg": "HS256", "typ": "JWT" })), part(claims));
-    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-    let signature = BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(&key, signed.as_bytes()));
-    format!("{signed}.{signature}")
+    token::sign(secret, &claims)
 }

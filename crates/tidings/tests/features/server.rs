@@ -1,32 +1,30 @@
-//! The servers under test: the real program as child processes, each in a folder of its own.
+//! The servers under test, each in a folder of its own.
 //!
 //! A scenario has one server or, as a cluster, three: then the first one leads in the beginning, apps use a server that does not
 //! lead, back ends the other one, and people with consoles and terminals the one that back ends use. Who leads after a death
 //! is known by what the servers say. The servers of a cluster share one NATS server.
 //!
 //! A server alone listens on whatever port is free, another one in each of its lives; one of a cluster keeps its port, which
-//! the others know. What a server says goes to a file per life.
+//! the others know.
 
-use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use hyper::Method;
 use serde_json::{Value, json};
-use tidings_client::ServerUrl;
-use tokio::net::TcpStream;
+use tidings_trial::brokers::Brokers;
+use tidings_trial::fleet::{section, until_they_have_read};
+use tidings_trial::launcher;
+use tidings_trial::ports::free_addr;
 
-use crate::brokers::Brokers;
 use crate::phone::{APP, Crowd, Phone, Provider};
-use crate::wait::{try_until, until};
+use crate::wait::until;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tidings");
 /// How long it may take to begin to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Lines of its log that are shown where something is wrong.
-const LOG_LINES_SHOWN: usize = 40;
 /// The line of the configuration that a server of a cluster replaces.
 const ANY_PORT: &str = "listen = \"127.0.0.1:0\"";
 
@@ -95,12 +93,6 @@ msgstr[2] "%{goals} goli"
 pub(crate) const CLUSTER_SIZE: usize = 3;
 /// How they are called in their cluster.
 const NAMES: [&str; CLUSTER_SIZE] = ["first", "second", "third"];
-/// Where ports of servers are looked for: below those that tests with NATS servers draw, and those that the system gives to
-/// whoever asks for any.
-const PORTS: std::ops::Range<u16> = 5_000..10_000;
-/// The port that was handed out last; 0: none.
-static LAST_PORT: Mutex<u16> = Mutex::new(0);
-
 /// A server of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -129,21 +121,11 @@ pub(crate) struct Setup<'a, P> {
 /// One server, or those of a cluster.
 pub(crate) struct Server {
     /// In the order in which they were started for the first time.
-    nodes: Vec<Node>,
+    nodes: Vec<launcher::Server>,
     /// Which of them leads.
     leader: usize,
     #[expect(dead_code, reason = "ends with the servers")]
     brokers: Option<Brokers>,
-}
-
-/// A server, running or not.
-struct Node {
-    name: &'static str,
-    folder: PathBuf,
-    child: Option<Child>,
-    addr: SocketAddr,
-    /// How often it was started.
-    life: usize,
 }
 
 impl Server {
@@ -151,31 +133,32 @@ impl Server {
         let Setup { count, folder, provider, phones, crowd, connect_hook, more } = setup;
         assert!([1, CLUSTER_SIZE].contains(&count), "no scenario has {count} servers");
         let brokers = (count > 1).then(|| Brokers::start(1));
-        if let Some(brokers) = &brokers {
-            // A server that finds nobody there tries again a second later.
-            let is_there = async || TcpStream::connect((Ipv4Addr::LOCALHOST, brokers.ports[0])).await.ok();
-            until("the NATS server listens", START_TIMEOUT, is_there).await;
-        }
-        let mut nodes: Vec<Node> = NAMES[..count].iter().map(|name| Node::new(name, folder)).collect();
-        for node in nodes.iter_mut().skip(1) {
-            node.folder = folder.join(node.name);
-            copy_files(folder, &node.folder);
-        }
-        for node in &mut nodes {
-            let mut configuration = configuration(provider, connect_hook) + more;
-            if let Some(brokers) = &brokers {
-                node.addr = (Ipv4Addr::LOCALHOST, free_port()).into();
-                configuration = configuration.replacen(ANY_PORT, &format!("listen = \"{}\"", node.addr), 1);
-                configuration += &node.cluster_settings(brokers.ports[0]);
+        let mut nodes = Vec::new();
+        for (index, name) in NAMES[..count].iter().enumerate() {
+            let place = if index == 0 { folder.to_owned() } else { folder.join(name) };
+            if index > 0 {
+                copy_files(folder, &place);
             }
-            prepare(&node.folder, provider, &configuration);
+            let mut configuration = configuration(provider, connect_hook) + more;
+            let mut node = launcher::Server::in_folder(name, PROGRAM, &place);
+            if let Some(brokers) = &brokers {
+                node.addr = free_addr();
+                configuration = configuration.replacen(ANY_PORT, &format!("listen = \"{}\"", node.addr), 1);
+                configuration += &section(&node, &brokers.ports);
+            }
+            prepare(&node, provider, &configuration);
+            nodes.push(node);
         }
         let crowd = crowd.into_iter().flat_map(Crowd::seeds);
         let seed = json!({ "devices": phones.map(Phone::seed).chain(crowd).collect::<Vec<_>>() });
         fs::write(folder.join("seed.json"), seed.to_string()).unwrap();
+        if let Some(brokers) = &brokers {
+            brokers.until_they_are_healthy().await; // A server that finds nobody there tries again a second later.
+        }
         // The first one leads, as it is alone until then. Only it has the seed: who leads later must not register them anew.
-        nodes[0].launch(&["--seed", "seed.json"]).await;
-        nodes.iter_mut().skip(1).for_each(|node| node.spawn(&[]));
+        nodes[0].launch(&["--seed", "seed.json"]);
+        nodes[0].until_it_listens(START_TIMEOUT).await;
+        nodes.iter_mut().skip(1).for_each(|node| node.launch(&[]));
         let mut server = Self { nodes, leader: 0, brokers };
         server.until_others_follow().await;
         server
@@ -184,14 +167,14 @@ impl Server {
     /// Makes its configuration from one of Centrifugo and starts it in `folder`; what the import said about it.
     pub(crate) async fn start_imported(folder: &Path, centrifugo: &Value) -> (Self, String) {
         fs::write(folder.join("centrifugo.json"), centrifugo.to_string()).unwrap();
-        let mut import = Command::new(env!("CARGO_BIN_EXE_tidings"));
+        let mut import = Command::new(PROGRAM);
         import.args(["config", "import", "centrifugo.json", "--secrets", "secrets"]).current_dir(folder).env_clear();
         let made = import.output().unwrap();
         let said = String::from_utf8_lossy(&made.stderr).into_owned();
         assert!(made.status.success(), "the import fails: {said}");
         fs::write(folder.join("tidings.toml"), made.stdout).unwrap();
-        let mut node = Node::new(NAMES[0], folder);
-        node.launch(&[]).await;
+        let mut node = launcher::Server::in_folder(NAMES[0], PROGRAM, folder);
+        node.start().await;
         (Self { nodes: vec![node], leader: 0, brokers: None }, said)
     }
 
@@ -207,7 +190,7 @@ impl Server {
     pub(crate) async fn stop(&mut self) {
         assert!(self.nodes.len() > 1, "nobody takes over");
         self.check();
-        self.nodes[self.leader].stop().await;
+        self.nodes[self.leader].stop_well().await;
         self.follow_lead().await;
     }
 
@@ -219,9 +202,9 @@ impl Server {
         let node = &mut self.nodes[self.leader];
         node.kill();
         if is_alone {
-            return node.launch(&[]).await;
+            return node.start().await;
         }
-        node.spawn(&[]);
+        node.launch(&[]);
         self.follow_lead().await;
     }
 
@@ -229,8 +212,8 @@ impl Server {
     async fn follow_lead(&mut self) {
         let nodes = &mut self.nodes;
         let leading = until("another server leads", START_TIMEOUT, async || {
-            let mut running = nodes.iter_mut().enumerate().filter(|(_, node)| node.child.is_some());
-            running.find_map(|(index, node)| node.listening().map(|_| index))
+            let mut running = nodes.iter_mut().enumerate();
+            running.find_map(|(index, node)| (node.is_running() && node.listening().is_some()).then_some(index))
         });
         self.leader = leading.await;
         self.until_others_follow().await;
@@ -238,28 +221,20 @@ impl Server {
 
     /// Waits until those that run and do not lead serve clients, and know who leads.
     async fn until_others_follow(&mut self) {
-        let leader = self.nodes[self.leader].name;
+        let leader = self.nodes[self.leader].name().to_owned();
         for (_, node) in self.nodes.iter_mut().enumerate().filter(|(index, _)| *index != self.leader) {
-            if node.child.is_some() {
-                node.until_it_follows(leader).await;
+            if node.is_running() {
+                node.until_it_follows(&leader).await;
             }
         }
     }
 
     /// Waits until all servers have read what the one that leads has acknowledged. Nothing may be acknowledged meanwhile.
     pub(crate) async fn until_all_have_read(&self) {
-        if self.nodes.len() == 1 {
-            return;
+        if self.nodes.len() > 1 {
+            let running: Vec<_> = self.running().map(launcher::Server::name).collect();
+            until_they_have_read(&self.nodes[self.leader], &running).await;
         }
-        until("all have read the log", START_TIMEOUT, async || {
-            let (is_done, told) = self.run(&["cluster", "status", "--config", "tidings.toml", "--json"]);
-            assert!(is_done, "{told}");
-            let told: Value = serde_json::from_str(&told).expect("it tells JSON");
-            let nodes = told["nodes"].as_array().expect("it names the servers");
-            let count = nodes.iter().filter(|node| node["sequence"] == told["log"]["last"]).count();
-            (count == self.nodes.iter().filter(|node| node.child.is_some()).count()).then_some(())
-        })
-        .await;
     }
 
     /// Makes a backup of it, while it runs.
@@ -271,13 +246,13 @@ impl Server {
     /// All it has on disk is lost, and made anew of the backup.
     pub(crate) async fn restore(&mut self) {
         self.nodes[0].kill();
-        fs::remove_dir_all(self.alone().folder.join("data")).expect("its data are there");
+        fs::remove_dir_all(self.alone().path("data")).expect("its data are there");
         self.store(&["restore", "--from", "all.backup", "--data", "data"]);
-        self.nodes[0].launch(&[]).await;
+        self.nodes[0].start().await;
     }
 
     /// The server of a scenario that has one.
-    fn alone(&self) -> &Node {
+    fn alone(&self) -> &launcher::Server {
         assert_eq!(self.nodes.len(), 1, "this says nothing about a cluster: tag the scenario @one");
         &self.nodes[0]
     }
@@ -289,13 +264,13 @@ impl Server {
 
     /// Runs the program with these words in the folder of the server that leads. Whether it did its work, and what it said.
     pub(crate) fn run(&self, words: &[&str]) -> (bool, String) {
-        self.nodes[self.leader].run(words)
+        run(&self.nodes[self.leader], words)
     }
 
     /// The same in the folder of each server. Fails if it does not do its work.
     pub(crate) fn run_in_each(&self, words: &[&str]) {
         for node in &self.nodes {
-            let (is_done, told) = node.run(words);
+            let (is_done, told) = run(node, words);
             assert!(is_done, "{words:?}: {told}");
         }
     }
@@ -303,20 +278,25 @@ impl Server {
     /// The first place with this text in one of its files gets another one, on each server.
     pub(crate) fn edit(&self, file: &str, from: &str, to: &str) {
         for node in &self.nodes {
-            let text = node.text(file);
+            let text = text(node, file);
             assert!(text.contains(from), "{file} has no {from:?}: {text}");
-            fs::write(node.folder.join(file), text.replacen(from, to, 1)).unwrap();
+            node.write(file, text.replacen(from, to, 1));
         }
     }
 
     /// What is in one of the files of the server that leads.
     pub(crate) fn text(&self, file: &str) -> String {
-        self.nodes[self.leader].text(file)
+        text(&self.nodes[self.leader], file)
     }
 
     /// Fails when one ended by itself or panicked.
     pub(crate) fn check(&mut self) {
-        self.nodes.iter_mut().for_each(Node::check);
+        for node in &mut self.nodes {
+            node.check_alive();
+            let log = node.log();
+            let panicked = log.lines().find(|line| line.contains("panicked at"));
+            assert!(panicked.is_none(), "the {} server panicked: {panicked:?}", node.name());
+        }
     }
 
     /// Where apps connect.
@@ -335,165 +315,38 @@ impl Server {
             Place::Leading => &self.nodes[self.leader],
             Place::Started(index) => self.nodes.get(index).unwrap_or_else(|| panic!("there is no server {index}")),
         };
-        assert!(node.child.is_some(), "the {} server is gone", node.name);
+        assert!(node.is_started(), "the {} server is gone", node.name());
         node.addr
     }
 
     /// Those that run, and last the one that leads.
     fn addrs(&self) -> Vec<SocketAddr> {
-        let running =
-            self.nodes.iter().enumerate().filter(|(index, node)| node.child.is_some() && *index != self.leader);
-        running.map(|(_, node)| node.addr).chain([self.nodes[self.leader].addr]).collect()
+        let leader = self.nodes[self.leader].addr;
+        self.running().map(|node| node.addr).filter(|addr| *addr != leader).chain([leader]).collect()
+    }
+
+    fn running(&self) -> impl Iterator<Item = &launcher::Server> {
+        self.nodes.iter().filter(|node| node.is_started())
     }
 
     /// The last lines they said.
     pub(crate) fn log_end(&self) -> String {
-        let end = |node: &Node| match self.nodes.len() {
-            1 => end_of(&node.log()),
-            _ => format!("--- the {} server, {}\n{}\n", node.name, node.addr, end_of(&node.log())),
+        let end = |node: &launcher::Server| match self.nodes.len() {
+            1 => node.log_end(),
+            _ => format!("--- the {} server, {}\n{}\n", node.name(), node.addr, node.log_end()),
         };
         self.nodes.iter().map(end).collect()
     }
 }
 
-impl Node {
-    /// One in this folder that was never started.
-    fn new(name: &'static str, folder: &Path) -> Self {
-        let addr = (Ipv4Addr::LOCALHOST, 0).into(); // It says where it listens.
-        Self { name, folder: folder.to_owned(), child: None, addr, life: 0 }
-    }
-
-    /// Its part of the cluster whose NATS server listens at this port.
-    fn cluster_settings(&self, port: u16) -> String {
-        let Self { name, addr, .. } = self;
-        format!(
-            "\n[cluster]\nservers = [\"nats://127.0.0.1:{port}\"]\nreplicas = 1\nnode = \"{name}\"\naddress = \
-             \"http://{addr}\"\nlog_bytes_max = \"64MiB\"\n"
-        )
-    }
-
-    /// Starts the program and returns when it listens, and does all the work.
-    async fn launch(&mut self, words: &[&str]) {
-        self.spawn(words);
-        let listening = try_until(START_TIMEOUT, async || self.listening()).await;
-        self.addr = listening.unwrap_or_else(|| panic!("the server does not listen\n{}", end_of(&self.log())));
-    }
-
-    /// Starts the program.
-    fn spawn(&mut self, words: &[&str]) {
-        self.life += 1;
-        let log = File::create(self.log_path(self.life)).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_tidings"))
-            .args(["serve", "--config", "tidings.toml"])
-            .args(words)
-            .current_dir(&self.folder)
-            .env_clear() // Settings of whoever runs the features are not theirs.
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn();
-        self.child = Some(child.expect("the server's program starts"));
-    }
-
-    /// Where it says that it listens: when it leads, or is alone.
-    fn listening(&mut self) -> Option<SocketAddr> {
-        self.expect_life();
-        let said = self.said(self.life);
-        let (_, rest) = said.split_once("listening on http://")?;
-        let (addr, _) = rest.split_once(' ')?;
-        Some(addr.parse().expect("it says where it listens"))
-    }
-
-    /// Waits until it serves clients, and says that this server leads.
-    async fn until_it_follows(&mut self, leader: &str) {
-        let (url, what) =
-            (ServerUrl::of_listener(self.addr), format!("the {} server follows the {leader} one", self.name));
-        until(&what, START_TIMEOUT, async || {
-            self.expect_life();
-            // Before it listens there is no answer, and at first an empty one.
-            let (status, told) = url.request(Method::GET, "/ready", None, None).await.ok()?;
-            let told: Value = serde_json::from_slice(&told).ok()?;
-            let is_so = status == 200 && told["status"] == "standby" && told["leader"]["node"] == leader;
-            is_so.then_some(())
-        })
-        .await;
-    }
-
-    /// Fails when it ended by itself.
-    fn expect_life(&mut self) {
-        let ended = self.child.as_mut().expect("it was started").try_wait().unwrap();
-        assert!(ended.is_none(), "the {} server ended by itself: {ended:?}\n{}", self.name, end_of(&self.log()));
-    }
-
-    /// Fails when it ended by itself or panicked.
-    fn check(&mut self) {
-        if self.child.is_some() {
-            self.expect_life();
-        }
-        let panicked = self.log().lines().find(|line| line.contains("panicked at")).map(str::to_owned);
-        assert!(panicked.is_none(), "the {} server panicked: {panicked:?}", self.name);
-    }
-
-    fn run(&self, words: &[&str]) -> (bool, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidings"));
-        let output = command.args(words).current_dir(&self.folder).env_clear().output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
-    }
-
-    fn text(&self, file: &str) -> String {
-        fs::read_to_string(self.folder.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
-    }
-
-    fn log(&self) -> String {
-        (1..=self.life).map(|life| self.said(life)).collect()
-    }
-
-    fn said(&self, life: usize) -> String {
-        let bytes = fs::read(self.log_path(life)).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    fn log_path(&self, life: usize) -> PathBuf {
-        self.folder.join(format!("log-{life}"))
-    }
-
-    /// SIGTERM.
-    async fn stop(&mut self) {
-        let child = self.child.as_mut().expect("it runs");
-        let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
-        assert!(told.expect("there is a program `kill`").success());
-        let status = until("it ends", START_TIMEOUT, async || child.try_wait().unwrap()).await;
-        assert!(status.success(), "it ended with {status}\n{}", end_of(&self.log()));
-        self.child = None;
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill(); // It may have ended by itself.
-            let _ = child.wait();
-        }
-    }
+fn run(node: &launcher::Server, words: &[&str]) -> (bool, String) {
+    let output = node.command(words).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// A port that nobody has, another one for each who asks: scenarios run side by side, and a server takes its port later.
-fn free_port() -> u16 {
-    let mut last = LAST_PORT.lock().unwrap_or_else(PoisonError::into_inner);
-    if *last == 0 {
-        *last = rand::random_range(PORTS); // Another run has others.
-    }
-    loop {
-        *last = if *last + 1 < PORTS.end { *last + 1 } else { PORTS.start };
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, *last)).is_ok() {
-            return *last;
-        }
-    }
+fn text(node: &launcher::Server, file: &str) -> String {
+    fs::read_to_string(node.path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
 /// What settings of the scenario name, beside what all servers have.
@@ -506,18 +359,12 @@ fn copy_files(from: &Path, to: &Path) {
 }
 
 /// Writes what a server needs into its folder.
-fn prepare(folder: &Path, provider: &Provider, configuration: &str) {
-    let polish = folder.join("locales/pl/LC_MESSAGES");
-    fs::create_dir_all(&polish).unwrap();
-    fs::write(polish.join("messages.po"), POLISH).unwrap();
-    fs::write(folder.join("ca.pem"), provider.ca_pem()).unwrap();
-    fs::write(folder.join("key.p8"), provider.key_pem()).unwrap();
-    fs::write(folder.join("tidings.toml"), configuration).unwrap();
-}
-
-fn end_of(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+fn prepare(node: &launcher::Server, provider: &Provider, configuration: &str) {
+    fs::create_dir_all(node.path("locales/pl/LC_MESSAGES")).unwrap();
+    node.write("locales/pl/LC_MESSAGES/messages.po", POLISH);
+    node.write("ca.pem", provider.ca_pem());
+    node.write("key.p8", provider.key_pem());
+    node.configure(configuration);
 }
 
 fn configuration(provider: &Provider, connect_hook: Option<&str>) -> String {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tidings_protocol::Admission;
 use tidings_protocol::token::{TokenSecret, sign_connection_token};
 use tidings_telemetry::unix_now;
+use tidings_trial::ports::free_port;
 
-use crate::port::free_port;
 use crate::program::Server;
 
 const SECRET: &str = "a secret of thirty-two characters";

@@ -5,7 +5,6 @@ mod audit;
 mod cli;
 mod devices;
 mod log;
-mod port;
 mod program;
 mod reload;
 mod store;

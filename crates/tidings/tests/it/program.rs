@@ -10,8 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::port::free_port;
+use tidings_trial::ports::free_port;
 
 /// What must have happened by then; far more than any test needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::thread;
 
 use serde_json::Value;
+use tidings_trial::ports::free_port;
 
-use crate::port::free_port;
 use crate::program::{Server, place, run, text, tidings};
 
 /// What a command that must succeed prints.

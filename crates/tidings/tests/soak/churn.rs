@@ -12,9 +12,9 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
+use tidings_trial::raw::PATIENCE;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::net::PATIENCE;
 use crate::wire::{Ended, WAYS, Way, Wire};
 use crate::{FLOOD, fresh_channel, steady_channel};
 

@@ -9,13 +9,13 @@ use std::net::SocketAddr;
 use futures_util::{SinkExt as _, StreamExt as _};
 use prost::Message as _;
 use serde_json::{Value, json};
+use tidings_trial::raw::{HOME, PATIENCE, exchange, line, request};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use crate::net::{HOME, PATIENCE, exchange, line, request};
 use crate::schema;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
