@@ -1106,8 +1106,8 @@ key = "0123456789abcdef0123456789abcdef""#;
                       leave this out, or build the program with `cargo build --release -p tidings --features sources`";
     let of_cluster = "this program was built without the feature `cluster`, so it is not one of several servers: leave this \
                       out, or build the program with `cargo build --release -p tidings --features cluster`";
-    let orders = format!("t.toml:1:1: `outbox.orders`: {of_sources}");
-    let shop = format!("t.toml:3:1: `jetstream.shop`: {of_sources}");
+    let orders = format!("t.toml:2:12: `outbox.orders`: {of_sources}");
+    let shop = format!("t.toml:4:11: `jetstream.shop`: {of_sources}");
     let cluster = format!("t.toml:8:11: `cluster.servers`: {of_cluster}");
     assert_eq!(mistakes(true, true), [""; 0]);
     assert_eq!(mistakes(true, false), [&*orders, &*shop]);

@@ -152,7 +152,9 @@ mod tests {
             let text = format!("{scheme}{host}{rest}");
             if check_server(&text).is_ok() {
                 let address: ServerAddr = text.parse().expect("the client reads it");
-                let inside = host.split(':').next().filter(|_| !host.starts_with('[')).unwrap_or("::1");
+                let authority = format!("{host}{rest}");
+                let name = authority.split([':', '/', '?']).next().filter(|_| !authority.starts_with('['));
+                let inside = name.unwrap_or("::1");
                 prop_assert_eq!(address.host(), inside, "{}", &text);
                 prop_assert!(!address.has_user_pass() && !address.is_websocket());
             }
