@@ -77,10 +77,12 @@ pub(crate) fn run(workshop: &Workshop, step: &str, command: Command, mut on_line
     let mut tail = VecDeque::with_capacity(TAIL_LINES_MAX);
     let mut failures = Failures::default();
     let ended = follow(step, command, |line| {
-        if tail.len() == TAIL_LINES_MAX {
-            tail.pop_front();
+        if is_for_people(line) {
+            if tail.len() == TAIL_LINES_MAX {
+                tail.pop_front();
+            }
+            tail.push_back(line.to_owned());
         }
-        tail.push_back(line.to_owned());
         failures.note(line);
         on_line(line);
         writeln!(log, "{line}").context("cannot write the log")
@@ -131,7 +133,9 @@ fn follow(step: &str, mut command: Command, mut on_line: impl FnMut(&str) -> Res
         match lines.recv_timeout(SIGN_OF_LIFE) {
             Ok(line) => {
                 on_line(&line)?;
-                last = line;
+                if is_for_people(&line) {
+                    last = line;
+                }
             }
             Err(RecvTimeoutError::Timeout) => {
                 println!("    {step}: … {} s: {}", watch.elapsed().as_secs(), last.trim())
@@ -149,6 +153,11 @@ fn follow(step: &str, mut command: Command, mut on_line: impl FnMut(&str) -> Res
         bail!("{status}");
     }
     Ok(())
+}
+
+/// Whether a line is no message of cargo for programs.
+fn is_for_people(line: &str) -> bool {
+    !line.starts_with("{\"reason\":")
 }
 
 fn lines_of(reader: std::io::PipeReader) -> Receiver<String> {

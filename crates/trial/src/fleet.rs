@@ -156,7 +156,8 @@ impl Server {
 /// A cluster is also tried for panics that nobody saw.
 impl Drop for Fleet {
     fn drop(&mut self) {
-        for node in self.nodes.iter().filter(|node| !std::thread::panicking() && node.has_panicked()) {
+        let panicked = self.nodes.iter().find(|node| !std::thread::panicking() && node.has_panicked());
+        if let Some(node) = panicked {
             panic!("{} has panicked:\n{}", node.name(), node.log());
         }
     }
