@@ -41,7 +41,7 @@ client_headers = ["cookie"]
 [edge]
 loops = 4
 turn_bytes_max = "4KiB"
-memory_bytes_max = "24MiB"
+memory_bytes_max = "768MiB"
 input_bytes_max = "96MiB"
 control_bytes_max = "64KiB"
 log_bytes_max = "64KiB"
@@ -125,7 +125,7 @@ const MOVERS: &[Mover] = &[
     // What all loops share is divided among them.
     ("edge.loops", 4, "", &["handshakes", "commands in work", "turns", "waiting replies"]),
     ("edge.input_bytes_max", 256, "MiB", &["received commands"]),
-    ("edge.memory_bytes_max", 16, "MiB", &["waiting replies", "channel logs"]),
+    ("edge.memory_bytes_max", 256, "MiB", &["waiting replies", "channel logs"]),
     ("edge.control_bytes_max", 64, "KiB", &["waiting replies"]),
     ("edge.turn_bytes_max", 4, "KiB", &["turns"]),
     ("edge.receipt_bytes_max", 2, "MiB", &["receipts"]),
