@@ -48,6 +48,9 @@
 //! **Superseded** devices are taken over by a newer job with the same collapse key. Devices not handed out are counted
 //! at once. Devices handed out are `superseded` here and `blocked` in the newer job until they are no longer in flight.
 //!
+//! **Barred**: the newer job hands nothing out from [`Books::bar`] until [`Books::unbar`], because the rows of the older ones
+//! do not say yet what it took.
+//!
 //! Memory: sets of at most a bit per device number. Three sets per job: devices that may answer, have answered, are
 //! walked and not finished. Two per lane: held and pending. The audience is shared with the index if it is one set. The
 //! sets of superseding hold devices in flight.
@@ -145,6 +148,8 @@ pub struct Books<N> {
     blocked: RoaringBitmap,
     /// Were so when this job began.
     raced: RoaringBitmap,
+    /// Nothing is handed out.
+    is_barred: bool,
     /// In flight, to tokens that no provider has accepted yet. Invariant: of those in flight.
     unproven: RoaringBitmap,
     is_cancelled: bool,
@@ -206,6 +211,7 @@ impl<N: Clone> Books<N> {
             waiters: Vec::new(),
             blocked: RoaringBitmap::new(),
             raced: RoaringBitmap::new(),
+            is_barred: false,
             unproven: RoaringBitmap::new(),
             is_cancelled: false,
             suspended: 0,
@@ -293,11 +299,18 @@ impl<N: Clone> Books<N> {
     /// The older job does not have these in flight any more.
     pub fn unblock(&mut self, numbers: &RoaringBitmap) {
         self.blocked -= numbers;
-        for lane in 0..self.lanes.len() {
-            if !self.lanes[lane].pending.is_empty() {
-                self.wake(lane);
-            }
-        }
+        self.wake_pending();
+    }
+
+    /// Nothing is handed out before [`Books::unbar`].
+    pub fn bar(&mut self) {
+        self.is_barred = true;
+    }
+
+    /// From here on devices are handed out.
+    pub fn unbar(&mut self) {
+        self.is_barred = false;
+        self.wake_pending();
     }
 
     /// Gives up what is left of it, to be gone on with as a job of its own, and the lanes that it waits for: then this
@@ -438,6 +451,14 @@ impl<N: Clone> Books<N> {
             self.effects.wake.push(lane);
         } else {
             self.effects.is_lane_wanted = true;
+        }
+    }
+
+    fn wake_pending(&mut self) {
+        for lane in 0..self.lanes.len() {
+            if !self.lanes[lane].pending.is_empty() {
+                self.wake(lane);
+            }
         }
     }
 

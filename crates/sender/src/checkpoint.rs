@@ -4,9 +4,13 @@
 //! have a job. A checkpoint may lag behind the facts but is never ahead. So after a crash nothing is skipped, and only
 //! what was handed out since is repeated. When the store refuses a checkpoint, the next one includes its changes.
 //!
-//! Pace: one per `checkpoint_interval`, but at most [`BYTES_PER_SECOND_MAX`], because the row of a job that waits for
-//! one of several pools holds a bit per device.
+//! A job that takes devices over from older ones hands nothing out before it and they are in a checkpoint
+//! ([`crate::supersede`]): such a job asks for one. If the store refuses that checkpoint, the job goes on nevertheless.
+//!
+//! Pace: one per `checkpoint_interval`, or [`PAUSE_MIN`] after the last one when it is asked for, but at most
+//! [`BYTES_PER_SECOND_MAX`], because the row of a job that waits for one of several pools holds a bit per device.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +21,14 @@ use tidings_types::JournalPosition;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::job::Job;
 use crate::phase::Phase;
 use crate::registry::{Finished, JobRegistry, Table};
 
 /// Bytes of rows per second, so that checkpoints leave the disk to events.
 const BYTES_PER_SECOND_MAX: u32 = 32 << 20;
+/// The shortest time between two checkpoints.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 pub(crate) struct Checkpointer {
     pub(crate) store: Store,
@@ -41,6 +48,8 @@ struct Snapshot {
     rows: Vec<(JournalPosition, Vec<u8>)>,
     /// The finished jobs of `rows`, with the state of their report.
     finished: Vec<(JournalPosition, Option<Telling>)>,
+    /// The jobs that wait for it.
+    barred: Vec<Arc<Job>>,
     next: JournalPosition,
     floor: JournalPosition,
 }
@@ -56,9 +65,14 @@ impl Checkpointer {
                 return;
             }
             let bytes = written.unwrap_or(0);
-            let pause = Duration::from_secs_f64(bytes as f64 / f64::from(BYTES_PER_SECOND_MAX)).max(self.interval);
+            let pause = Duration::from_secs_f64(bytes as f64 / f64::from(BYTES_PER_SECOND_MAX));
+            let asked = async {
+                sleep(pause.max(PAUSE_MIN)).await;
+                self.registry.more_barred.notified().await;
+            };
             tokio::select! {
-                () = sleep(pause) => {}
+                () = sleep(pause.max(self.interval)) => {}
+                () = asked => {}
                 _ = phase.wait_for(|phase| *phase == Phase::Closing), if !closing => {}
             }
         }
@@ -66,8 +80,8 @@ impl Checkpointer {
 
     /// Writes what has changed and returns the number of bytes.
     async fn write(&mut self) -> Result<usize, WriteError> {
-        let Snapshot { rows, finished, next, floor } = self.snapshot();
-        if rows.is_empty() && next == self.dispatched {
+        let Snapshot { rows, finished, barred, next, floor } = self.snapshot();
+        if rows.is_empty() && next == self.dispatched && barred.is_empty() {
             // Too many kept reports would block new jobs. That happens after a start with a smaller limit, or after a
             // failure here.
             self.forget(&[]).await?;
@@ -76,7 +90,9 @@ impl Checkpointer {
         let bytes = rows.iter().map(|(_, row)| row.len()).sum();
         let positions: Vec<JournalPosition> = rows.iter().map(|&(position, _)| position).collect();
         let metrics = &self.registry.metrics;
-        if let Err(error) = self.store.put_jobs(rows, Some(next)).await {
+        let written = self.store.put_jobs(rows, Some(next)).await;
+        barred.iter().for_each(|job| job.unbar(metrics));
+        if let Err(error) = written {
             metrics.checkpoints_failed.inc();
             tracing::debug!(error = chain(&error), "a checkpoint was not written");
             self.spoil(&positions);
@@ -95,13 +111,14 @@ impl Checkpointer {
         let (next, floor) = (table.next, table.floor());
         let running: Vec<_> = table.running.values().cloned().collect();
         let waiting = table.waiting.take_dirty();
+        let barred = mem::take(&mut table.barred);
         let finished: Vec<_> = dirty(&table).map(|(&position, finished)| (position, finished.telling)).collect();
         let mut rows: Vec<_> = dirty(&table).map(|(&position, finished)| (position, row(finished))).collect();
         drop(table);
         // Outside of the table's lock. A job that finishes meanwhile gets a running row with nothing left to do.
         rows.extend(waiting.into_iter().map(|(position, progress)| (position, JobRow::Running(progress).encode())));
         rows.extend(running.iter().filter_map(|job| Some((job.position, job.checkpoint()?))));
-        Snapshot { rows, finished, next, floor }
+        Snapshot { rows, finished, barred, next, floor }
     }
 
     fn spoil(&self, positions: &[JournalPosition]) {
@@ -152,9 +169,10 @@ impl Checkpointer {
     /// report says what a restart finds.
     fn clear(&self, written: &[(JournalPosition, Option<Telling>)]) {
         let mut table = self.registry.table();
-        let Table { finished, untold, .. } = &mut *table;
+        let Table { finished, untold, unwritten, .. } = &mut *table;
         let mut more = false;
         for &(position, telling) in written {
+            unwritten.remove(&position);
             if let Some(finished) = finished.get_mut(&position).filter(|finished| finished.telling == telling) {
                 finished.dirty = false;
                 more |= finished.is_owed() && untold.insert(position);

@@ -212,8 +212,9 @@ impl Dispatcher {
         let mut table = self.registry.table();
         if let Some(waiting) = table.waiting.remove(position) {
             self.note(position, Note::Ended(EVENT_LOST), waiting.progress().outstanding.clone());
+            let key = waiting.key().cloned();
             let report = waiting.lose(position, &self.brakes, &self.registry.metrics);
-            self.registry.finish(&mut table, report, self.config.tell_finished, unix_now());
+            self.registry.finish(&mut table, report, key.as_ref(), self.config.tell_finished, unix_now());
         }
         Read::Lost
     }
@@ -445,7 +446,8 @@ impl Dispatcher {
         let mut table = self.registry.table();
         table.next = table.next.max(JournalPosition(position.0 + 1));
         table.waiting.remove(position);
-        self.registry.finish(&mut table, report, self.config.tell_finished, unix_now());
+        let key = superseding_key(accepted);
+        self.registry.finish(&mut table, report, key, self.config.tell_finished, unix_now());
         None
     }
 
@@ -476,13 +478,18 @@ impl Dispatcher {
     fn supersede(&self, job: &Arc<Job>) {
         let Some(key) = superseding_key(&job.accepted) else { return };
         let has_key = |older: &&Arc<Job>| superseding_key(&older.accepted) == Some(key);
-        let (older, waiting, of_waiting) = {
-            let table = self.registry.table();
+        let (older, waiting, of_waiting, is_barred) = {
+            let mut table = self.registry.table();
             let older = table.running.range(..job.position).map(|(_, older)| older).filter(has_key);
+            let older: Vec<_> = older.cloned().collect();
             let waiting = table.waiting.older_of(key, job.position);
             let of_waiting = table.waiting.open_devices(&waiting);
-            (older.cloned().collect::<Vec<_>>(), waiting, of_waiting)
+            let is_barred = table.bar(job, key, !older.is_empty() || !waiting.is_empty());
+            (older, waiting, of_waiting, is_barred)
         };
+        if is_barred {
+            self.registry.more_barred.notify_one();
+        }
         let shared = supersede::shared(job, &older, of_waiting);
         supersede::begin(job, &older, &shared, &self.context.metrics);
         if !shared.is_empty() {
@@ -593,7 +600,8 @@ impl Dispatcher {
             let report = job.report(&self.brakes, now);
             let trace = job.accepted.event.trace.as_deref();
             spans::finished(self.context.tracer.as_ref(), trace, &report, &job.answered());
-            self.registry.finish(&mut table, report, self.config.tell_finished, now);
+            let key = superseding_key(&job.accepted);
+            self.registry.finish(&mut table, report, key, self.config.tell_finished, now);
             self.registry.metrics.on_running(-1, -(job.bytes as i64));
             tracing::debug!(job = position.0, event = %job.accepted.event.id, "job finished");
         }

@@ -346,6 +346,16 @@ impl Job {
         self.change(metrics, |books| books.unblock(numbers));
     }
 
+    /// As [`Books::bar`]. Before it runs.
+    pub(crate) fn bar(&self) {
+        self.lock().books.bar();
+    }
+
+    /// As [`Books::unbar`].
+    pub(crate) fn unbar(&self, metrics: &Metrics) {
+        self.change(metrics, Books::unbar);
+    }
+
     /// Devices that were handed out and have no answer.
     pub(crate) fn handed_out(&self) -> RoaringBitmap {
         self.lock().books.handed_out()

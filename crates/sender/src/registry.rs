@@ -12,7 +12,7 @@ use tidings_push::{JobStanding, Outcome, OutcomeSink, Settled, Standing, Ticket}
 use tidings_store::GoneToken;
 use tidings_telemetry::panics::{Locked, lock};
 use tidings_telemetry::unix_now;
-use tidings_types::{DeviceNumber, JournalPosition, Timestamp};
+use tidings_types::{CollapseKey, DeviceNumber, JournalPosition, Timestamp};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -41,6 +41,8 @@ pub(crate) struct JobRegistry {
     routes: Arc<Routes>,
     /// Notified when `Table::untold` has grown.
     pub(crate) more_untold: Notify,
+    /// Notified when `Table::barred` has grown.
+    pub(crate) more_barred: Notify,
 }
 
 /// A token that its provider says is gone.
@@ -52,6 +54,7 @@ pub(crate) struct Gone {
 }
 
 /// The jobs. A position is in at most one of `running`, `finished` and `waiting`. Positions from `next` on are in none.
+#[derive(Default)]
 pub(crate) struct Table {
     /// The first event without a job.
     pub(crate) next: JournalPosition,
@@ -62,6 +65,10 @@ pub(crate) struct Table {
     pub(crate) finished: BTreeMap<JournalPosition, Finished>,
     /// Finished jobs with an owed report, whose rows say so, and that were not taken yet.
     pub(crate) untold: BTreeSet<JournalPosition>,
+    /// The keys of finished jobs that no checkpoint has as finished: after a crash they would go on.
+    pub(crate) unwritten: BTreeMap<JournalPosition, CollapseKey>,
+    /// Jobs that hand nothing out before a checkpoint has them, and all older ones of their key.
+    pub(crate) barred: Vec<Arc<Job>>,
 }
 
 pub(crate) struct Finished {
@@ -87,18 +94,26 @@ impl JobRegistry {
         waves: Waves,
         routes: Arc<Routes>,
     ) -> Self {
-        let (table, proven, waves, more_untold) =
-            (Mutex::new(table), Mutex::default(), Mutex::new(waves), Notify::new());
-        Self { table, metrics, brakes, trails, proven, gone, waves, routes, more_untold }
+        let (table, proven, waves) = (Mutex::new(table), Mutex::default(), Mutex::new(waves));
+        let (more_untold, more_barred) = (Notify::new(), Notify::new());
+        Self { table, metrics, brakes, trails, proven, gone, waves, routes, more_untold, more_barred }
     }
 
     pub(crate) fn table(&self) -> Locked<'_, Table> {
         lock(&self.table)
     }
 
-    /// A job is done. With `tell` its report is owed.
-    pub(crate) fn finish(&self, table: &mut Table, mut report: JobReport, tell: bool, now: Timestamp) {
+    /// A job is done. With `tell` its report is owed. `key`: by which newer events take devices from it.
+    pub(crate) fn finish(
+        &self,
+        table: &mut Table,
+        mut report: JobReport,
+        key: Option<&CollapseKey>,
+        tell: bool,
+        now: Timestamp,
+    ) {
         report.done_at.get_or_insert(now);
+        table.unwritten.extend(key.map(|key| (report.position, key.clone())));
         self.trails.close(report.position, &report.by, now);
         let telling = tell.then_some(Telling::Owed);
         self.metrics.jobs_untold.add(i64::from(tell));
@@ -202,6 +217,18 @@ impl OutcomeSink for JobRegistry {
 }
 
 impl Table {
+    /// `job` is about to take devices over from all older jobs of its `key`, and to reach them. If a row of an older one may be in
+    /// the store that still has them, it is barred until the next checkpoint. Returns whether it is. `has_older`: there are
+    /// unfinished ones.
+    pub(crate) fn bar(&mut self, job: &Arc<Job>, key: &CollapseKey, has_older: bool) -> bool {
+        let is_barred = has_older || self.unwritten.range(..job.position).any(|(_, of)| of == key);
+        if is_barred {
+            job.bar();
+            self.barred.push(job.clone());
+        }
+        is_barred
+    }
+
     /// A job runs from now on. It is new, or it has waited.
     pub(crate) fn start(&mut self, job: &Arc<Job>) {
         self.next = self.next.max(JournalPosition(job.position.0 + 1));
@@ -230,8 +257,7 @@ mod tests {
     #[test]
     fn events_are_kept_from_the_oldest_job_on_that_is_not_finished() {
         let next = JournalPosition(9);
-        let (running, finished, untold) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        let mut table = Table { next, waiting: WaitingJobs::default(), running, finished, untold };
+        let mut table = Table { next, ..Table::default() };
         assert_eq!(table.floor(), next);
         let subjects = vec![Subject::new("team:1").unwrap()];
         let mut event = Event::new(EventId::new("goal-1").unwrap(), TopicName::new("goal").unwrap(), subjects);

@@ -4,7 +4,6 @@
 //! checkpoint.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ use crate::report::{Backlog, Drained, Estimate};
 use crate::routes::Routes;
 use crate::topic::CurrentTopics;
 use crate::trails::Trails;
-use crate::waiting::{EVENT_LOST, WaitingJob, WaitingJobs};
+use crate::waiting::{EVENT_LOST, WaitingJob};
 use crate::wave::Waves;
 use crate::worker::Worker;
 
@@ -330,13 +329,7 @@ fn nowhere() -> Pool {
 /// Restores the jobs of the last run.
 fn restore(store: &Store) -> Result<Table, StartError> {
     let first = JournalPosition(1); // Before the first checkpoint the store says 0, which no event has.
-    let mut table = Table {
-        next: store.dispatched()?.max(first),
-        waiting: WaitingJobs::default(),
-        running: BTreeMap::new(),
-        finished: BTreeMap::new(),
-        untold: BTreeSet::new(),
-    };
+    let mut table = Table { next: store.dispatched()?.max(first), ..Table::default() };
     let flow = Flow::new(0); // The lanes that their devices wait for are not known.
     for (position, row) in store.jobs()? {
         match JobRow::decode(position, &row)? {

@@ -24,13 +24,18 @@
 //!    is cancelled or expired by then. There is one exception: a waiting job that gets its audience as a set loses its
 //!    part of it a moment before the newer job begins. After a crash in between, the newer job begins anew and takes
 //!    the rest.
+//! 4. The newer job hands nothing out before that batch is written (decision 0048). Otherwise, after a crash, the older job's
+//!    row would still have a device that was shown the newer event and is in the newer job's audience no more. That holds for
+//!    every older job of which a row without these changes may be in the store, also if it is over or loses nothing: its
+//!    last row may have the device, or its cursor may let it in.
 //!
 //! **The older event does not come back** for these devices, whatever happens to the newer job. If the newer job is
 //! paused, they wait. If it is cancelled or expires, has no text in the end, or its filter no longer admits them, they
 //! get neither event. A job that is cancelled or expired before it begins takes nothing. Dry runs take nothing and lose
 //! nothing, because they are not shown.
 //!
-//! Cost: the open devices of each older job as a set, and a few operations on whole sets.
+//! Cost: the open devices of each older job as a set, a few operations on whole sets, and one checkpoint, which all jobs share
+//! that begin meanwhile. An event without a key waits for none, nor one whose older events are done.
 
 use std::sync::Arc;
 

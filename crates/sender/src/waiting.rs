@@ -110,6 +110,11 @@ impl WaitingJob {
         self.topics.clone()
     }
 
+    /// By which newer events take devices from it.
+    pub(crate) fn key(&self) -> Option<&CollapseKey> {
+        self.key.as_ref()
+    }
+
     /// Whether it has no audience yet.
     pub(crate) fn is_unbegun(&self) -> bool {
         !self.has_begun && !self.is_frozen()

@@ -62,7 +62,8 @@ impl<N: Clone> Books<N> {
         let is_full = !lane.pending.is_empty() && lane.handed_out_len() > most;
         lane.awaits = is_full.then_some(most);
         // A lane with nothing to hand out stays until the job is over, because a device may change to this lane.
-        if is_full || lane.pending.is_subset(&self.blocked) { Step::Wait } else { Step::Open }
+        let must_wait = is_full || self.is_barred || lane.pending.is_subset(&self.blocked);
+        if must_wait { Step::Wait } else { Step::Open }
     }
 
     /// The next devices of `lane`, where [`Books::step`] says so; they are handed out by [`Books::hand_out`].

@@ -17,7 +17,7 @@ impl<N> Books<N> {
     fn may_open(&self, lane: usize) -> bool {
         let most = LIMITS.in_flight_max - LIMITS.window_device_count as u64;
         let Lane { pending, .. } = &self.lanes[lane];
-        !pending.is_subset(&self.blocked) && self.lanes[lane].handed_out_len() <= most
+        !self.is_barred && !pending.is_subset(&self.blocked) && self.lanes[lane].handed_out_len() <= most
     }
 }
 
@@ -81,6 +81,7 @@ struct World {
     /// Of these those that sleep until they are woken.
     asleep: BTreeSet<usize>,
     is_lane_wanted: bool,
+    is_barred: bool,
     was_holding: bool,
     has_ended: bool,
     answered: BTreeSet<u32>,
@@ -112,6 +113,7 @@ impl World {
             lanes: BTreeSet::new(),
             asleep: BTreeSet::new(),
             is_lane_wanted: false,
+            is_barred: false,
             was_holding: false,
             has_ended: false,
             answered: BTreeSet::new(),
@@ -182,6 +184,7 @@ impl World {
             self.asleep.insert(lane);
             return false;
         };
+        assert!(!self.is_barred, "it hands nothing out");
         let devices: BTreeSet<u32> = window.devices().iter().map(|device| device.0).collect();
         assert!((1..=LIMITS.window_device_count).contains(&devices.len()));
         let never = [&self.waited_for, &self.spared, &self.blocked, &self.lost, &self.answered, &self.lake];
@@ -288,8 +291,13 @@ impl World {
         self.spared.clear();
         self.blocked.clear();
         self.newer.clear();
-        (self.held, self.was_holding, self.is_lane_wanted) = (0, false, false);
+        (self.held, self.was_holding, self.is_lane_wanted, self.is_barred) = (0, false, false, false);
         self.has_ended = self.books.is_over();
+    }
+
+    fn bar(&mut self, is_barred: bool) {
+        self.is_barred = is_barred;
+        if is_barred { self.books.bar() } else { self.books.unbar() }
     }
 
     fn step(&mut self, action: u8, lane: usize, salt: u32) {
@@ -313,12 +321,14 @@ impl World {
                 self.books.cancel();
                 self.waited_for.clear();
             }
+            31 | 32 => self.bar(action == 31),
             _ => {}
         }
         self.settle_down();
     }
 
     fn finish(&mut self) {
+        self.bar(false);
         self.blocked.clear();
         self.books.unblock(&self.books.blocked.clone());
         self.settle_down();
@@ -353,7 +363,7 @@ proptest! {
         members in devices(),
         readers in prop::option::of(devices()),
         blocked in prop::option::of(devices()),
-        actions in prop::collection::vec((0..31_u8, 0..LANE_COUNT, any::<u32>()), 0..150),
+        actions in prop::collection::vec((0..33_u8, 0..LANE_COUNT, any::<u32>()), 0..150),
     ) {
         // Some of the audience, all, or none; strangers among them.
         let readers = readers.unwrap_or_else(|| members.clone());

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidings_push::{JobStanding, Outcome, Standing};
-use tidings_sender::{DeviceOutcome, JobReport, Sender, Suppression};
+use tidings_sender::{DeviceOutcome, JobReport, Sender, SenderConfig, Suppression};
+use tidings_store::NewDevice;
 use tidings_types::{CollapseKey, Country, Event, Filter, JobState, JournalPosition, PushPolicy, Subject};
 use tokio::time::Instant;
 
@@ -80,7 +81,7 @@ async fn who_was_not_told_the_older_is_told_the_newer_only_and_who_is_on_its_way
 async fn whom_the_newer_does_not_concern_keeps_the_older() {
     let world = World::new();
     let country = |index: usize| Country::new(["PL", "BR"][index % 2]).unwrap();
-    let devices = (0..40).map(|index| tidings_store::NewDevice { country: Some(country(index)), ..device(index) });
+    let devices = (0..40).map(|index| NewDevice { country: Some(country(index)), ..device(index) });
     world.register(devices).await;
     let pool = pool("main", "app", 1);
     let sender = world.start(config(), vec![pool.clone()]);
@@ -150,6 +151,68 @@ async fn after_a_restart_the_older_one_does_not_come_back() {
     let taken = provider.taken();
     assert_eq!((taken.len(), older.state, newer.state), (200, JobState::Finished, JobState::Finished));
     soon("drained", sender.drain(Instant::now() + Duration::from_secs(10))).await;
+}
+
+/// No checkpoint is written but those that are asked for.
+fn seldom() -> SenderConfig {
+    SenderConfig { checkpoint_interval: Duration::from_secs(3600), ..config() }
+}
+
+#[tokio::test]
+async fn the_newer_is_handed_out_when_the_row_of_the_older_says_what_it_lost_or_that_it_is_done() {
+    for is_done in [false, true] {
+        let world = World::new();
+        world.register((0..60).map(device)).await;
+        let pool = pool("main", "app", 10);
+        let sender = world.start(seldom(), vec![pool.clone()]);
+        let mut provider = Gateway::new(&pool, &sender);
+        let older = world.accept(score("1:0")).await;
+        if is_done {
+            provider.accept(60).await;
+            done(&sender, older).await;
+        } else {
+            until("the lake is full", || lake(&pool).counters().held == 10).await;
+        }
+        let newer = world.accept(score("2:0")).await;
+        while provider.taken.last().is_none_or(|taken| taken.ticket.job == older) {
+            provider.take(1).await;
+        }
+        let row = world.row(older).expect("the newer one is handed out");
+        let count = |name: &str| row["counts"][name].as_u64().unwrap_or(0);
+        assert_eq!((count("accepted"), count("superseded")), if is_done { (60, 0) } else { (0, 60) });
+        assert!(world.row(newer).is_some());
+    }
+}
+
+/// The device has left the newer event's audience when its job starts again.
+#[tokio::test]
+async fn a_device_that_was_shown_the_newer_is_not_shown_the_older_after_a_crash() {
+    let world = World::new();
+    let country = |name: &str| Country::new(name).unwrap();
+    let from = |index: usize, name: &str| NewDevice { country: Some(country(name)), ..device(index) };
+    world.register((0..20).map(|index| from(index, "PL"))).await;
+    let first = pool("first", "app", 10);
+    let sender = world.start(seldom(), vec![first.clone()]);
+    let older = world.accept(score("1:0")).await;
+    until("the lake is full", || lake(&first).counters().held == 10).await;
+    let mut event = score("2:0");
+    event.filter = Some(Filter { countries: vec![country("PL")], ..Filter::default() });
+    let newer = world.accept(event).await;
+    until("it is taken over", || sender.job(older).is_some_and(|job| superseded(&job) == 10)).await;
+    let mut provider = Gateway::new(&first, &sender);
+    provider.take(10).await;
+    provider.answer(10, Outcome::Superseded);
+    provider.accept(20).await;
+    assert!(provider.taken[10..].iter().all(|taken| taken.ticket.job == newer));
+    drop((sender, provider)); // Killed.
+    world.register([from(0, "BR")]).await;
+    let world = world.restarted().await;
+    let second = pool("second", "app", 10);
+    let sender = world.start(config(), vec![second.clone()]);
+    let mut provider = Automatic::accepting(&second, &sender);
+    let (older, newer) = (done(&sender, older).await, done(&sender, newer).await);
+    assert_eq!((superseded(&older), older.counts.total(), newer.counts.accepted()), (20, 20, 19));
+    assert!(provider.taken().iter().all(|taken| taken.ticket.job == newer.position));
 }
 
 /// The newer one is cancelled and done before the crash, or cancelled while the sender is down.

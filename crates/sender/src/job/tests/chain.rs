@@ -76,6 +76,8 @@ struct World {
     lost: BTreeSet<(usize, u32)>,
     /// The same as of the last checkpoint.
     lost_in_rows: BTreeSet<(usize, u32)>,
+    /// These hand nothing out before the next checkpoint.
+    barred: BTreeSet<usize>,
     cancelled: BTreeSet<usize>,
     /// Killed an odd number of times.
     is_odd_run: bool,
@@ -108,6 +110,7 @@ impl World {
             rows: Vec::new(),
             lost: BTreeSet::new(),
             lost_in_rows: BTreeSet::new(),
+            barred: BTreeSet::new(),
             cancelled: BTreeSet::new(),
             is_odd_run: false,
             sizes: [0; JOB_COUNT],
@@ -197,11 +200,21 @@ impl World {
                 let lost = self.waiting.open_devices(&[*older]) & &shared;
                 self.lost.extend(lost.iter().map(|device| (older.0 as usize - 1, device)));
             }
+            if !(0..index).all(|older| self.is_written(older)) {
+                job.bar();
+                self.barred.insert(index);
+            }
             supersede::begin(&job, &older, &shared, &self.metrics);
             self.waiting.supersede(&waiting_older, &shared, &self.metrics);
         }
         self.jobs[index] = Some(job);
         self.check();
+    }
+
+    /// Whether a job is finished in the last checkpoint, too.
+    fn is_written(&self, index: usize) -> bool {
+        let is_done = self.waiting.get(position(index)).is_none() && self.job(index).is_none_or(|job| job.is_over());
+        is_done && self.rows.get(index).is_some_and(Option::is_none)
     }
 
     /// A running job is suspended, if it can be.
@@ -254,6 +267,7 @@ impl World {
         let mine: Vec<u32> = outgoing.devices().iter().map(|number| number.0).collect();
         let (sent, back) = mine.split_at(mine.len() - mine.len().min(salt as usize % 3));
         for &device in sent {
+            assert!(!self.barred.contains(&index), "{device} is handed out before a checkpoint has what {index} took");
             assert!(self.handed_out.insert((index, device)), "job {index} handed {device} out twice");
             assert!(!self.lost.contains(&(index, device)), "job {index} has {device} back");
             let rival = self.lake.iter().find(|other| other.device == device);
@@ -354,6 +368,8 @@ impl World {
         };
         self.rows = jobs.map(row).collect();
         self.lost_in_rows = self.lost.clone();
+        self.barred.clear();
+        self.jobs.iter().flatten().for_each(|job| job.unbar(&self.metrics));
     }
 
     /// Killed and started again: all jobs of the last checkpoint wait.
@@ -361,6 +377,7 @@ impl World {
         self.jobs.clear();
         self.receipts.clear();
         self.lake.clear();
+        self.barred.clear();
         self.waiting = WaitingJobs::default();
         self.handed_out.clear();
         self.shown_now.clear();
@@ -401,7 +418,9 @@ impl World {
                 has_moved |= self.walk(index, PLAIN) | self.open(index, 0, PLAIN) | self.open(index, 1, PLAIN);
             }
             (0..2 * self.lake.len()).for_each(|_| self.attempt(PLAIN));
-            if !has_moved {
+            if !has_moved && !self.barred.is_empty() {
+                self.checkpoint();
+            } else if !has_moved {
                 let holding: Vec<_> = self.jobs.iter().flatten().filter(|job| job.is_holding()).cloned().collect();
                 assert!(!holding.is_empty(), "nobody has anything to do, but a job is not over");
                 holding.iter().for_each(|job| job.let_go(&self.metrics));
@@ -419,13 +438,13 @@ impl World {
         let all: BTreeSet<u32> = self.plans.iter().flat_map(|plan| plan.addressed.iter().copied()).collect();
         for device in all.into_iter().filter(|device| device % 10 != UNREACHABLE) {
             let is_for = |index: &usize| self.plans[*index].may_be_for(device);
-            if (0..JOB_COUNT).filter(is_for).any(|index| self.cancelled.contains(&index)) {
-                continue; // What a cancelled job took it does not give back.
-            }
             let shown: Vec<(usize, usize)> = self.shown.get(&device).cloned().unwrap_or_default();
             let last = shown.last().map(|(index, _)| *index);
             let newest_shown = shown.iter().map(|(index, _)| *index).max();
             assert_eq!(last, newest_shown, "{device} is shown an older one last: {shown:?}");
+            if (0..JOB_COUNT).filter(is_for).any(|index| self.cancelled.contains(&index)) {
+                continue; // What a cancelled job took it does not give back.
+            }
             // Who leaves what has taken it from an older one gets neither.
             let is_certain = |index: &usize| !self.plans[*index].fickle.contains(&device);
             let Some(newest) = (0..JOB_COUNT).rfind(is_for).filter(is_certain) else { continue };
@@ -450,7 +469,7 @@ proptest! {
     #[test]
     fn a_newer_event_takes_over_whatever_happens_in_between(
         plans in prop::collection::vec(plan(), JOB_COUNT),
-        actions in prop::collection::vec((0..33_u8, 0..JOB_COUNT, 0..2_usize, any::<u32>()), 0..150),
+        actions in prop::collection::vec((0..34_u8, 0..JOB_COUNT, 0..2_usize, any::<u32>()), 0..150),
     ) {
         let mut world = World::new(plans);
         world.begin(true);
@@ -461,7 +480,7 @@ proptest! {
                 12..=16 => world.attempt(salt),
                 17..=18 => world.receive(index, salt),
                 19 | 24 if world.jobs.len() < JOB_COUNT => world.begin(true),
-                20 => world.checkpoint(),
+                20 | 32..=33 => world.checkpoint(),
                 21 => if let Some(job) = world.job(index) { job.let_go(&world.metrics) },
                 22 if salt.is_multiple_of(4) => {
                     match world.job(index) {
@@ -512,6 +531,7 @@ fn who_may_be_shown_the_older_one_after_a_receipt_of_the_newer_is_pushed_that_to
     world.begin(true);
     world.receive(1, 0);
     world.walk(1, PLAIN);
+    world.checkpoint();
     assert_eq!(report(&world.job(1).unwrap(), NOW).counts.received(), 0);
     world.plans.truncate(2);
     while world.job(1).is_some_and(|job| !job.is_over()) {
@@ -543,6 +563,7 @@ fn also_when_the_newer_one_was_suspended_in_between() {
     assert!(world.job(1).is_none());
     world.bring_back(1);
     world.walk(1, PLAIN);
+    world.checkpoint();
     (0..2).for_each(|lane| assert_eq!(world.open(1, lane, 2 * 2 * 3), lane == 0));
     (0..2).for_each(|_| world.attempt(PLAIN));
     assert_eq!(world.shown[&1].iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 1]);
@@ -558,6 +579,7 @@ fn who_moves_into_the_filter_of_an_older_one_is_not_told_that_after_the_newer() 
     assert_eq!(world.sizes[0], 1);
     world.begin(false);
     world.walk(1, PLAIN);
+    world.checkpoint();
     (0..2).for_each(|lane| _ = world.open(1, lane, 2 * 2 * 3));
     (0..2).for_each(|_| world.attempt(PLAIN));
     assert_eq!(world.shown.keys().copied().collect::<Vec<_>>(), [2]);
@@ -569,6 +591,53 @@ fn who_moves_into_the_filter_of_an_older_one_is_not_told_that_after_the_newer() 
     world.finish();
     world.check_end();
     assert_eq!(world.shown.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);
+}
+
+/// One device, which is in the audience of the newer one before the crash only.
+fn with_one_that_leaves_the_newer() -> World {
+    let newer = Plan { fickle: BTreeSet::from([3]), ..only(3) };
+    World::new(vec![only(3), newer, only(4), only(5)])
+}
+
+/// The row of the older has the device until the newer is shown, and the newer does not take it over once more.
+#[test]
+fn a_device_that_left_the_newer_after_it_was_shown_is_not_shown_the_older_after_a_crash() {
+    let mut world = with_one_that_leaves_the_newer();
+    world.begin(false);
+    world.checkpoint();
+    world.begin(false);
+    world.walk(1, 6);
+    (0..2).for_each(|lane| assert!(!world.open(1, lane, 6), "no row says that it has taken over"));
+    world.checkpoint();
+    assert!((0..2).any(|lane| world.open(1, lane, 6)));
+    (0..2).for_each(|_| world.attempt(PLAIN));
+    assert_eq!(world.shown[&3].len(), 1);
+    world.crash();
+    world.finish();
+    world.check_end();
+    assert_eq!(world.shown[&3].iter().map(|(index, _)| *index).collect::<Vec<_>>(), [1]);
+}
+
+/// The older is done, and its row does not say so yet.
+#[test]
+fn also_when_the_older_was_done_after_the_last_checkpoint() {
+    let mut world = with_one_that_leaves_the_newer();
+    world.begin(false);
+    world.checkpoint();
+    world.walk(0, PLAIN);
+    (0..2).for_each(|lane| _ = world.open(0, lane, 6));
+    (0..2).for_each(|_| world.attempt(PLAIN));
+    assert!(world.job(0).unwrap().is_over());
+    world.begin(false);
+    world.walk(1, 6);
+    (0..2).for_each(|lane| assert!(!world.open(1, lane, 6), "its row would go on"));
+    world.checkpoint();
+    assert!((0..2).any(|lane| world.open(1, lane, 6)));
+    (0..2).for_each(|_| world.attempt(PLAIN));
+    world.crash();
+    world.finish();
+    world.check_end();
+    assert_eq!(world.shown[&3].iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 1]);
 }
 
 /// Each device of `older` is in flight.
