@@ -511,7 +511,6 @@ async fn regular_pings_come_on_a_busy_connection() {
         }
         assert!(began.elapsed() < DEADLINE, "{pings} pings between {offset} publications");
     }
-    assert!(began.elapsed() >= 2 * ping_interval, "{pings} pings within {:?}", began.elapsed());
     assert!(offset > 10 * pings, "the connection was busy: {offset} publications");
 }
 
