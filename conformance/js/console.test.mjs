@@ -11,7 +11,8 @@ import { API_KEY, LONG, SUITE, Server, configurationHead, until } from "../serve
 import { Browser } from "./browser.mjs";
 import { Console, SCREENS } from "./console.mjs";
 
-const options = { timeout: 120_000 };
+/** Chromium and axe-core look at some twenty pages; on a busy machine each takes seconds. */
+const options = { timeout: 400_000 };
 const PICTURES = fileURLToPath(new URL("../../target/xtask/console", import.meta.url));
 
 const configuration = (port, folder) => `${configurationHead(port, folder)}

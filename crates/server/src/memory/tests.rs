@@ -118,7 +118,7 @@ const MOVERS: &[Mover] = &[
     ),
     ("client.channel_count_max", 3, "", &["subscriptions"]),
     ("client.frame_bytes_max", 2, "KiB", &["handshakes", "commands in work", "calls of hooks"]),
-    ("client.reply_bytes_max", 256, "KiB", &["waiting replies"]),
+    ("client.reply_bytes_max", 2, "MiB", &["waiting replies"]),
     ("hooks.a.in_flight_max", 32, "", &["calls of hooks"]),
     ("hooks.a.waiting_max", 32, "", &["calls of hooks"]),
     ("hooks.a.answer_bytes_max", 64, "KiB", &["calls of hooks"]),
