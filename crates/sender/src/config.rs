@@ -9,7 +9,6 @@ use tidings_push::{Lakes, PoolGauge};
 use tidings_telemetry::trace::Tracer;
 use tidings_types::{AppId, DeviceId, Environment, Provider};
 use tokio::sync::watch;
-use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::error::StartError;
@@ -53,7 +52,8 @@ pub struct SenderConfig {
 /// paused. What is in a lake already is still sent.
 #[derive(Debug, Clone)]
 pub struct Tenure {
-    /// The end. Its receivers are told only when it had passed and is later now.
+    /// The end. Receivers are told of a new end only where it decides whether the tenure is over. Invariant: the sender reads
+    /// the clock inside of the change, so a receiver that has found the tenure over is told of the renewal.
     pub until: watch::Receiver<Duration>,
     /// The clock that `until` is of.
     pub clock: fn() -> Duration,
@@ -64,28 +64,9 @@ impl Tenure {
         self.left().is_zero()
     }
 
-    fn left(&self) -> Duration {
+    /// How long it still is.
+    pub(crate) fn left(&self) -> Duration {
         self.until.borrow().saturating_sub((self.clock)())
-    }
-
-    /// Resolves when it ends, or goes on after it had ended.
-    pub(crate) async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
-        let left = self.left();
-        if left.is_zero() {
-            return self.until.changed().await;
-        }
-        let (until, clock) = (self.until.clone(), self.clock);
-        let end = async {
-            let mut left = left;
-            while !left.is_zero() {
-                sleep(left).await;
-                left = until.borrow().saturating_sub(clock()); // It may have been renewed, which nobody is told.
-            }
-        };
-        tokio::select! {
-            () = end => Ok(()),
-            changed = self.until.changed() => changed,
-        }
     }
 }
 
