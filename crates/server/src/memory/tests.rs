@@ -145,7 +145,7 @@ const MOVERS: &[Mover] = &[
     ("sender.gone_token_count_max", 4096, "", &["dead tokens"]),
     ("sender.why_bytes_max", 64, "MiB", &["trails of jobs"]),
     ("webhook.presence_count_max", 100, "", &["presence changes"]),
-    ("apns.main.lake_capacity", 300, "", &["lakes"]),
+    ("apns.main.lake_capacity", 100, "", &["lakes"]),
     ("apns.main.connection_count_max", 2, "", &["in flight", "repeats"]),
     ("apns.main.stream_count_max", 100, "", &["in flight", "repeats"]),
 ];
