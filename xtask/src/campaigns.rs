@@ -6,6 +6,8 @@
 
 use std::process::Command;
 
+use anyhow::anyhow;
+
 use crate::command::run;
 use crate::compile::{self, BINARY, Built, release};
 use crate::install;
@@ -20,7 +22,12 @@ const SHORT_KILLS: &str = "5";
 /// The crash campaign under load; the other one is the flood.
 const UNDER_LOAD: &str = "nothing_acknowledged_is_lost_when_the_server_is_killed";
 /// The attacks that take less than five seconds, by the names of their tests.
-const QUICK_ATTACKS: [&str; 0] = [];
+const QUICK_ATTACKS: [&str; 4] = [
+    "a_batch_of_histories",
+    "nested_selectors_and_bodies_end_no_server",
+    "new_channels_by_one_connection",
+    "new_durable_channels_by_one_connection",
+];
 /// The test of `cluster` that the short proof runs.
 const SMOKE: &str = "smoke";
 /// Its tests mostly wait, and each has six servers of its own.
@@ -58,8 +65,13 @@ pub(crate) fn abuse_build(workshop: &Workshop) -> Result<Built, Failure> {
     build(workshop, &["abuse"])
 }
 
+/// The quick attacks. Each must be there, also after it was given another name.
 pub(crate) fn abuse(workshop: &Workshop, built: &Built) -> Outcome {
-    counted(workshop, "abuse", command(workshop, built, "abuse", &QUICK_ATTACKS)?, cargo_result)
+    let tally = counted(workshop, "abuse", command(workshop, built, "abuse", &QUICK_ATTACKS)?, cargo_result)?;
+    match tally.passed == QUICK_ATTACKS.len() {
+        true => Ok(tally),
+        false => Err(anyhow!("{} tests have the names of the quick attacks {QUICK_ATTACKS:?}", tally.passed).into()),
+    }
 }
 
 pub(crate) fn abuse_all(workshop: &Workshop, built: &Built) -> Outcome {
