@@ -126,6 +126,7 @@ mod tests {
     use std::task::{Context, Waker};
     use std::time::Duration;
 
+    use tokio::task::JoinSet;
     use tokio::time::advance;
 
     use super::*;
@@ -182,7 +183,8 @@ mod tests {
         static NOW_MILLIS: AtomicU64 = AtomicU64::new(0);
         let (_brakes, until, mut braking) = for_a_second(|| Duration::from_millis(NOW_MILLIS.load(Ordering::Relaxed)));
         assert!(!is_told(&mut braking));
-        let task = tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
             braking.changed().await;
             braking.is_lane_paused(0)
         });
@@ -194,10 +196,10 @@ mod tests {
         for millis in [1000, 1999] {
             advance(Duration::from_millis(millis - NOW_MILLIS.swap(millis, Ordering::Relaxed))).await;
             tokio::task::yield_now().await;
-            assert!(!task.is_finished());
+            assert!(tasks.try_join_next().is_none());
         }
         NOW_MILLIS.store(2000, Ordering::Relaxed);
         advance(Duration::from_millis(1)).await;
-        assert!(task.await.unwrap(), "its time is over");
+        assert!(tasks.join_next().await.unwrap().unwrap(), "its time is over");
     }
 }
