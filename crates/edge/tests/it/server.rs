@@ -99,7 +99,7 @@ impl Default for Options {
             reply_budget_bytes: 64 << 20,
             input_budget_bytes: 64 << 20,
             reply_bytes_max: 1 << 20,
-            write_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_mins(2),
             tls: false,
             single_connection: false,
             connect_hook: false,
