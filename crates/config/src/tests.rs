@@ -1015,8 +1015,7 @@ proptest! {
     fn reading_never_panics(text in "\\PC{0,200}|(\\[\\[?[a-z.]{1,9}\\]?\\]?\n|[a-z_.\"]{1,9} ?= ?[-0-9a-zA-Z\"'\\[{},.=]{0,9}\n){0,20}") {
         if let Err(error) = parse("t.toml", &text, NO_VARIABLES) {
             let told = error.to_string();
-            let mistakes: Vec<_> = told.lines().skip(1).collect();
-            prop_assert!(!mistakes.is_empty() && mistakes.iter().all(|it| it.starts_with("  t.toml:")), "{}", told);
+            prop_assert!(told.contains(" in the configuration\n  t.toml:"), "{}", told);
         }
     }
 
