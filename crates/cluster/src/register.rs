@@ -180,16 +180,13 @@ pub(crate) async fn keep(
 /// Where the task tells how the lease is.
 pub(crate) struct Told {
     pub(crate) standing: watch::Sender<Standing>,
-    /// Until when, by [`boot_time`], this process may do what cannot be undone.
+    /// Until when, by [`boot_time`], this process may do what cannot be undone. Receivers are told as [`set_until`] says.
     pub(crate) tenure: watch::Sender<Duration>,
 }
 
 impl Told {
     fn tell_tenure(&self, lease: &Lease) {
-        self.tenure.send_if_modified(|until| {
-            let former = std::mem::replace(until, lease.until().unwrap_or_default());
-            former <= boot_time() && *until > former
-        });
+        set_until(&self.tenure, lease.until().unwrap_or_default(), boot_time);
     }
 
     fn tell(&self, lease: &Lease, is_heard: bool) {
@@ -208,5 +205,37 @@ impl Told {
         if let Some(holder) = holder.as_ref().filter(|other| process(&former.holder) != Some(other.process)) {
             info!(node = %holder.node, "Another node has the lease");
         }
+    }
+}
+
+/// Tells receivers of a new end only where it decides whether the end has passed: at a late renewal, and when the lease is given
+/// back or lost early. The clock is read under the channel's lock, so a receiver that has found that the former end has passed
+/// is told of the renewal.
+fn set_until(tenure: &watch::Sender<Duration>, new: Duration, clock: impl Fn() -> Duration) {
+    tenure.send_if_modified(|until| {
+        let (former, now) = (std::mem::replace(until, new), clock());
+        (former > now) != (new > now)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_is_told_when_a_tenure_goes_on_after_its_end_and_when_it_ends_early() {
+        let (tenure, mut seen) = watch::channel(Duration::ZERO);
+        let mut is_told = |new: u64, now: u64| {
+            set_until(&tenure, Duration::from_secs(new), || Duration::from_secs(now));
+            assert_eq!(*seen.borrow(), Duration::from_secs(new));
+            let is_told = seen.has_changed().unwrap();
+            seen.mark_unchanged();
+            is_told
+        };
+        assert!(is_told(3, 1), "the lease is taken");
+        assert!(!is_told(4, 2), "it is renewed in time");
+        assert!(is_told(7, 4), "it is renewed late");
+        assert!(is_told(0, 5), "it is given back");
+        assert!(!is_told(0, 6) && !is_told(5, 6), "it stays over");
     }
 }
