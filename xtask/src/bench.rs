@@ -23,7 +23,7 @@ use clap::Args;
 use self::machine::{Load, Machine, Watched, quiet};
 use self::record::{Record, Report, table, write_tables};
 use self::tree::{clean_commit, head};
-use crate::command::{cargo, run, start_log};
+use crate::command::{cargo, run, start_log, today};
 use crate::compile::BINARY;
 use crate::install::{CENTRIFUGO, go, go_as, need_tools};
 use crate::step::Failure;
@@ -135,7 +135,7 @@ fn measure(workshop: &Workshop, name: &str, words: &[&str], commit: &str, before
     let report: Report = serde_json::from_slice(&output.stdout).with_context(|| format!("what {shown} says"))?;
     ensure!(!report.checksum.is_empty(), "{shown} has no checksum of what it has computed");
     let load = Load::Watched { before: before.glance(), after: Watched::now()?.glance() };
-    let date = jiff::Timestamp::now().strftime("%F").to_string();
+    let date = today().to_string();
     Ok(Record { command: shown, commit: commit.to_owned(), date, machine: Machine::here(load)?, old: None, report })
 }
 

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 
 use anyhow::{Context as _, Result};
 use jiff::civil::Date;
@@ -67,6 +68,9 @@ pub(crate) fn read(root: &Path) -> Result<Records> {
     }
 }
 
+/// Steps that end at the same time write one after the other.
+static WRITING: Mutex<()> = Mutex::new(());
+
 /// Keeps how a step ended, if what it judged is a commit. Says why not otherwise.
 pub(crate) fn keep(root: &Path, step: &Step, ended: (u64, bool, &str), today: Date) -> Result<(), String> {
     let (seconds, passed, result) = ended;
@@ -75,6 +79,7 @@ pub(crate) fn keep(root: &Path, step: &Step, ended: (u64, bool, &str), today: Da
     if let Some(file) = changed.first() {
         return Err(format!("{file} is not committed ({} such files)", changed.len()));
     }
+    let _guard = WRITING.lock().expect("no thread panics while it holds the lock");
     let mut records = read(root).map_err(|error| format!("{error:#}"))?;
     let result = result.lines().next().unwrap_or_default().to_owned();
     records.insert(step.name.to_owned(), Record { commit, date: today, seconds, passed, result });
@@ -188,6 +193,21 @@ mod tests {
         let records = read(folder.path()).unwrap();
         assert_eq!((records["soak"].result.as_str(), records["soak"].passed), ("FAILED: x", false));
         assert!(success(folder.path(), &records, &soak).is_none());
+    }
+
+    #[test]
+    fn steps_that_end_at_the_same_time_are_all_kept() {
+        const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let folder = repository();
+        std::thread::scope(|scope| {
+            for name in NAMES {
+                let root = folder.path();
+                scope.spawn(move || {
+                    keep(root, &long_step(name, &[]), (1, true, "passed (1)"), date(2026, 11, 29)).unwrap()
+                });
+            }
+        });
+        assert_eq!(read(folder.path()).unwrap().into_keys().collect::<Vec<_>>(), NAMES);
     }
 
     #[test]
