@@ -66,6 +66,7 @@ fn an_unknown_name_is_refused_with_the_nearest_one() {
     check("[htpp]\n", &["t.toml:1:2: unknown setting `htpp`, did you mean `http`?"]);
     check("listen = \"x\"", &["t.toml:1:1: unknown setting `listen`, did you mean `http.listen`?"]);
     check("[log]\nquux = 1", &["t.toml:2:1: unknown setting `log.quux`"]);
+    check("\"a\\nb\\u001bc\" = 1", &["t.toml:1:1: unknown setting `a\\nb\\u{1b}c`"]);
     check(
         "[channel.namespaces.chat]\nhistory_sise = 1",
         &["t.toml:2:1: unknown setting `channel.namespaces.chat.history_sise`, did you mean \
@@ -1015,7 +1016,8 @@ proptest! {
     fn reading_never_panics(text in "\\PC{0,200}|(\\[\\[?[a-z.]{1,9}\\]?\\]?\n|[a-z_.\"]{1,9} ?= ?[-0-9a-zA-Z\"'\\[{},.=]{0,9}\n){0,20}") {
         if let Err(error) = parse("t.toml", &text, NO_VARIABLES) {
             let told = error.to_string();
-            prop_assert!(told.contains(" in the configuration\n  t.toml:"), "{}", told);
+            let mistakes: Vec<_> = told.lines().skip(1).collect();
+            prop_assert!(!mistakes.is_empty() && mistakes.iter().all(|it| it.starts_with("  t.toml:")), "{}", told);
         }
     }
 
