@@ -54,6 +54,7 @@ mod presence;
 mod receipts;
 mod relay;
 mod reports;
+mod sum;
 mod texts;
 mod version;
 mod wishes;
