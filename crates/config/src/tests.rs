@@ -47,7 +47,8 @@ fn an_empty_configuration_has_the_defaults() {
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:8000");
     assert_eq!(config.http.body_bytes_max, ByteSize(4 << 20));
     assert_eq!(config.client.ping_interval, Duration::from_secs(25));
-    let closed = NamespaceOptions { channel_count_max: 50_000, ..NamespaceOptions::closed() };
+    let history_meta_ttl = Duration::from_secs(600);
+    let closed = NamespaceOptions { channel_count_max: 50_000, history_meta_ttl, ..NamespaceOptions::closed() };
     assert_eq!(config.options_of(&config.channel.without_namespace), closed);
     let text = "[channel.namespaces.kept]\nhistory_size = 1\nhistory_ttl = \"1m\"\ndurable = true\n\
                 [channel.namespaces.few]\nchannel_count_max = 3";

@@ -152,7 +152,7 @@ impl Metrics {
 }
 
 /// What may be left of the clients. Durable channels are forgotten (`store.channel_ttl`). Channels in memory that had a history
-/// keep their positions for 30 days: those of each round so far, the steady ones and [`FLOOD`].
+/// keep their positions for a while (`history_meta_ttl`): those of each round so far, the steady ones and [`FLOOD`].
 fn left_max() -> [(&'static str, u64); 3] {
     let channels = (round() + 2) * CHANNELS + 1;
     [("tidings_edge_connections", 0), ("tidings_hub_subscriptions", 0), ("tidings_hub_channels", channels)]

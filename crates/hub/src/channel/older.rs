@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidings_protocol::RecoveryMode;
+use tidings_stream::History;
 use tidings_telemetry::panics::lock;
 use tidings_types::{Offset, Timestamp};
 use tokio::sync::watch;
@@ -13,7 +14,7 @@ use crate::cache::{Holder, Kept, Wanted};
 use crate::clock::process_micros;
 
 /// How long a channel holds its publications that has no readers, and for which nobody asks.
-const IDLE_TIME: Duration = Duration::from_secs(60);
+pub(super) const IDLE_TIME: Duration = Duration::from_secs(60);
 
 impl Channel {
     /// The store has publications up to this one.
@@ -23,9 +24,10 @@ impl Channel {
             return Acted::Swept;
         }
         if top > Offset(0) {
-            state.history = state.history.restored(top, Vec::new(), at);
+            state.history.change(|history| *history = history.restored(top, Vec::new(), at));
             state.is_new = false;
             state.older = self.cache.is_some().then_some(Offset(0));
+            self.look_soon(&mut state);
         }
         Acted::Done(())
     }
@@ -33,7 +35,10 @@ impl Channel {
     /// See [`Hub::lacks`](crate::Hub::lacks).
     pub(crate) fn lacks(&self, wanted: Wanted<'_>) -> bool {
         let mut state = lock(&self.state);
-        (state.unread_since, state.used_at) = (None, process_micros());
+        if state.unread_since.take().is_some() {
+            self.look_soon(&mut state);
+        }
+        state.used_at = process_micros();
         let (history, top) = (&state.history, state.history.top());
         let is_lacking = match wanted {
             Wanted::Any => true,
@@ -73,12 +78,16 @@ impl Channel {
         state.older = None;
         publications.retain(|publication| publication.offset > removed);
         if let Some(last) = last {
-            state.history.prepend(publications, last);
-            if last == state.history.top().offset {
-                state.history.set_published_at(published_at);
-            }
+            let is_whole = last == state.history.top().offset;
+            state.history.change(|history| {
+                history.prepend(publications, last);
+                if is_whole {
+                    history.set_published_at(published_at);
+                }
+            });
         }
         state.unread_since = None;
+        self.look_soon(&mut state);
         self.charge(&mut state);
     }
 
@@ -112,7 +121,7 @@ impl Channel {
     }
 
     fn unload_locked(&self, state: &mut State) -> bool {
-        if self.cache.is_none() || state.loading.is_some() || state.history.clear() == 0 {
+        if self.cache.is_none() || state.loading.is_some() || state.history.change(History::clear) == 0 {
             return false;
         }
         state.older.get_or_insert(Offset(0));
