@@ -1,6 +1,6 @@
 //! Deletes events that the sender does not need any more, oldest first, together with their ids.
 //!
-//! One round deletes at most 2000 events.
+//! One round deletes at most 2000 events, and as many as there is time for.
 
 use tidings_types::JournalPosition;
 
@@ -10,7 +10,7 @@ use crate::engine::{EngineError, Table};
 use crate::events::rows::EventHead;
 use crate::rows;
 
-/// Events that one round deletes: a few milliseconds.
+/// Events that one round deletes, if there is time.
 const EVENT_COUNT: u64 = 2000;
 
 impl Draft<'_> {
@@ -22,7 +22,12 @@ impl Draft<'_> {
         let (count_max, bytes_max) = (self.shared.config.journal_event_count_max, self.shared.config.journal_bytes_max);
         let is_pressed =
             end - first >= count_max - count_max / 8 || self.state.journal_bytes >= bytes_max - bytes_max / 8;
+        let mut is_early = false;
         for position in (first..trim_to.0.min(end).min(first + EVENT_COUNT)).map(JournalPosition) {
+            if !self.has_time() {
+                is_early = true;
+                break;
+            }
             let key = rows::position_key(position);
             // An unreadable event is deleted now, because all events before it are old.
             if let Some((head, row_bytes)) = self.event_head(&key)? {
@@ -40,7 +45,7 @@ impl Draft<'_> {
         if self.state.journal_base == end {
             self.state.journal_bytes = 0; // Corrects the sum if rows could not be read.
         }
-        Ok(self.state.journal_base - first >= EVENT_COUNT)
+        Ok(is_early || self.state.journal_base - first >= EVENT_COUNT)
     }
 
     /// The head of an event and the bytes of its row. `None` if it cannot be read, which is logged.
