@@ -32,7 +32,7 @@ use crate::workshop::Workshop;
 const STEP: &str = "bench";
 
 /// What is kept: the name, and the words after `tidings bench`.
-const RECORDED: [(&str, &[&str]); 12] = [
+const RECORDED: [(&str, &[&str]); 13] = [
     ("fanout", &["fanout"]),
     ("publish", &["publish"]),
     ("storm", &["storm"]),
@@ -45,6 +45,7 @@ const RECORDED: [(&str, &[&str]); 12] = [
     ("msgpack", &["msgpack"]),
     ("feed", &["feed"]),
     ("translate", &["translate"]),
+    ("age", &["age"]),
 ];
 /// These are measured beside Centrifugo.
 const BESIDE_CENTRIFUGO: [&str; 3] = ["fanout", "publish", "storm"];

@@ -19,7 +19,7 @@
 mod copies;
 mod counted;
 mod older;
-mod readers;
+pub(crate) mod readers;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -44,7 +44,7 @@ use tidings_types::{
 use tokio::sync::watch;
 
 use self::counted::Counted;
-use self::readers::Readers;
+use self::readers::{LoopId, Readers};
 use self::sources::Sources;
 use crate::budget::Charge;
 use crate::cache::Cache;
@@ -58,10 +58,6 @@ use crate::sum::Share;
 use crate::texts::{LiveText, Localizer, with_text};
 use crate::version::Version;
 use crate::wishes::Wishes;
-
-/// The index of an edge loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LoopId(pub(crate) usize);
 
 /// What is to be published.
 #[derive(Debug, Clone)]
@@ -267,6 +263,9 @@ impl DeviceCounts {
 
 /// The time between two looks at a channel of which it is not known when it will change.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a channel holds its publications that has no readers, and for which nobody asks.
+const UNREAD_TIME: Duration = Duration::from_secs(60);
 
 /// A named, ordered stream of publications, with its readers.
 #[derive(Debug)]
@@ -839,7 +838,7 @@ impl Channel {
         let unread_since = state.unread_since.filter(|_| !state.history.is_empty());
         let times = [
             has_end.then(|| state.history.expires_at()),
-            unread_since.map(|since| since.saturating_add(older::IDLE_TIME).max(soon)),
+            unread_since.map(|since| since.saturating_add(UNREAD_TIME).max(soon)),
             (!state.open.is_empty()).then_some(soon),
         ];
         times.into_iter().flatten().min().map_or(Place::Nowhere, Place::Look)

@@ -7,7 +7,8 @@ use tidings_stream::{Frame, History, HistoryFilter};
 use tidings_telemetry::panics::lock;
 use tidings_types::{Epoch, Offset, StreamPosition, Timestamp};
 
-use super::{Acted, Channel, LoopId, State, Version, new_history};
+use super::readers::LoopId;
+use super::{Acted, Channel, State, Version, new_history};
 use crate::clock::process_micros;
 use crate::relay::{Applied, ChannelCopy, Cluster};
 

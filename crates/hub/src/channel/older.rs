@@ -1,7 +1,6 @@
 //! A durable channel whose older publications only the store has; see [`crate::histories`].
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tidings_protocol::RecoveryMode;
 use tidings_stream::History;
@@ -9,12 +8,9 @@ use tidings_telemetry::panics::lock;
 use tidings_types::{Offset, Timestamp};
 use tokio::sync::watch;
 
-use super::{Acted, Channel, State};
+use super::{Acted, Channel, State, UNREAD_TIME};
 use crate::cache::{Holder, Kept, Wanted};
 use crate::clock::process_micros;
-
-/// How long a channel holds its publications that has no readers, and for which nobody asks.
-pub(super) const IDLE_TIME: Duration = Duration::from_secs(60);
 
 impl Channel {
     /// The store has publications up to this one.
@@ -111,11 +107,11 @@ impl Channel {
         }
     }
 
-    /// Lets go of the publications if the store has them, and nobody has read the channel or asked for them for [`IDLE_TIME`].
+    /// Lets go of the publications if the store has them, and nobody has read the channel or asked for them for [`UNREAD_TIME`].
     pub(super) fn unload_if_idle(&self, state: &mut State, now: Timestamp) {
         if self.cache.is_none() || !state.readers.is_empty() {
             state.unread_since = None;
-        } else if now.saturating_since(*state.unread_since.get_or_insert(now)) >= IDLE_TIME {
+        } else if now.saturating_since(*state.unread_since.get_or_insert(now)) >= UNREAD_TIME {
             self.unload_locked(state);
         }
     }

@@ -1,7 +1,10 @@
 //! The subscribers of a channel, by loop.
 
-use super::LoopId;
 use crate::sum::Share;
+
+/// The index of an edge loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LoopId(pub(crate) usize);
 
 /// The loops that have subscribers of a channel, each once.
 #[derive(Debug)]

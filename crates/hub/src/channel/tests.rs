@@ -251,7 +251,7 @@ impl World {
             assert!(is_before(state.history.expires_at()), "{state:?}");
         }
         if is_durable && state.readers.is_empty() && !state.history.is_empty() {
-            let since = state.unread_since.map_or(Timestamp(0), |since| since.saturating_add(older::IDLE_TIME));
+            let since = state.unread_since.map_or(Timestamp(0), |since| since.saturating_add(UNREAD_TIME));
             assert!(is_before(since), "{state:?}");
         }
         if is_empty && (state.is_new || !is_durable && self.hub.is_home()) {
