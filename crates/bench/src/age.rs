@@ -149,7 +149,8 @@ impl<'a> Aging<'a> {
 
     async fn delete(&mut self) -> Result<[Times; 2], CommandError> {
         let (store, device_count) = (self.store.clone(), self.device_count);
-        let deleting = tokio::spawn(async move {
+        let mut deleting = JoinSet::new();
+        deleting.spawn(async move {
             let mut pulse = interval(Duration::from_secs(1) / (DELETED_PER_SECOND / 30));
             pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let gone: Vec<u32> = (0..device_count).filter(|number| !is_kept(*number)).collect();
@@ -167,7 +168,7 @@ impl<'a> Aging<'a> {
             Ok(())
         });
         let mut ended = None;
-        let times = self.write_beside(PHASES[1], async { ended = Some(deleting.await) }).await?;
+        let times = self.write_beside(PHASES[1], async { ended = deleting.join_next().await }).await?;
         ended.expect("it was waited for").map_err(|error| failed_by("the deleting task ended", &error))??;
         Ok(times)
     }

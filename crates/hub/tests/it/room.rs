@@ -30,7 +30,7 @@ fn sweep(hub: &Hub, now: Timestamp) -> usize {
     loop {
         let more = hub.sweep(now);
         count += more;
-        assert!(more <= LOOK_COUNT_MAX && count <= 2 * hub.counts().channels + LOOK_COUNT_MAX, "it ends");
+        assert!(more <= LOOK_COUNT_MAX && count <= 10 * LOOK_COUNT_MAX, "it ends");
         if more < LOOK_COUNT_MAX {
             return count;
         }
