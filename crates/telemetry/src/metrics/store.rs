@@ -100,7 +100,7 @@ group! {
     /// Rows that scans have read, by place.
     SCANNED_ROWS_TOTAL = Metric::counter("tidings_store_scanned_rows_total").labels(&["place"]).panel("Rows in scans");
 
-    /// Time that scans took, by place. A place that takes far longer per row than before walks over deleted rows.
+    /// Time that scans took, by place; one that takes far longer per row than before walks over deleted rows.
     SCAN_SECONDS_TOTAL = Metric::counter("tidings_store_scan_seconds_total").labels(&["place"]).panel("Time of scans");
 
     /// Deleted rows that the files of a table still have, until a compaction drops them.
