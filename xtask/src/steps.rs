@@ -53,6 +53,12 @@ pub(crate) const STEPS: &[Step] = &[
         campaigns::abuse_build,
         campaigns::abuse,
     )),
+    alone(step(
+        "soak-minute",
+        "a minute in which everything comes and goes leaves nothing behind",
+        campaigns::soak_build,
+        campaigns::soak_minute,
+    )),
     // From here on: the long proof.
     long(step("lint-all", "no lint complains of peers and other sets of features", lint_all, nothing_more), &[]),
     long(step("doc", "the documentation builds without a warning", doc, nothing_more), &[]),
@@ -112,8 +118,13 @@ pub(crate) const STEPS: &[Step] = &[
     ),
     long(step("properties", "each property holds in many more cases", programs::build, properties::properties), &[]),
     long(
-        alone(step("soak", "clients that come and go leave nothing behind", campaigns::soak_build, campaigns::soak)),
-        &["edge", "hub", "server", "protocol", "store"],
+        alone(step(
+            "soak",
+            "an hour in which everything comes and goes leaves nothing behind",
+            campaigns::soak_build,
+            campaigns::soak,
+        )),
+        &["edge", "hub", "server", "protocol", "store", "sender", "gateway", "api", "intake"],
     ),
     long(
         step(
