@@ -91,8 +91,19 @@ pub(crate) fn soak_build(workshop: &Workshop) -> Result<Built, Failure> {
     build(workshop, &["soak"], Binary::Release)
 }
 
+/// An hour, if the environment says nothing else.
 pub(crate) fn soak(workshop: &Workshop, built: &Built) -> Outcome {
     counted(workshop, "soak", command(built, "soak", &[])?, cargo_result)
+}
+
+pub(crate) fn soak_minute_build(workshop: &Workshop) -> Result<Built, Failure> {
+    build(workshop, &["soak"], Binary::Development)
+}
+
+pub(crate) fn soak_minute(workshop: &Workshop, built: &Built) -> Outcome {
+    let mut command = command(built, "soak", &[])?;
+    command.env("TIDINGS_SOAK_SECONDS", "60");
+    counted(workshop, "soak-minute", command, cargo_result)
 }
 
 pub(crate) fn slow_build(workshop: &Workshop) -> Result<Built, Failure> {

@@ -37,6 +37,12 @@ pub(crate) const STEPS: &[Step] = &[
         campaigns::smoke_build,
         campaigns::smoke,
     ),
+    step(
+        "soak-minute",
+        "a minute in which everything comes and goes leaves nothing behind",
+        campaigns::soak_minute_build,
+        campaigns::soak_minute,
+    ),
     step("fuzz", "no input breaks a parser of remote bytes, or the session", fuzz::build_short, fuzz::short),
     step("examples", "the examples in the documentation work", nothing_first, |workshop, _| {
         programs::examples(workshop)
@@ -113,8 +119,13 @@ pub(crate) const STEPS: &[Step] = &[
     ),
     long(step("properties", "each property holds in many more cases", programs::build, properties::properties), &[]),
     long(
-        alone(step("soak", "clients that come and go leave nothing behind", campaigns::soak_build, campaigns::soak)),
-        &["edge", "hub", "server", "protocol", "store"],
+        alone(step(
+            "soak",
+            "an hour in which everything comes and goes leaves nothing behind",
+            campaigns::soak_build,
+            campaigns::soak,
+        )),
+        &["edge", "hub", "server", "protocol", "store", "sender", "gateway", "api", "intake"],
     ),
     long(
         step(

@@ -1,295 +1,326 @@
-//! The soak: clients come and go for minutes, and the server must be afterwards as it was before.
+//! The soak: everything that comes and goes does so for an hour, and the server must be afterwards as it was before.
 //!
-//! [`CLIENTS`] clients connect in five ways, subscribe, recover, and leave in four ways (`soak/churn.rs`), while a back end
-//! publishes all the time. Every [`ROUND`] there are fresh channel names. The soak has two parts: the warm-up, a tenth of the
-//! time, and the rest. After each part all clients leave, and the server must come to rest within [`REST`]: no connection, no
-//! subscription, and no channel but those that [`left_max`] allows. The soak fails when
-//! - the server ends or panics, or does not come to rest;
-//! - after the whole soak it has more descriptors or threads than after the warm-up, or more memory than then and a quarter,
-//!   [`GROWTH_MIB_MAX`] and [`STORE_MIB_MAX`];
-//! - a client has a gap of which nobody told it, or is refused;
-//! - something was not tried: no recovery, or no reader that was too slow.
+//! One server with simulated providers. In each round all of these are at work, from a seed: live clients that connect in five
+//! ways, recover, and leave in four ways, in ever new channels (`soak/churn.rs`, `soak/publisher.rs`); waves of devices that are
+//! imported, told of something, replaced and removed (`wave.rs`); devices that register, log in and out and get new credentials
+//! (`visitors.rs`); events at once, scheduled, cancelled and repeated, and a feed that changes (`events.rs`); refusals of each kind
+//! and a hook that nobody answers (`refusals.rs`); reloads, backups and exports (`operator.rs`); probes that are timed
+//! (`probe.rs`). After each round all leave, and the server must come to rest. At two thirds of the time the server is stopped and
+//! started, and killed (`kill -9`) in the middle of a round, and the soak goes on.
 //!
-//! It takes `TIDINGS_SOAK_SECONDS`, by default 600. It is run on request, by `cargo xtask soak`, which names the release binary
-//! in `TIDINGS_BIN` (default: the one built with the tests).
+//! It fails when
+//! - the server ends or panics, or counts what is a bug (`verdict.rs`);
+//! - something is answered otherwise than it must be, or a client has a gap of which nobody told it;
+//! - the server does not come to rest within [`REST_MAX`]: a connection, subscription, device, job or socket is left;
+//! - something was never tried (`deeds.rs`);
+//! - in a soak of 20 minutes or more: memory, descriptors, threads, series, counts, files or bytes grow from rest to rest
+//!   (`trend.rs` has the rule, `verdict.rs` what each may grow by).
+//!
+//! A table tells of each minute. Times and the use of the processor are in it, and never asserted.
+//!
+//! It takes `TIDINGS_SOAK_SECONDS`, by default an hour: `cargo xtask soak`. A minute of it (`cargo xtask soak-minute`) is part of the
+//! short proof, with small waves and a line every ten seconds. `TIDINGS_BIN` names the program (default: the one built with the
+//! tests): the release binary in the hour. `TIDINGS_SOAK_SEED` repeats what was drawn; it does not make the run the same, since time takes part.
+//! With `TIDINGS_SOAK_CANARY` each wave leaves a device behind, and the soak must fail.
 
 #![expect(clippy::print_stdout, reason = "a report for whoever runs the soak")]
 
 #[path = "soak/churn.rs"]
 mod churn;
+#[path = "soak/deeds.rs"]
+mod deeds;
+#[path = "soak/events.rs"]
+mod events;
+#[path = "soak/hand.rs"]
+mod hand;
+#[path = "soak/leftovers.rs"]
+mod leftovers;
+#[path = "soak/meter.rs"]
+mod meter;
+#[path = "soak/operator.rs"]
+mod operator;
+#[path = "soak/plan.rs"]
+mod plan;
+#[path = "soak/probe.rs"]
+mod probe;
+#[path = "features/provider.rs"]
+mod provider;
+#[path = "soak/publisher.rs"]
+mod publisher;
+#[path = "soak/refusals.rs"]
+mod refusals;
 #[path = "../../protocol/tests/it/schema.rs"]
 mod schema;
-#[path = "abuse/server.rs"]
-mod server;
+#[path = "soak/setup.rs"]
+mod setup;
+#[expect(dead_code, reason = "the crash campaign needs more of them")]
+#[path = "crash/simulators.rs"]
+mod simulators;
+#[path = "soak/table.rs"]
+mod table;
+#[path = "soak/trend.rs"]
+mod trend;
+#[path = "soak/verdict.rs"]
+mod verdict;
+#[path = "soak/visitors.rs"]
+mod visitors;
+#[path = "soak/wave.rs"]
+mod wave;
 #[path = "soak/wire.rs"]
 mod wire;
 
-use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use hyper::Method;
+use serde_json::json;
 use tidings_trial::launcher::Server;
-use tidings_trial::raw::{HOME, backend_request, exchange, last_line};
+use tidings_trial::wait::{self, until};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, interval, sleep};
 
 use churn::{Client, Seen};
-use server::memory_mib;
+use hand::{Hand, World};
+use meter::{Figures, Metrics, cpu_seconds};
+use plan::Plan;
+use probe::{Arrivals, probe_id, probe_number as event_number};
+use provider::DataProvider;
+use simulators::Simulators;
+use table::{Rest, Table};
 
 const API_KEY: &str = "soak-campaign-key-0123456789";
-const TOKEN_SECRET: &str = "the-secret-of-the-soak-campaign-0123456789";
-/// Between two looks.
-const PULSE: Duration = Duration::from_millis(100);
-
+/// It may only read.
+const READER_KEY: &str = "soak-reader-key-0123456789";
+/// Its events may be for one device.
+const SMALL_KEY: &str = "soak-small-key-0123456789";
+const APP: &str = "com.example.app";
 const CLIENTS: u64 = 100;
-const OPEN_FILES_MAX: u32 = 16_384;
-/// How long the server may take to come to rest; the times of [`SETTINGS`] are in it.
-const REST: Duration = Duration::from_secs(20);
-const GROWTH_MIB_MAX: u64 = 16;
-/// What the store may take in the meantime, whatever clients do: two write buffers of 32 MiB for publications and two of
-/// 8 MiB for channels, one that is filled and one that is written.
-const STORE_MIB_MAX: u64 = 2 * (32 + 8);
+/// How long the server may take to come to rest.
+const REST_MAX: Duration = Duration::from_secs(60);
+/// Numbers of hands and clients in one round.
+const NUMBERS: u64 = 1 << 16;
 
-/// The back end publishes [`BATCH`] publications so often: 250 a second.
-const PUBLISH: Duration = Duration::from_millis(40);
-const BATCH: u64 = 10;
-/// How long the names of fresh channels stay.
-const ROUND: Duration = Duration::from_secs(5);
-/// Channels of each kind (fresh or steady, in memory or durable).
-const CHANNELS: u64 = 6;
-/// One publication of each batch is large and goes there, for readers that are to become too slow.
-const FLOOD: &str = "live:flood";
-const FLOOD_BYTES: usize = 8 << 10;
-
-/// Slow readers are noticed soon; channels that nobody uses are forgotten soon.
-const SETTINGS: &str = r#"
-[edge]
-log_bytes_max = "64KiB"
-
-[store]
-channel_ttl = "5s"
-cache_bytes = "1MiB"
-
-[channel.namespaces.live]
-history_size = 200
-history_ttl = "5s"
-allow_recovery = true
-presence = true
-join_leave = true
-allow_presence_for_client = true
-allow_presence_for_anonymous = true
-allowed_delta_types = ["fossil"]
-allow_tags_filter = true
-allow_subscribe_for_client = true
-allow_subscribe_for_anonymous = true
-
-[channel.namespaces.kept]
-durable = true
-history_size = 200
-history_ttl = "5s"
-force_recovery = true
-allow_subscribe_for_client = true
-allow_subscribe_for_anonymous = true
-"#;
-
-static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-/// A channel that is there all the time.
-fn steady_channel(number: u64) -> String {
-    format!("{}:steady-{}", namespace(number), number / 2 % CHANNELS)
+/// A soak that runs.
+struct Soak {
+    plan: Plan,
+    server: Server,
+    world: Arc<World>,
+    simulators: Simulators,
+    provider: Arc<DataProvider>,
+    seen: Arc<Seen>,
+    table: Table,
+    rests: Vec<Rest>,
+    life: usize,
+    rounds: u64,
+    wrongs: Vec<String>,
 }
 
-/// A channel of this round.
-fn fresh_channel(number: u64) -> String {
-    format!("{}:fresh-{}-{}", namespace(number), round(), number / 2 % CHANNELS)
-}
-
-fn round() -> u64 {
-    BEGAN.elapsed().as_secs() / ROUND.as_secs()
-}
-
-fn namespace(number: u64) -> &'static str {
-    if number.is_multiple_of(2) { "live" } else { "kept" }
-}
-
-/// What the server has of the system.
-#[derive(Debug, Clone, Copy)]
-struct Footprint {
-    memory_mib: u64,
-    descriptors: usize,
-    threads: usize,
-}
-
-impl Footprint {
-    fn of(server: &Server) -> Self {
-        let id = server.process_id();
-        let entries = |what| std::fs::read_dir(format!("/proc/{id}/{what}")).map_or(0, Iterator::count);
-        let (descriptors, threads) = (entries("fd"), entries("task"));
-        Self { memory_mib: memory_mib(id).unwrap_or_default(), descriptors, threads }
-    }
-}
-
-/// The server's metrics, as `name{labels} value`.
-struct Metrics(String);
-
-impl Metrics {
-    async fn of(server: &Server) -> Self {
-        let answer = exchange(server.addr, HOME, &backend_request(API_KEY, "GET", "/metrics", &Value::Null)).await;
-        Self(answer.map(|(_, answer)| String::from_utf8_lossy(&answer).into_owned()).unwrap_or_default())
+impl Soak {
+    /// With all that stays.
+    async fn start(plan: Plan) -> Self {
+        let arrivals = Arc::<Arrivals>::default();
+        let simulators = setup::providers(plan.seed, &arrivals);
+        let provider = Arc::new(DataProvider::open().await);
+        let mut server = setup::server(&simulators, &provider);
+        server.start().await;
+        let world = Arc::new(World::new(server.addr, plan, arrivals, simulators.addresses.clone()));
+        let mut soak = Self {
+            plan,
+            server,
+            world,
+            simulators,
+            provider,
+            seen: Arc::default(),
+            table: Table::default(),
+            rests: Vec::new(),
+            life: 0,
+            rounds: 0,
+            wrongs: Vec::new(),
+        };
+        let settled = soak.settle().await;
+        soak.wrongs.extend(settled.err());
+        soak
     }
 
-    /// The sum over all labels; none when there is no such metric.
-    fn get(&self, name: &str) -> Option<u64> {
-        let named = self.0.lines().filter_map(|line| line.strip_prefix(name));
-        let values = named.filter(|rest| rest.starts_with(['{', ' ']));
-        values
-            .filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok())
-            .map(|value| value as u64)
-            .reduce(|a, b| a + b)
-    }
-}
-
-/// What may be left of the clients. Durable channels are forgotten (`store.channel_ttl`). Channels in memory that had a history
-/// keep their positions for a while (`history_meta_ttl`): those of each round so far, the steady ones and [`FLOOD`].
-fn left_max() -> [(&'static str, u64); 3] {
-    let channels = (round() + 2) * CHANNELS + 1;
-    [("tidings_edge_connections", 0), ("tidings_hub_subscriptions", 0), ("tidings_hub_channels", channels)]
-}
-
-/// Waits until nothing is left of the clients, and there are no more descriptors and threads than `before`.
-async fn rest(server: &Server, before: Option<Footprint>) -> Result<Footprint, String> {
-    let (deadline, mut pulse) = (Instant::now() + REST, interval(PULSE));
-    loop {
-        let metrics = Metrics::of(server).await;
-        let left = left_max().map(|(name, max)| (name, metrics.get(name), max));
-        let now = Footprint::of(server);
-        let is_back = before.is_none_or(|at| now.descriptors <= at.descriptors && now.threads <= at.threads);
-        if is_back && left.iter().all(|(_, value, max)| value.is_some_and(|value| value <= *max)) {
-            return Ok(now);
+    /// Registers the devices that stay, and finds one that can be reached.
+    async fn settle(&mut self) -> Result<(), String> {
+        let mut hand = self.hand(0, Instant::now());
+        let mut all = Vec::new();
+        for (id, registration) in wave::residents(&self.world) {
+            hand.send(Method::PUT, &format!("/v1/devices/{id}"), registration.to_string().into()).await?;
+            all.push(id);
         }
-        if Instant::now() > deadline {
-            return Err(format!("not at rest after {REST:?}: {left:?}, {now:?}, before {before:?}"));
+        let id = probe_id(probe::FIRST);
+        let first = json!({ "id": id, "topic": "goal", "subjects": ["kept:probe"], "to": { "devices": all }, "push": "always" });
+        hand.send(Method::POST, "/v1/events", first.to_string().into()).await?;
+        until("one of the devices that stay is pushed", async || self.world.arrivals.reached().map(drop)).await;
+        Ok(())
+    }
+
+    fn hand(&self, number: u64, until: Instant) -> Hand {
+        Hand::new(&self.world, self.rounds * NUMBERS + number, until)
+    }
+
+    /// Everything that is at work in a round, except the operator.
+    fn churn(&self, until: Instant) -> JoinSet<Result<(), String>> {
+        let mut all = JoinSet::new();
+        for number in 0..CLIENTS {
+            all.spawn(Client::new(&self.world, self.rounds * NUMBERS + number, &self.seen, until).live());
         }
-        pulse.tick().await;
+        let hand = |number| self.hand(number, until);
+        all.spawn(publisher::batches(hand(1)));
+        all.spawn(publisher::timed(hand(2)));
+        all.spawn(probe::probes(hand(3)));
+        all.spawn(wave::waves(hand(4)));
+        all.spawn(visitors::visitors(hand(5)));
+        all.spawn(events::events(hand(6)));
+        all.spawn(events::feed(hand(7), self.provider.clone()));
+        all.spawn(refusals::callers(hand(8)));
+        all.spawn(refusals::clients(hand(9)));
+        all
     }
-}
 
-/// Publishes until it is aborted, or something is refused, which it returns.
-async fn publish(server: SocketAddr, seen: Arc<Seen>) -> String {
-    let (mut pulse, mut batch) = (interval(PUBLISH), 0);
-    pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        pulse.tick().await;
-        let request = backend_request(API_KEY, "POST", "/api/batch", &json!({ "commands": publications(batch) }));
-        match exchange(server, HOME, &request).await {
-            Ok((200, answer)) if !last_line(&answer).contains("\"error\"") => {}
-            Ok((status, answer)) => return format!("publishing is answered {status} {}", last_line(&answer)),
-            Err(error) => return format!("publishing is not answered: {error}"),
-        }
-        seen.published.fetch_add(BATCH, Ordering::Relaxed);
-        batch += 1;
+    /// Lets everything churn for so long; then all finish what they have begun.
+    async fn round(&mut self, time: Duration) {
+        self.rounds += 1;
+        let until = Instant::now() + time;
+        let mut all = self.churn(until);
+        self.attend(&mut all, until, false).await;
     }
-}
 
-/// The commands of one batch.
-fn publications(batch: u64) -> Vec<Value> {
-    let small = (1..BATCH).map(|index| {
-        let number = batch * BATCH + index;
-        let channel = if batch.is_multiple_of(2) { steady_channel(number) } else { fresh_channel(number) };
-        let kind = if number.is_multiple_of(3) { "goal" } else { "corner" };
-        let data = json!({ "match": "the same text in all of them, so that a delta is short", "number": number });
-        json!({ "publish": { "channel": channel, "data": data, "tags": { "kind": kind } } })
-    });
-    let large = json!({ "publish": { "channel": FLOOD, "data": "x".repeat(FLOOD_BYTES) } });
-    [large].into_iter().chain(small).collect()
-}
-
-/// Lets clients churn for so long, then waits until all have left. What went wrong for them.
-async fn churn(server: &Server, time: Duration, seed: u64, seen: &Arc<Seen>, line_every: Duration) -> Vec<String> {
-    let deadline = Instant::now() + time;
-    let mut clients = JoinSet::new();
-    for number in 0..CLIENTS {
-        clients.spawn(Client::new(server.addr, seed + number, Arc::clone(seen)).live_until(deadline));
+    /// The same, but then the server is killed. What was at work never learns of it.
+    async fn round_until_killed(&mut self, time: Duration) {
+        self.rounds += 1;
+        let until = Instant::now() + time;
+        let mut all = self.churn(until + time);
+        self.attend(&mut all, until, true).await;
+        self.server.kill(); // Nothing else runs until the tasks are aborted.
+        all.abort_all();
+        while all.join_next().await.is_some() {}
+        self.world.deeds.did("kill", 1);
     }
-    let mut publisher = JoinSet::new();
-    publisher.spawn(publish(server.addr, Arc::clone(seen)));
-    let (mut wrongs, mut lines) = (Vec::new(), interval(line_every));
-    lines.tick().await;
-    loop {
-        tokio::select! {
-            left = clients.join_next() => match left {
-                Some(left) => {
-                    let wrong = left.expect("it reports what goes wrong").err();
-                    wrongs.extend(wrong.inspect(|wrong| println!("{wrong}")));
+
+    /// Operates the server until then, prints lines, and notes what goes wrong, until all have ended; or only until then.
+    async fn attend(&mut self, all: &mut JoinSet<Result<(), String>>, until: Instant, leaves_early: bool) {
+        let operator = operator::operate(&self.server, self.hand(10, until));
+        let mut operator = std::pin::pin!(operator);
+        let (mut is_operated, mut lines) = (true, interval(self.plan.line));
+        lines.tick().await;
+        while is_operated || !all.is_empty() && !leaves_early {
+            tokio::select! {
+                ended = all.join_next(), if !all.is_empty() => {
+                    let ended = ended.expect("there is one").expect("it reports what goes wrong");
+                    self.wrongs.extend(ended.err().inspect(|wrong| println!("{wrong}")));
                 }
-                None => break,
-            },
-            _ = lines.tick() => print_line(server, seen).await,
+                ended = &mut operator, if is_operated => {
+                    is_operated = false;
+                    self.wrongs.extend(ended.err().inspect(|wrong| println!("{wrong}")));
+                }
+                _ = lines.tick() => line(&mut self.table, &self.server, &self.world, self.rests.last()).await,
+            }
         }
     }
-    wrongs.extend(publisher.try_join_next().map(|refused| refused.expect("it reports what goes wrong")));
-    wrongs
+
+    /// Waits until nothing is left of those that came, and looks at the server while nothing happens.
+    async fn rest(&mut self) {
+        let server = &self.server;
+        let look = async || {
+            let metrics = Metrics::of(server).await;
+            let figures = Figures::of(server, &metrics);
+            (verdict::left(&metrics, &figures), metrics, figures)
+        };
+        let rested = wait::try_until(REST_MAX, async || look().await.0.is_empty().then_some(())).await;
+        let (id, before, began) = (server.process_id(), cpu_seconds(server.process_id()), Instant::now());
+        sleep(self.plan.rest).await; // The processor is measured over this time.
+        let cpu_percent = 100.0 * (cpu_seconds(id) - before) / began.elapsed().as_secs_f64();
+        let (left, metrics, figures) = look().await;
+        if rested.is_none() {
+            self.wrongs.push(format!("not at rest after {REST_MAX:?}: {}", left.join(", ")));
+        }
+        self.wrongs.extend(verdict::bugs(&metrics));
+        let sent = metrics.get("tidings_intake_entries_total{result=\"sent\",source=\"goals\"}");
+        self.world.deeds.did("feed entry", sent.unwrap_or_default() as u64);
+        let counts = verdict::COUNTED.map(|name| (name, metrics.get(name).unwrap_or_default())).into();
+        let at = self.world.began.elapsed();
+        self.rests.push(Rest { at, life: self.life, figures, cpu_percent, counts });
+    }
+
+    /// A round and a rest, and more up to this time, or until something is wrong.
+    async fn go_on(&mut self, end: Duration) {
+        while self.wrongs.is_empty() {
+            self.round(self.plan.round).await;
+            self.rest().await;
+            if self.world.began.elapsed() >= end {
+                break;
+            }
+        }
+    }
+
+    /// An orderly stop, and a start; then a round in which it is killed, and another start.
+    async fn restart(&mut self) {
+        self.server.stop_well().await;
+        self.start_again("after an orderly stop").await;
+        self.rest().await;
+        self.round_until_killed(self.plan.round / 2).await;
+        self.start_again("after kill -9").await;
+        let mut hand = self.hand(0, Instant::now());
+        let cleared = leftovers::clear(&mut hand).await;
+        self.wrongs.extend(cleared.err());
+        drop(hand);
+        self.rest().await;
+    }
+
+    async fn start_again(&mut self, why: &str) {
+        let began = Instant::now();
+        self.server.start().await;
+        self.life += 1;
+        println!("{:>6} s started in {:.1?} {why}", self.world.began.elapsed().as_secs(), began.elapsed());
+    }
+
+    /// What is wrong at the end.
+    fn judge(&mut self) {
+        for (tally, name) in self.simulators.tallies().iter().zip(["APNs", "FCM", "Web Push"]) {
+            let gone = ["Unregistered", "Gone"].iter().filter_map(|reason| tally.rejected.get(*reason)).sum();
+            self.world.deeds.did(&format!("token gone at {name}"), gone);
+            println!("{name}: {}", tally.line);
+        }
+        println!("\n{}{:?}", self.world.deeds, self.seen);
+        let times = self.world.times.lock().expect("nobody panics with it");
+        table::compare(self.world.began.elapsed(), &times, &self.rests);
+        let is_well = self.server.is_alive() && !self.server.has_panicked();
+        self.wrongs.extend((!is_well).then(|| "the server ended or panicked".to_owned()));
+        self.wrongs.extend(self.world.deeds.missing().into_iter().map(|deed| format!("never tried: {deed}")));
+        let growths = verdict::growths(&self.rests);
+        growths.iter().for_each(|growth| println!("{growth}"));
+        self.wrongs.extend(growths.into_iter().filter(|_| self.plan.is_judged));
+    }
 }
 
-async fn print_line(server: &Server, seen: &Seen) {
-    let (metrics, now) = (Metrics::of(server).await, Footprint::of(server));
-    println!(
-        "{:>5} s {:>8} connected {:>8} published {:>9} delivered {:>5} MiB {:>4} descriptors {:>3} threads {:>4} channels",
-        BEGAN.elapsed().as_secs(),
-        metrics.get("tidings_edge_connected_total").unwrap_or_default(),
-        seen.published.load(Ordering::Relaxed),
-        metrics.get("tidings_edge_deliveries_total").unwrap_or_default(),
-        now.memory_mib,
-        now.descriptors,
-        now.threads,
-        metrics.get("tidings_hub_channels").unwrap_or_default(),
-    );
-}
-
-/// The length of the soak.
-fn soak_time() -> Duration {
-    let seconds = std::env::var("TIDINGS_SOAK_SECONDS").map_or(600, |text| text.parse().expect("a number of seconds"));
-    Duration::from_secs(seconds)
+async fn line(table: &mut Table, server: &Server, world: &World, rest: Option<&Rest>) {
+    let metrics = Metrics::of(server).await;
+    let times = world.times.lock().expect("nobody panics with it").clone();
+    table.line(world.began.elapsed(), &Figures::of(server, &metrics), &times, rest);
 }
 
 #[test]
-fn nothing_is_left_of_clients_that_come_and_go() {
+fn nothing_is_left_of_what_comes_and_goes() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let wrongs = runtime.block_on(soak(soak_time()));
+    let wrongs = runtime.block_on(soak(Plan::read()));
     assert!(wrongs.is_empty(), "{}", wrongs.join("\n"));
 }
 
-async fn soak(time: Duration) -> Vec<String> {
-    let mut server = server::start(SETTINGS, OPEN_FILES_MAX).await;
-    let (warm_up, seen) = (time / 10, Arc::<Seen>::default());
-    let mut wrongs = churn(&server, warm_up, 0, &seen, warm_up).await;
-    let before = rest(&server, None).await;
-    println!("after the warm-up, at rest: {before:?}");
-    wrongs.extend(churn(&server, time - warm_up, CLIENTS, &seen, warm_up).await);
-    let after = rest(&server, before.as_ref().ok().copied()).await;
-    println!("after the soak, at rest: {after:?}\n{seen:?}");
-
-    let metrics = Metrics::of(&server).await;
-    let mut require = |is_so: bool, wrong: &str| wrongs.extend((!is_so).then(|| wrong.to_owned()));
-    require(server.is_alive() && !server.has_panicked(), "the server ended or panicked");
-    require(metrics.get("tidings_panics_total") == Some(0), "the server has caught panics");
-    for (count, wrong) in [(&seen.recovered, "no client recovered"), (&seen.slow, "no reader was too slow")] {
-        require(count.load(Ordering::Relaxed) > 0, wrong);
+async fn soak(plan: Plan) -> Vec<String> {
+    println!("TIDINGS_SOAK_SEED={}", plan.seed);
+    let mut soak = Soak::start(plan).await;
+    soak.rest().await;
+    soak.go_on(plan.time * 2 / 3).await;
+    if soak.wrongs.is_empty() {
+        soak.restart().await;
     }
-    match (before, after) {
-        (Ok(before), Ok(after)) => {
-            let memory_max = before.memory_mib + before.memory_mib / 4 + GROWTH_MIB_MAX + STORE_MIB_MAX;
-            require(
-                after.memory_mib <= memory_max,
-                &format!("{} MiB at the end, at most {memory_max} are allowed", after.memory_mib),
-            );
-        }
-        (before, after) => wrongs.extend([before.err(), after.err()].into_iter().flatten()),
+    soak.go_on(plan.time).await;
+    soak.judge();
+    if !soak.wrongs.is_empty() {
+        soak.wrongs.push(soak.server.log_end());
     }
-    if !wrongs.is_empty() {
-        wrongs.push(server.log_end());
-    }
-    wrongs
+    soak.wrongs
 }

@@ -97,6 +97,21 @@ impl Caller {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Answer, String> {
+        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        self.send_within(patience, method, path, body).await
+    }
+
+    /// One try within this time, with a body as it is, such as the lines of an import.
+    ///
+    /// # Errors
+    /// If there is no answer, in words.
+    pub async fn send_within(
+        &mut self,
+        patience: Duration,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Answer, String> {
         let answer = timeout(patience, self.exchange(method, path, body)).await;
         let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {patience:?}")));
         if answer.is_err() {
@@ -136,8 +151,7 @@ impl Caller {
         })
     }
 
-    async fn exchange(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, String> {
-        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+    async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
         let request = Request::builder()
             .method(method)
             .uri(path)

@@ -1,4 +1,4 @@
-//! The server under attack. The soak uses it, too.
+//! The server under attack.
 
 use std::path::PathBuf;
 

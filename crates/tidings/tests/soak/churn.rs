@@ -4,7 +4,6 @@
 //! recover, or the client has chosen by tags. A client keeps the positions of its last life only.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,11 +14,15 @@ use serde_json::{Value, json};
 use tidings_trial::raw::PATIENCE;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::hand::World;
+use crate::publisher::{FLOOD, fresh_channel, steady_channel};
 use crate::wire::{Ended, WAYS, Way, Wire};
-use crate::{FLOOD, fresh_channel, steady_channel};
 
-/// How long a client that has stopped reading stays: long enough to fill the sockets' buffers and the server's bound.
+/// How long a client that has stopped reading stays, unless the round ends before: long enough to fill the sockets' buffers and
+/// the server's bound.
 const STALL: Duration = Duration::from_secs(6);
+/// How long it reads then, until it is told that it was too slow.
+const CATCH_UP: Duration = Duration::from_secs(2);
 /// One in so many lives ends so.
 const STALLS: u32 = 16;
 const LIFE_MS: std::ops::Range<u64> = 100..4000;
@@ -29,16 +32,11 @@ const FLOOR_STRIDE: u64 = 1 << 20;
 /// The close code of a reader that is too slow.
 const SLOW: u64 = 3008;
 
-/// What the back end has published, and all clients have seen.
+/// What all clients have seen, beside what counts as a deed.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    pub(crate) published: AtomicU64,
-    lives: AtomicU64,
     publications: AtomicU64,
-    pub(crate) recovered: AtomicU64,
     unrecovered: AtomicU64,
-    /// Lives that the server ended because the client was too slow.
-    pub(crate) slow: AtomicU64,
     /// Lives that ended otherwise before their time.
     ended: AtomicU64,
 }
@@ -64,9 +62,11 @@ struct Position {
 }
 
 pub(crate) struct Client {
-    server: SocketAddr,
+    world: Arc<World>,
     random: Xoshiro256PlusPlus,
     seen: Arc<Seen>,
+    /// Until then it begins new lives.
+    deadline: Instant,
     positions: BTreeMap<String, Position>,
     /// The channels in the order of their commands, which have the ids from 2 on.
     asked: Vec<String>,
@@ -74,28 +74,30 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(server: SocketAddr, seed: u64, seen: Arc<Seen>) -> Self {
-        let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Self { server, random, seen, positions: BTreeMap::new(), asked: Vec::new(), answered: 0 }
+    /// `number` is of no other client.
+    pub(crate) fn new(world: &Arc<World>, number: u64, seen: &Arc<Seen>, deadline: Instant) -> Self {
+        let (world, seen) = (world.clone(), seen.clone());
+        let random = Xoshiro256PlusPlus::seed_from_u64(world.plan.seed.wrapping_add(number));
+        Self { world, random, seen, deadline, positions: BTreeMap::new(), asked: Vec::new(), answered: 0 }
     }
 
     /// Lives until the deadline; the error is a broken promise.
-    pub(crate) async fn live_until(mut self, deadline: Instant) -> Result<(), String> {
-        while Instant::now() < deadline {
+    pub(crate) async fn live(mut self) -> Result<(), String> {
+        while Instant::now() < self.deadline {
             let way = WAYS[self.random.random_range(0..WAYS.len())];
             let leave = match self.random.random_range(0..STALLS) {
                 0 => Leave::Stall,
                 number => [Leave::Close, Leave::Reset, Leave::Unsubscribe][number as usize % 3],
             };
             self.life(way, leave).await.map_err(|wrong| format!("{way:?}, {leave:?}: {wrong}"))?;
-            count(&self.seen.lives, 1);
+            self.world.deeds.did(&format!("life over {way:?}"), 1);
         }
         Ok(())
     }
 
     async fn life(&mut self, way: Way, leave: Leave) -> Result<(), String> {
         let first = self.first_commands(way, matches!(leave, Leave::Stall));
-        let mut wire = Wire::open(self.server, way, &first).await?;
+        let mut wire = Wire::open(self.world.addr, way, &first).await?;
         let deadline = Instant::now() + PATIENCE;
         while self.answered < self.asked.len() as u64 {
             let next = timeout(deadline - Instant::now(), wire.next()).await;
@@ -118,8 +120,8 @@ impl Client {
             }
             Leave::Unsubscribe => self.unsubscribe(wire, way).await,
             Leave::Stall => {
-                sleep(STALL).await;
-                self.read_for(&mut wire, STALL).await.map(drop)
+                sleep(STALL.min(self.deadline.saturating_duration_since(Instant::now()))).await;
+                self.read_for(&mut wire, CATCH_UP).await.map(drop)
             }
         }
     }
@@ -133,7 +135,7 @@ impl Client {
                 false => (0..2)
                     .flat_map(|_| {
                         let number = self.random.random_range(0..u64::MAX);
-                        [steady_channel(number), fresh_channel(self.random.random_range(0..u64::MAX))]
+                        [steady_channel(number), fresh_channel(&self.world, self.random.random_range(0..u64::MAX))]
                     })
                     .collect(),
             };
@@ -212,7 +214,7 @@ impl Client {
             for publication in answer["publications"].as_array().into_iter().flatten() {
                 position.go(channel, publication)?;
             }
-            count(&self.seen.recovered, 1);
+            self.world.deeds.did("recovery", 1);
         } else if position.recovers {
             if answer["was_recovering"] != true {
                 return Err(format!("{channel}: nothing said about the recovery: {answer}"));
@@ -268,7 +270,10 @@ impl Client {
     }
 
     fn note_end(&self, ended: Ended) {
-        count(if ended == Some(SLOW) { &self.seen.slow } else { &self.seen.ended }, 1);
+        match ended {
+            Some(SLOW) => self.world.deeds.did("reader too slow", 1),
+            _ => count(&self.seen.ended, 1),
+        }
     }
 }
 
