@@ -43,7 +43,7 @@ impl ChannelPass {
 
 impl Draft<'_> {
     /// Continues the pass, or begins one if a channel is due: deletes expired publications, and forgets idle channels. True
-    /// when the round ended early.
+    /// when the round ended early, or found much to delete.
     pub(crate) fn trim_channels(&mut self, pass: &mut ChannelPass) -> Result<bool, EngineError> {
         // Publications that came meanwhile may be due earlier.
         let new = self.shared.channels_due.swap(u64::MAX, Ordering::Relaxed);
@@ -66,14 +66,16 @@ impl Draft<'_> {
         })?;
         // At the end of the table, the next round begins again.
         *cursor = if seen < CHANNEL_COUNT { Vec::new() } else { last };
-        let mut left = PUBLICATION_COUNT;
+        let (mut left, mut has_deleted) = (PUBLICATION_COUNT, false);
         for (name, mut row) in channels {
             let base = row.base;
             let is_done = self.has_time() && self.skip_expired(&name, &mut row, left, due)?;
             left -= row.base.0 - base.0;
+            has_deleted |= row.base > base;
             let key = name.as_str().as_bytes().to_vec();
             if is_done && self.is_idle(&name, &row, due) {
                 self.forget_channel(name, &row);
+                has_deleted = true;
             } else if row.base > base {
                 self.rows.put(Table::Channel, key.clone(), rows::encode(&row));
             }
@@ -87,7 +89,7 @@ impl Draft<'_> {
             }
             before = key;
         }
-        Ok(false)
+        Ok(has_deleted && !cursor.is_empty())
     }
 
     /// Whether a channel is empty and idle. If it is only empty, `due` is made early enough.

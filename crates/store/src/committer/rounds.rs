@@ -12,9 +12,10 @@ use crate::channels::trim::ChannelPass;
 use crate::devices::expire::IdlePass;
 use crate::mutes::ends::MuteEnds;
 
-/// How long all rounds of a batch may take: while callers wait, and otherwise. A round looks at the time after each of its
+/// How long all rounds of a batch may take: while callers wait (in a cluster there are fewer batches of rounds), and otherwise. A round looks at the time after each of its
 /// steps, and the longest of these takes half a millisecond. Committing what the rounds did takes about as long again.
 const TIME_WHILE_CALLERS_WAIT: Duration = Duration::from_micros(500);
+const TIME_WHILE_CALLERS_WAIT_WITH_LOG: Duration = Duration::from_millis(2);
 const TIME: Duration = Duration::from_millis(5);
 /// The pause before the next round if there is more work; in a cluster, where each batch is a record of the log.
 const BUSY: Duration = Duration::from_millis(5);
@@ -68,6 +69,8 @@ pub(super) struct Rounds {
     next: [Instant; Round::ALL.len()],
     /// The round that begins, so that each has its turn when the time ends early.
     first: usize,
+    /// The end of the journal when it was trimmed last.
+    trimmed_at: Option<u64>,
     channels: ChannelPass,
     idle: IdlePass,
     mute_ends: MuteEnds,
@@ -79,7 +82,7 @@ impl Rounds {
     pub(super) fn new(now: Instant) -> Self {
         let next = Round::ALL.map(|round| now + round.interval());
         let (channels, idle, mute_ends) = (ChannelPass::default(), IdlePass::default(), MuteEnds::default());
-        Self { next, first: 0, channels, idle, mute_ends, expired: 0 }
+        Self { next, first: 0, trimmed_at: None, channels, idle, mute_ends, expired: 0 }
     }
 
     /// When the next round of any kind is due.
@@ -120,7 +123,7 @@ impl Rounds {
         trim_to: JournalPosition,
         (now, pace): (Instant, Pace),
     ) -> Result<(), EngineError> {
-        draft.deadline = Some(now + if pace.is_waited_for { TIME_WHILE_CALLERS_WAIT } else { TIME });
+        draft.deadline = Some(now + pace.time());
         for place in 0..rounds.len() {
             let round = rounds[(self.first + place) % rounds.len()];
             if self.next[round as usize] > now {
@@ -156,7 +159,7 @@ impl Rounds {
         now: Instant,
     ) -> Result<bool, EngineError> {
         match round {
-            Round::Journal => draft.trim_journal(trim_to),
+            Round::Journal => draft.trim_journal(trim_to, &mut self.trimmed_at),
             Round::Changes => draft.trim_changes(draft.shared.checkpoint.taken()),
             Round::Channels => draft.trim_channels(&mut self.channels),
             Round::Keys => draft.trim_keys(),
@@ -181,4 +184,14 @@ pub(super) struct Pace {
     pub(super) has_log: bool,
     /// Callers wait.
     pub(super) is_waited_for: bool,
+}
+
+impl Pace {
+    const fn time(self) -> Duration {
+        match (self.is_waited_for, self.has_log) {
+            (true, false) => TIME_WHILE_CALLERS_WAIT,
+            (true, true) => TIME_WHILE_CALLERS_WAIT_WITH_LOG,
+            (false, _) => TIME,
+        }
+    }
 }
