@@ -100,7 +100,7 @@ mod tests {
         let allowed = Allowance { share: 0.5, more: 10.0 };
         assert_eq!(growth(&[0.0, 100.0, 0.0, 0.0, 160.0], allowed), None);
         assert_eq!(growth(&[0.0, 100.0, 0.0, 0.0, 160.1], allowed), Some((100.0, 160.1)));
-        assert_eq!(growth(&vec![1e9; COUNT_MIN - 1], allowed), None, "too few");
+        assert_eq!(growth(&[1e9; COUNT_MIN - 1], allowed), None, "too few");
     }
 
     #[test]
