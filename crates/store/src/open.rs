@@ -117,6 +117,7 @@ impl Store {
             counters,
             channels_due: AtomicU64::new(u64::MAX),
             devices_seen: AtomicU64::new(u64::MAX),
+            mutes_due: AtomicU64::new(u64::MAX),
             backup: Slot::default(),
             checkpoint: checkpointing,
             role: watch::Sender::new(if log.is_some() { Role::Following } else { Role::Alone }),

@@ -3,6 +3,8 @@
 //! They are found in the table of ends. If a block of this table cannot be read, the ends behind it are searched among all
 //! mutes, which takes longer. One round ends at most 1000 mutes.
 
+use std::sync::atomic::Ordering;
+
 use tidings_types::{DeviceNumber, Mute, MuteScope, Timestamp};
 
 use crate::committer::draft::Draft;
@@ -19,6 +21,8 @@ pub(crate) struct MuteEnds {
     /// All mutes that end before this have ended, except those that must be searched among all mutes. `None`: as the store's
     /// state says, which is written when mutes end.
     pub(crate) ended: Option<Timestamp>,
+    /// No known mute ends before this, so nothing is read until then.
+    due: Timestamp,
     /// The key at which the search among all mutes continues.
     start: Vec<u8>,
     /// When the search among all mutes began, if it could read all mutes so far.
@@ -35,8 +39,12 @@ impl Draft<'_> {
         let mut over = Vec::new();
         let now = self.wall();
         let mut ended = ends.ended.unwrap_or(self.state.mutes_ended);
+        // Mutes that came meanwhile may end earlier.
+        ends.due = ends.due.min(Timestamp(self.shared.mutes_due.swap(u64::MAX, Ordering::Relaxed)));
         if now < ended {
             ended = Timestamp(0); // The clock was set back, so there may be new mutes with earlier ends.
+        } else if now < ends.due {
+            return Ok(false);
         }
         let span = Span::prefix(&now.0.to_be_bytes()).from(&ended.0.to_be_bytes());
         let scanned = self.engine.scan(Place::MuteEnds, Table::MuteEnd, &span, |key, _| {
@@ -60,14 +68,27 @@ impl Draft<'_> {
             damage::tolerate(self.end_mute_at(number, &scope, until), "A mute has no end any more")?;
         }
         let has_more = done_count < over.len() || over.len() == END_COUNT;
+        ends.due = Timestamp(0);
         if !has_more && !is_cut {
             ended = now; // So the next scan does not walk over what was deleted here.
+            ends.due = self.next_mute_end(now)?;
         }
         if done_count > 0 {
             self.state.mutes_ended = ended;
         }
         ends.ended = Some(ended);
         if is_cut { self.end_any_mutes(now, ends) } else { Ok(has_more) }
+    }
+
+    /// The first end behind `now`, of the mutes that are durable.
+    fn next_mute_end(&self, now: Timestamp) -> Result<Timestamp, EngineError> {
+        let mut next = Timestamp(u64::MAX);
+        let span = Span::all().from(&(now.0 + 1).to_be_bytes());
+        let scanned = self.engine.scan(Place::MuteEnds, Table::MuteEnd, &span, |key, _| {
+            next = rows::decode_mute_end(key).map_or(now, |(until, _)| until);
+            Ok(false)
+        });
+        Ok(damage::tolerate_quietly(scanned)?.map_or(now, |()| next))
     }
 
     /// Ends the mutes that are over among the next of all mutes. True when there are more mutes to read. At the end, if it
