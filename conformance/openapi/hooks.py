@@ -42,6 +42,9 @@ def filter_case(context, case):
 @schemathesis.hook
 def filter_failure(context, failure, case, response):
     """What is none: each is schemathesis taking one thing for another."""
+    # A head may be too long before anybody looks at its parts, on every route.
+    if response is not None and response.status_code == 431:
+        return False
     # Whoever takes some subscriptions from a device has not deleted the list of them.
     if isinstance(failure, UseAfterFree) and failure.free.endswith("/subscriptions"):
         return False

@@ -172,7 +172,8 @@ def requests_made_from_the_document(server, arguments):
     print(ended.stdout, ended.stderr, sep="\n")
     assert ended.returncode == 0, f"schemathesis ended with {ended.returncode}"
     made = re.search(r"(\d+) generated", ended.stdout)
-    assert made and int(made[1]) > 1000, "too few requests were made"
+    # A busy machine makes far fewer in this time than a quiet one, which makes thousands.
+    assert made and int(made[1]) > 200, "too few requests were made"
     assert server.process.poll() is None, "the server has stopped"
 
 

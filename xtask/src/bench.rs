@@ -24,7 +24,7 @@ use self::machine::{Load, Machine, Watched, quiet};
 use self::record::{Record, Report, table, write_tables};
 use self::tree::{clean_commit, head};
 use crate::command::{cargo, run, start_log, today};
-use crate::compile::BINARY;
+use crate::compile::Binary;
 use crate::install::{CENTRIFUGO, go, go_as, need_tools};
 use crate::step::Failure;
 use crate::workshop::Workshop;
@@ -32,7 +32,7 @@ use crate::workshop::Workshop;
 const STEP: &str = "bench";
 
 /// What is kept: the name, and the words after `tidings bench`.
-const RECORDED: [(&str, &[&str]); 12] = [
+const RECORDED: [(&str, &[&str]); 13] = [
     ("fanout", &["fanout"]),
     ("publish", &["publish"]),
     ("storm", &["storm"]),
@@ -45,6 +45,7 @@ const RECORDED: [(&str, &[&str]); 12] = [
     ("msgpack", &["msgpack"]),
     ("feed", &["feed"]),
     ("translate", &["translate"]),
+    ("age", &["age"]),
 ];
 /// These are measured beside Centrifugo.
 const BESIDE_CENTRIFUGO: [&str; 3] = ["fanout", "publish", "storm"];
@@ -123,7 +124,7 @@ fn build_centrifugos(workshop: &Workshop) -> Result<()> {
 
 /// `commit`: the program's. `before`: how busy the machine was just now.
 fn measure(workshop: &Workshop, name: &str, words: &[&str], commit: &str, before: &Watched) -> Result<Record> {
-    let mut command = Command::new(workshop.built(BINARY));
+    let mut command = Command::new(Binary::Release.of(workshop));
     command.arg("bench").args(words).arg("--json").current_dir(&workshop.root).stderr(Stdio::inherit());
     if BESIDE_CENTRIFUGO.contains(&name) {
         command.arg("--peers").arg(workshop.built(PEERS)); // Where they are differs, what they are does not.

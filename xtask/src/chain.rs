@@ -6,7 +6,7 @@
 use std::process::Command;
 
 use crate::command::run;
-use crate::compile::{BINARY, Built, release};
+use crate::compile::{Binary, Built};
 use crate::conformance::{CONCURRENCY, node_result};
 use crate::install::{go, need_tools, npm};
 use crate::step::{Failure, Tally};
@@ -34,18 +34,18 @@ const KAPACITOR_GO: &str = "go1.21.13";
 /// Builds all programs of the chain.
 pub(crate) fn build(workshop: &Workshop) -> Result<Built, Failure> {
     need_tools(workshop, STEP, |program| TOOLS.contains(&program))?;
-    release(workshop, STEP)?;
+    let built = Binary::Release.build(workshop, STEP)?;
     npm(workshop, STEP)?;
     let (mut telegraf, mut kapacitor) = (go(workshop, "telegraf", TELEGRAF), go(workshop, "kapacitor", KAPACITOR[0]));
     telegraf.env("GOFLAGS", TELEGRAF_TAGS);
     kapacitor.arg(KAPACITOR[1]).env("GOTOOLCHAIN", KAPACITOR_GO);
     run(workshop, STEP, telegraf, |_| ())?;
     run(workshop, STEP, kapacitor, |_| ())?;
-    Ok(Built::default())
+    Ok(built)
 }
 
 /// Lets metrics go through it.
-pub(crate) fn chain(workshop: &Workshop, _: &Built) -> Result<Tally, Failure> {
+pub(crate) fn chain(workshop: &Workshop, built: &Built) -> Result<Tally, Failure> {
     let mut tests = Command::new("node");
     tests.args([
         "--test",
@@ -56,6 +56,6 @@ pub(crate) fn chain(workshop: &Workshop, _: &Built) -> Result<Tally, Failure> {
         "metrics.test.mjs",
     ]);
     tests.current_dir(workshop.root.join("conformance/chain"));
-    tests.env("TIDINGS_BIN", workshop.built(BINARY)).env("JUDGE_CHAIN", "1");
+    tests.env("TIDINGS_BIN", &built.binary).env("JUDGE_CHAIN", "1");
     counted(workshop, STEP, tests, node_result)
 }

@@ -32,11 +32,16 @@ pub(crate) fn stopwatch() -> Instant {
     Instant::now()
 }
 
-/// The day, in UTC.
+/// The time, in whole seconds.
 #[expect(clippy::disallowed_methods, reason = "automation dates its records; there is no core to hand `now` to")]
-pub(crate) fn today() -> Date {
+pub(crate) fn now() -> Timestamp {
     let now = Timestamp::try_from(std::time::SystemTime::now()).expect("the clock is set to a time of this era");
-    jiff::tz::Offset::UTC.to_datetime(now).date()
+    Timestamp::from_second(now.as_second()).expect("it is one without its fraction")
+}
+
+/// The day, in UTC.
+pub(crate) fn today() -> Date {
+    jiff::tz::Offset::UTC.to_datetime(now()).date()
 }
 
 /// The cargo that runs this program, without its progress bar.

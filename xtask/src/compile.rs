@@ -1,9 +1,10 @@
-//! What cargo compiles for the steps, and how often: two graphs of the dependencies, and a small one for the fuzzers.
+//! What cargo compiles for the steps, and how often. The short proof has one graph of the dependencies, and a small one for the
+//! fuzzers; the long proof has that of the release, too.
 //!
 //! - *Development*: the tests, the campaigns and the examples. Our own crates are compiled by `clippy-driver` in the place of
 //!   `rustc` (cargo's `RUSTC_WORKSPACE_WRAPPER`, as `cargo clippy` itself does it), so that the lints cost no graph of their own:
-//!   each crate is read once, its lints are told, and it becomes a program. Decision 0047 has the measurements.
-//! - *Release*: the program that ships, which all judges judge.
+//!   each crate is read once, its lints are told, and it becomes a program. In the short proof the judges judge this program.
+//! - *Release*: the program that ships, which the judges of the long proof judge. Decisions 0047 and 0049 have the measurements.
 //!
 //! Test programs are started here, not by cargo: cargo would wait for the lock of a build that goes on beside them.
 
@@ -18,8 +19,41 @@ use serde::Deserialize;
 use crate::command::{cargo, run};
 use crate::workshop::{Scope, Workshop};
 
-/// The release binary in cargo's target folder.
-pub(crate) const BINARY: &str = "release/tidings";
+/// Which program judges judge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binary {
+    /// Without optimisations, with every check: it is there as soon as the tests are.
+    Development,
+    /// The one that ships.
+    Release,
+}
+
+impl Binary {
+    /// In cargo's target folder.
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Development => "debug/tidings",
+            Self::Release => "release/tidings",
+        }
+    }
+
+    pub(crate) fn of(self, workshop: &Workshop) -> PathBuf {
+        workshop.built(self.path())
+    }
+
+    /// Builds it. Takes a second if it is built already.
+    pub(crate) fn build(self, workshop: &Workshop, step: &str) -> Result<Built> {
+        match self {
+            // A test of its crate brings the program with it, with the features that all tests need.
+            Self::Development => drop(campaigns(workshop, step, &[WITH_PROGRAM])?),
+            Self::Release => run(workshop, step, cargo(workshop, &["build", "--release", "-p", "tidings"]), |_| ())?,
+        }
+        Ok(Built { binary: self.of(workshop), ..Built::default() })
+    }
+}
+
+/// A small test program of the crate `tidings`.
+const WITH_PROGRAM: &str = "demo";
 
 /// Test programs that are steps of their own: their targets say `test = false` in Cargo.toml, so a plain `cargo test` leaves
 /// them out.
@@ -31,6 +65,8 @@ pub(crate) struct Built {
     pub(crate) programs: Vec<Program>,
     /// What the lints said, as cargo shows it.
     pub(crate) complaints: Vec<String>,
+    /// The program that is judged.
+    pub(crate) binary: PathBuf,
 }
 
 impl Built {
@@ -115,11 +151,6 @@ pub(crate) fn campaigns(workshop: &Workshop, step: &str, names: &[&str]) -> Resu
 pub(crate) fn examples(workshop: &Workshop, step: &str, names: &[&str]) -> Result<()> {
     let named: Vec<&str> = names.iter().flat_map(|name| ["--example", name]).collect();
     compile(workshop, step, &[&["build", "--workspace"][..], &named].concat()).map(drop)
-}
-
-/// Builds the release binary. Takes a second if it is built already.
-pub(crate) fn release(workshop: &Workshop, step: &str) -> Result<()> {
-    run(workshop, step, cargo(workshop, &["build", "--release", "-p", "tidings"]), |_| ())
 }
 
 /// Runs cargo in the development graph and reads its messages.

@@ -1,12 +1,12 @@
-//! The steps `conformance` and `conformance-long`: programs of others judge the release binary, each suite at least once in the
-//! short proof, and all of it in the long one. `conformance/README.md` says what they judge.
+//! The steps `conformance` and `conformance-long`: programs of others judge ours, each suite at least once in the short proof,
+//! and all of it, against the release binary, in the long one. `conformance/README.md` says what they judge.
 //!
 //! All tests run in Node; programs in other languages are small and are started by tests. `install.rs` says where the judges come
 //! from.
 
 use std::process::Command;
 
-use crate::compile::{BINARY, Built, examples, release};
+use crate::compile::{Binary, Built, examples};
 use crate::install;
 use crate::step::{Failure, Tally};
 use crate::tools::counted;
@@ -26,33 +26,41 @@ const OF_CLUSTER: [&str; 1] = ["js/sdk.test.mjs"];
 
 /// Installs the judges, and builds what they judge.
 pub(crate) fn build(workshop: &Workshop) -> Result<Built, Failure> {
+    build_judged(workshop, Binary::Development)
+}
+
+/// The same for the step of the long proof.
+pub(crate) fn build_long(workshop: &Workshop) -> Result<Built, Failure> {
+    build_judged(workshop, Binary::Release)
+}
+
+fn build_judged(workshop: &Workshop, judged: Binary) -> Result<Built, Failure> {
     install::judges(workshop, STEP)?;
-    release(workshop, STEP)?;
     examples(workshop, STEP, &EXAMPLES)?;
-    Ok(Built::default())
+    Ok(judged.build(workshop, STEP)?)
 }
 
 /// Each suite, once.
-pub(crate) fn conformance(workshop: &Workshop, _: &Built) -> Result<Tally, Failure> {
-    counted(workshop, STEP, judges(workshop, &[]), node_result)
+pub(crate) fn conformance(workshop: &Workshop, built: &Built) -> Result<Tally, Failure> {
+    counted(workshop, STEP, judges(workshop, built, &[]), node_result)
 }
 
 /// All suites, with their long parts; and those of a cluster against a server that does not lead.
-pub(crate) fn long(workshop: &Workshop, _: &Built) -> Result<Tally, Failure> {
-    let mut alone = judges(workshop, &[]);
+pub(crate) fn long(workshop: &Workshop, built: &Built) -> Result<Tally, Failure> {
+    let mut alone = judges(workshop, built, &[]);
     alone.env("JUDGE_LONG", "1");
     let alone = counted(workshop, LONG, alone, node_result)?;
-    let mut beside = judges(workshop, &OF_CLUSTER);
+    let mut beside = judges(workshop, built, &OF_CLUSTER);
     beside.env("CONFORMANCE_NODES", "2").env("NATS_SERVER", workshop.built(install::NATS_PROGRAM));
     let beside = counted(workshop, LONG, beside, node_result)?;
     Ok(Tally { passed: alone.passed + beside.passed, ..alone })
 }
 
 /// The tests in these files; in all, if none is named.
-fn judges(workshop: &Workshop, files: &[&str]) -> Command {
+fn judges(workshop: &Workshop, built: &Built, files: &[&str]) -> Command {
     let mut tests = Command::new("node");
     tests.args(["--test", CONCURRENCY, "--test-force-exit", "--test-reporter=spec"]).args(files);
-    tests.current_dir(workshop.root.join("conformance")).env("TIDINGS_BIN", workshop.built(BINARY));
+    tests.current_dir(workshop.root.join("conformance")).env("TIDINGS_BIN", &built.binary);
     tests
 }
 

@@ -21,16 +21,14 @@ mod results;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow};
-use jiff::Timestamp;
 
-use crate::command::run;
+use crate::command::{now, run};
 use crate::compile::{Built, campaigns};
-use crate::install;
 use crate::step::{Failure, Tally};
 use crate::workshop::Workshop;
+use crate::{git, install};
 use history::{History, Record};
 use report::Report;
 use results::{Counts, Run};
@@ -45,6 +43,8 @@ const BADGE: &str = "xtask/features.svg";
 /// Instead of `--notify` and `--history`.
 const WEBHOOK_VARIABLE: &str = "TIDINGS_FEATURES_WEBHOOK";
 const HISTORY_VARIABLE: &str = "TIDINGS_FEATURES_HISTORY";
+/// What people see of a commit.
+const SHOWN_DIGITS: usize = 12;
 
 /// How the scenarios are run.
 #[derive(Clone, Copy)]
@@ -141,7 +141,8 @@ fn run_on(workshop: &Workshop, built: &Built, way: Way) -> Result<(Run, Result<(
 fn keep(workshop: &Workshop, run: Run) -> Report {
     let path = workshop.features.history.clone().or_else(|| std::env::var_os(HISTORY_VARIABLE).map(PathBuf::from));
     let path = path.map_or_else(|| workshop.built(HISTORY), |path| workshop.root.join(path));
-    let (commit, is_clean) = commit(&workshop.root);
+    let commit = git::head(&workshop.root).map(|commit| commit.chars().take(SHOWN_DIGITS).collect());
+    let is_clean = git::uncommitted(&workshop.root, &["."]).is_some_and(|changes| changes.is_empty());
     let record = Record::new(&run, now(), commit, is_clean);
     let before = History::open(&path).and_then(|before| history::append(&path, &record).map(|()| before));
     let before = before.unwrap_or_else(|error| {
@@ -149,24 +150,6 @@ fn keep(workshop: &Workshop, run: Run) -> Report {
         History::default()
     });
     Report::new(run, before, record)
-}
-
-#[expect(clippy::disallowed_methods, reason = "automation notes when it ran; there is no core to hand `now` to")]
-fn now() -> Timestamp {
-    let now = Timestamp::try_from(std::time::SystemTime::now()).expect("the clock is set to a time of this era");
-    Timestamp::from_second(now.as_second()).expect("it is one without its fraction")
-}
-
-/// The commit, and whether there are no changes beside it; none without git.
-fn commit(root: &Path) -> (Option<String>, bool) {
-    let git = |words: &[&str]| {
-        let output = Command::new("git").args(words).current_dir(root).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    (
-        git(&["rev-parse", "--short=12", "HEAD"]),
-        git(&["status", "--porcelain"]).is_some_and(|changes| changes.is_empty()),
-    )
 }
 
 fn write(workshop: &Workshop, report: &Report, way: Way) -> Result<()> {

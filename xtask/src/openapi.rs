@@ -1,11 +1,11 @@
-//! The step `openapi`: programs of others compare the release binary's API with its description.
+//! The step `openapi`: programs of others compare the program's API with its description.
 //!
 //! `conformance/openapi/judge.py` says what they check. Their requests are random, from a fixed seed; `TIDINGS_SEED` sets
 //! another seed.
 
 use std::process::Command;
 
-use crate::compile::{BINARY, Built, release};
+use crate::compile::{Binary, Built};
 use crate::install;
 use crate::step::{Failure, Tally};
 use crate::tools::counted;
@@ -18,18 +18,17 @@ const SEED: &str = "1";
 /// Installs the judges, and builds what they judge.
 pub(crate) fn build(workshop: &Workshop) -> Result<Built, Failure> {
     install::openapi(workshop, STEP)?;
-    release(workshop, STEP)?;
-    Ok(Built::default())
+    Ok(Binary::Development.build(workshop, STEP)?)
 }
 
 /// Runs the judges.
-pub(crate) fn openapi(workshop: &Workshop, _: &Built) -> Result<Tally, Failure> {
+pub(crate) fn openapi(workshop: &Workshop, built: &Built) -> Result<Tally, Failure> {
     let python = install::openapi(workshop, STEP)?;
     let seed = std::env::var("TIDINGS_SEED").unwrap_or_else(|_| SEED.to_owned());
     println!("    seed {seed}");
     let mut command = Command::new(python);
     command.args(["-u", "judge.py", "--seed", &seed]).current_dir(workshop.root.join(JUDGE));
-    command.env("TIDINGS_BIN", workshop.built(BINARY)).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("TIDINGS_BIN", &built.binary).env("PYTHONDONTWRITEBYTECODE", "1");
     counted(workshop, STEP, command, judge_result)
 }
 

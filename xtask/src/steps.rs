@@ -7,7 +7,7 @@ use anyhow::anyhow;
 
 use crate::campaigns;
 use crate::command::{cargo, run};
-use crate::compile::{self, BINARY, Built, clippy_driver, release};
+use crate::compile::{self, Binary, Built, clippy_driver};
 use crate::report::INSTALL;
 use crate::step::{Build, Failure, Run, Step, Tally};
 use crate::tools::{cargo_result, counted};
@@ -19,11 +19,11 @@ pub(crate) const STEPS: &[Step] = &[
     step(INSTALL, "the foreign programs that test ours are there", install::install, nothing_more),
     step("fmt", "the code is formatted", nothing_first, fmt),
     step("tidy", "the repository's own rules hold", nothing_first, tidy_up),
-    step("lint", "no lint complains of what ships, and of its tests", lint_build, lint),
+    // Before `lint`, so that the tests run while the campaigns are still compiled.
     step("test", "unit, property and integration tests", programs::build, programs::test),
+    step("lint", "no lint complains of what ships, and of its tests", lint_build, lint),
     step("features", "what is promised in plain words holds on the real program", features::build, features::on_one),
-    step("build", "the release binary builds", release_build, nothing_more),
-    step("demo", "an event reaches a connected client and a simulated phone", release_build, demo),
+    step("demo", "an event reaches a connected client and a simulated phone", demo_build, small_demo),
     step(
         "conformance",
         "clients and servers of others find nothing wrong",
@@ -34,8 +34,14 @@ pub(crate) const STEPS: &[Step] = &[
     step(
         "cluster-smoke",
         "three servers lose nothing when the leader is killed",
-        campaigns::cluster_build,
+        campaigns::smoke_build,
         campaigns::smoke,
+    ),
+    step(
+        "soak-minute",
+        "a minute in which everything comes and goes leaves nothing behind",
+        campaigns::soak_minute_build,
+        campaigns::soak_minute,
     ),
     step("fuzz", "no input breaks a parser of remote bytes, or the session", fuzz::build_short, fuzz::short),
     step("examples", "the examples in the documentation work", nothing_first, |workshop, _| {
@@ -53,13 +59,8 @@ pub(crate) const STEPS: &[Step] = &[
         campaigns::abuse_build,
         campaigns::abuse,
     )),
-    alone(step(
-        "soak-minute",
-        "a minute in which everything comes and goes leaves nothing behind",
-        campaigns::soak_build,
-        campaigns::soak_minute,
-    )),
     // From here on: the long proof.
+    long(step("release", "the release binary builds, and its demo works", release_build, demo), &[]),
     long(step("lint-all", "no lint complains of peers and other sets of features", lint_all, nothing_more), &[]),
     long(step("doc", "the documentation builds without a warning", doc, nothing_more), &[]),
     long(step("deny", "cargo-deny agrees on dependencies, their licences and sources", deny_build, deny), &[]),
@@ -71,7 +72,7 @@ pub(crate) const STEPS: &[Step] = &[
         step(
             "conformance-long",
             "the long parts of all suites, and those of a cluster",
-            conformance::build,
+            conformance::build_long,
             conformance::long,
         ),
         &[],
@@ -89,7 +90,7 @@ pub(crate) const STEPS: &[Step] = &[
         alone(step(
             "crash-long",
             "the same with ten kills, and one event to very many devices",
-            campaigns::crash_build,
+            campaigns::crash_long_build,
             campaigns::crash_long,
         )),
         &["store", "sender", "gateway", "jobs", "push", "hub", "server"],
@@ -98,7 +99,7 @@ pub(crate) const STEPS: &[Step] = &[
         alone(step(
             "abuse-all",
             "all attacks and mistakes of callers and clients harm nobody else",
-            campaigns::abuse_build,
+            campaigns::abuse_all_build,
             campaigns::abuse_all,
         )),
         &["api", "edge", "hub", "http1", "protocol", "audience", "store", "server"],
@@ -166,9 +167,12 @@ fn nothing_more(_: &Workshop, _: &Built) -> Outcome {
     Ok(Tally::default())
 }
 
+fn demo_build(workshop: &Workshop) -> Result<Built, Failure> {
+    Ok(Binary::Development.build(workshop, "demo")?)
+}
+
 fn release_build(workshop: &Workshop) -> Result<Built, Failure> {
-    release(workshop, "build")?;
-    Ok(Built::default())
+    Ok(Binary::Release.build(workshop, "release")?)
 }
 
 fn fmt(workshop: &Workshop, _: &Built) -> Outcome {
@@ -221,10 +225,22 @@ fn doc(workshop: &Workshop) -> Result<Built, Failure> {
     Ok(Built::default())
 }
 
-fn demo(workshop: &Workshop, _: &Built) -> Outcome {
-    let mut command = Command::new(workshop.built(BINARY));
-    command.args(["demo", "--once", "--json"]).current_dir(&workshop.root);
+/// The demo as the README has it.
+fn demo(workshop: &Workshop, built: &Built) -> Outcome {
+    plain(workshop, "release", demo_of(workshop, built))
+}
+
+/// The same with fewer phones and clients, because the program of the tests is slow.
+fn small_demo(workshop: &Workshop, built: &Built) -> Outcome {
+    let mut command = demo_of(workshop, built);
+    command.args(["--devices", "20000", "--clients", "200"]);
     plain(workshop, "demo", command)
+}
+
+fn demo_of(workshop: &Workshop, built: &Built) -> Command {
+    let mut command = Command::new(&built.binary);
+    command.args(["demo", "--once", "--json"]).current_dir(&workshop.root);
+    command
 }
 
 /// Takes minutes and needs a nightly toolchain with Miri (`rustup +nightly component add miri`).

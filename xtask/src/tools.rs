@@ -66,8 +66,8 @@ pub(crate) fn cargo_result(line: &str) -> Option<(usize, usize)> {
     Some((before(" passed;")?, before(" failed;")?))
 }
 
-/// Only one `apt-get` can work at a time; steps run side by side.
-static INSTALLING: Mutex<()> = Mutex::new(());
+/// Whether `apt-get` has read the lists of packages. Only one `apt-get` can work at a time; steps run side by side.
+static HAS_LISTS: Mutex<bool> = Mutex::new(false);
 
 /// Chromium, in which tests of several steps look at pages: its program and its Debian package.
 pub(crate) const CHROMIUM: &str = "chromium";
@@ -80,18 +80,21 @@ pub(crate) fn debian_tool(workshop: &Workshop, step: &str, program: &str, packag
     is_there(program)
 }
 
-/// Installs Debian packages if this user may. The caller checks whether they are installed then.
+/// Installs Debian packages if this user may. The caller checks whether they are installed then. The lists of packages are
+/// read once a run.
 pub(crate) fn debian_install(workshop: &Workshop, step: &str, packages: &[&str]) {
     if !is_root() || !is_there("apt-get") {
         return;
     }
-    let _guard = INSTALLING.lock().expect("no thread panics while it holds the lock");
-    for words in [&["update"][..], &[&["install", "--yes", "--no-install-recommends"], packages].concat()] {
+    let apt_get = |words: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
-        if run(workshop, step, command, |_| ()).is_err() {
-            return;
-        }
+        run(workshop, step, command, |_| ()).is_ok()
+    };
+    let mut has_lists = HAS_LISTS.lock().expect("no thread panics while it holds the lock");
+    *has_lists = *has_lists || apt_get(&["update"]);
+    if *has_lists {
+        apt_get(&[&["install", "--yes", "--no-install-recommends"], packages].concat());
     }
 }
 

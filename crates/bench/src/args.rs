@@ -110,6 +110,11 @@ If Python is installed, the result also shows its expat, and lxml (Debian: pytho
   tidings bench translate
   tidings bench translate --runs 5 --json")]
     Translate(BenchTranslateArgs),
+    /// What devices that were deleted cost those that are left: writes and reads before, meanwhile, after it and after a restart.
+    #[command(after_help = "Examples:
+  tidings bench age --runs 1
+  tidings bench age --runs 1 --devices 1M --dir /var/tmp --json")]
+    Age(BenchAgeArgs),
     /// The other process of a benchmark. The benchmark starts it.
     #[command(hide = true)]
     #[command(after_help = "Example:
@@ -329,6 +334,18 @@ pub struct BenchFeedArgs {
 pub struct BenchTranslateArgs {
     #[command(flatten)]
     pub common: BenchArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BenchAgeArgs {
+    #[command(flatten)]
+    pub common: BenchArgs,
+    /// Number of devices, of which one in twenty is kept.
+    #[arg(long, value_name = "N", default_value = "20k", value_parser = count)]
+    pub devices: u32,
+    /// Folder for the store, which is removed afterwards [default: the system's temporary folder]
+    #[arg(long, value_name = "FOLDER")]
+    pub dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -10,6 +10,7 @@
 //! time and memory of the two sides are known separately. Linux only. Where the machine has two cores, each side
 //! runs on its own.
 
+mod age;
 mod args;
 mod audience;
 mod batch;
@@ -65,6 +66,7 @@ pub async fn run(command: BenchCommand) -> Result<(), CommandError> {
         BenchCommand::Cluster(args) => (cluster::run(&args).await?, args.common.json),
         BenchCommand::Live(args) => (live::run(&args).await?, args.common.json),
         BenchCommand::Feed(args) => (feed::run(&args).await?, args.common.json),
+        BenchCommand::Age(args) => (age::run(&args).await?, args.common.json),
         BenchCommand::Peer(args) => {
             process::pin(&args.cpu)?;
             return match args.role {

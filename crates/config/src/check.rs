@@ -1204,6 +1204,7 @@ impl Namespace {
         NamespaceOptions {
             history_size: self.history_size,
             history_ttl: self.history_ttl,
+            history_meta_ttl: self.history_meta_ttl,
             channel_count_max: if self.channel_count_max == 0 { half } else { self.channel_count_max },
             durable: self.durable,
             force_recovery: self.force_recovery,

@@ -411,6 +411,10 @@ impl<'a> Importer<'a> {
         let outcome = match find(found.rows, found.name) {
             None => Outcome::Unknown,
             Some(Act::Set(name, kind)) => self.convert(found, name, kind, value),
+            Some(Act::Everywhere(name, kind)) => match self.namespaces_without(name) {
+                none if none.is_empty() => Outcome::needless("no namespace needs it"),
+                tables => self.convert(&Found { tables, ..*found }, name, kind, value),
+            },
             Some(Act::Fixed(values, _)) if values.contains(&plain(value).as_str()) => Outcome::needless("is as here"),
             Some(Act::Same(why)) => Outcome::needless(why),
             Some(Act::Todo(_)) if is_off(value) => Outcome::needless("is off, as here"),
@@ -419,6 +423,25 @@ impl<'a> Importer<'a> {
             Some(Act::Internal) => self.address("internal_address", "internal_port", "http.internal_listen"),
         };
         self.account(found.key, value, &outcome);
+    }
+
+    /// Our tables of the namespaces with a history in which this key is not set.
+    fn namespaces_without(&self, key: &str) -> Vec<Vec<String>> {
+        let needs = |rules: &Map<String, Json>| {
+            let is_set = |key: &str| rules.get(key).is_some_and(|value| !is_off(value));
+            is_set("history_size") && !is_set(key)
+        };
+        let without = match self.at("channel") {
+            Some(channel) => channel.get("without_namespace").and_then(Json::as_object),
+            None => Some(self.root),
+        };
+        let without = without.filter(|rules| needs(rules)).map(|_| "without_namespace".to_owned());
+        let named = self.either("namespaces", "channel.namespaces").and_then(Json::as_array).into_iter().flatten();
+        let named = named.filter_map(Json::as_object).filter(|rules| needs(rules));
+        let named = named.filter_map(|rules| rules.get("name")?.as_str().map(str::to_owned));
+        let table = |path: Vec<String>| [vec!["channel".to_owned()], path].concat();
+        let named = named.map(|name| table(vec!["namespaces".to_owned(), name]));
+        without.map(|name| table(vec![name])).into_iter().chain(named).collect()
     }
 
     /// Sets `name` in each table.

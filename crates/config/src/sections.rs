@@ -403,7 +403,8 @@ section! {
 
     /// All channels together.
     Channels {
-        /// The most channels that have subscribers or a history; publishing or subscribing to a further one is refused.
+        /// The most channels that have subscribers, a history or a position to resume from. For a further one the server forgets a
+        /// channel that has only its position; if there is none, publishing or subscribing is refused (docs/server-api.md).
         count_max: usize = "100000", from "1" to "10000000";
     }
 
@@ -423,11 +424,17 @@ section! {
         durable: bool = "false";
         /// Publications kept per channel; 0 keeps none.
         history_size: u32 = "0", from "0" to "1000000";
-        /// Channels of the namespace at a time; publishing or subscribing to a further one is refused, but events are
-        /// accepted. 0 is half of `channels.count_max`, or, if `durable`, of `store.channel_count_max`.
+        /// Channels of the namespace at a time. For a further one the server forgets a channel of the namespace that has only
+        /// its position; if there is none, publishing or subscribing is refused, but events are accepted. 0 is half of `channels.count_max`, or, if `durable`, of `store.channel_count_max`.
         channel_count_max: u32 = "0", from "0" to "100000000";
         /// How long after the last publication the history is kept; 0s keeps none.
         history_ttl: Duration = "0s", from "0s" to "365d";
+        /// How long the position of a channel in memory is kept after its history is over and its last subscriber has left. A
+        /// client that comes back in this time recovers. Then the channel is forgotten, and its next publication begins another
+        /// epoch: a client that comes back later starts anew (`recovered` is false). Where there is no room for another channel,
+        /// positions go earlier (docs/server-api.md). In a cluster the time is at least 30 days, because the leader does not
+        /// know the subscribers of other servers. Not for `durable` channels: see `channel_ttl`.
+        history_meta_ttl: Duration = "10m", from "0s" to "3650d";
         /// A channel whose history is over is forgotten after this long without a publication. A reader that comes back to it
         /// starts anew; so may, about once in this time, one of a durable channel of any namespace in which nothing was published
         /// so far. 0s is `store.channel_ttl`. Needs `durable`.

@@ -47,7 +47,8 @@ fn an_empty_configuration_has_the_defaults() {
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:8000");
     assert_eq!(config.http.body_bytes_max, ByteSize(4 << 20));
     assert_eq!(config.client.ping_interval, Duration::from_secs(25));
-    let closed = NamespaceOptions { channel_count_max: 50_000, ..NamespaceOptions::closed() };
+    let history_meta_ttl = Duration::from_secs(600);
+    let closed = NamespaceOptions { channel_count_max: 50_000, history_meta_ttl, ..NamespaceOptions::closed() };
     assert_eq!(config.options_of(&config.channel.without_namespace), closed);
     let text = "[channel.namespaces.kept]\nhistory_size = 1\nhistory_ttl = \"1m\"\ndurable = true\n\
                 [channel.namespaces.few]\nchannel_count_max = 3";
@@ -66,6 +67,7 @@ fn an_unknown_name_is_refused_with_the_nearest_one() {
     check("[htpp]\n", &["t.toml:1:2: unknown setting `htpp`, did you mean `http`?"]);
     check("listen = \"x\"", &["t.toml:1:1: unknown setting `listen`, did you mean `http.listen`?"]);
     check("[log]\nquux = 1", &["t.toml:2:1: unknown setting `log.quux`"]);
+    check("\"a\\nb\\u001bc\" = 1", &["t.toml:1:1: unknown setting `a\\nb\\u{1b}c`"]);
     check(
         "[channel.namespaces.chat]\nhistory_sise = 1",
         &["t.toml:2:1: unknown setting `channel.namespaces.chat.history_sise`, did you mean \
@@ -1015,7 +1017,8 @@ proptest! {
     fn reading_never_panics(text in "\\PC{0,200}|(\\[\\[?[a-z.]{1,9}\\]?\\]?\n|[a-z_.\"]{1,9} ?= ?[-0-9a-zA-Z\"'\\[{},.=]{0,9}\n){0,20}") {
         if let Err(error) = parse("t.toml", &text, NO_VARIABLES) {
             let told = error.to_string();
-            prop_assert!(told.contains(" in the configuration\n  t.toml:"), "{}", told);
+            let mistakes: Vec<_> = told.lines().skip(1).collect();
+            prop_assert!(!mistakes.is_empty() && mistakes.iter().all(|it| it.starts_with("  t.toml:")), "{}", told);
         }
     }
 

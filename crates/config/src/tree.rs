@@ -5,7 +5,7 @@
 //! ([`Value::Variable`]) until the setting's type decides how to read them.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -65,9 +65,14 @@ pub struct Problem {
     pub message: String,
 }
 
+/// One line: what names and values of a file bring into it is written as `\n` and the like.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.origin, self.message)
+        write!(f, "{}: ", self.origin)?;
+        self.message.chars().try_for_each(|one| match one.is_control() {
+            true => write!(f, "{}", one.escape_default()),
+            false => f.write_char(one),
+        })
     }
 }
 

@@ -10,9 +10,11 @@
 //! the threads add that are making room at this moment.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use roaring::RoaringBitmap;
+
+use crate::sum::{Share, Sum};
 
 /// Charges change in steps of this, so that most receipts leave the shared level alone.
 const STEP_BYTES: usize = 1 << 10;
@@ -27,18 +29,18 @@ const CONTAINER_BYTES_MAX: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes_max: usize,
-    used: AtomicUsize,
+    used: Arc<Sum>,
     /// Events whose receipts, or histories that were dropped to make room.
     dropped: AtomicU64,
 }
 
 impl Budget {
     pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
-        Arc::new(Self { bytes_max, used: AtomicUsize::new(0), dropped: AtomicU64::new(0) })
+        Arc::new(Self { bytes_max, used: Arc::default(), dropped: AtomicU64::new(0) })
     }
 
     pub(crate) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.used.get()
     }
 
     pub(crate) fn bytes_max(&self) -> usize {
@@ -60,35 +62,20 @@ impl Budget {
 
 /// What one thing takes of the budget; given back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Charge {
-    budget: Arc<Budget>,
-    bytes: usize,
-}
+pub(crate) struct Charge(Share);
 
 impl Charge {
-    pub(crate) fn none(budget: Arc<Budget>) -> Self {
-        Self { budget, bytes: 0 }
+    pub(crate) fn none(budget: &Budget) -> Self {
+        Self(Share::none(budget.used.clone()))
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    pub(crate) const fn bytes(&self) -> usize {
+        self.0.amount()
     }
 
     /// Makes it a charge for so many bytes, rounded up.
     pub(crate) fn set(&mut self, bytes: usize) {
-        let bytes = bytes.next_multiple_of(STEP_BYTES);
-        if bytes > self.bytes {
-            self.budget.used.fetch_add(bytes - self.bytes, Ordering::Relaxed);
-        } else if bytes < self.bytes {
-            self.budget.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
-        }
-        self.bytes = bytes;
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.set(0);
+        self.0.set(bytes.next_multiple_of(STEP_BYTES));
     }
 }
 
@@ -167,7 +154,7 @@ mod tests {
     #[test]
     fn a_charge_is_given_back_when_it_is_dropped() {
         let budget = Budget::new(2 * STEP_BYTES);
-        let (mut one, mut other) = (Charge::none(budget.clone()), Charge::none(budget.clone()));
+        let (mut one, mut other) = (Charge::none(&budget), Charge::none(&budget));
         one.set(1);
         other.set(STEP_BYTES + 1);
         assert_eq!((budget.used(), budget.is_exceeded()), (3 * STEP_BYTES, true));

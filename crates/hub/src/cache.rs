@@ -59,7 +59,7 @@ impl Cache {
     }
 
     pub(crate) fn charge(&self) -> Charge {
-        Charge::none(self.budget.clone())
+        Charge::none(&self.budget)
     }
 
     /// The channel begins to hold publications. It is locked.

@@ -1,6 +1,6 @@
 //! One channel and its lock.
 //!
-//! Each loop that has subscribers of this channel has one `Reader` entry: the number of subscribers and the position of
+//! Each loop that has subscribers of this channel has one entry in `Readers`: the number of subscribers and the position of
 //! the slowest one. An entry is *dirty* while the channel waits in the loop's mailbox. Publishing wakes a loop only
 //! when its entry becomes dirty.
 //!
@@ -17,8 +17,12 @@
 //! the member joins ([`JoinLeave`]).
 
 mod copies;
+mod counted;
 mod older;
+pub(crate) mod readers;
 mod sources;
+#[cfg(test)]
+mod tests;
 pub(crate) mod thin;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -39,6 +43,8 @@ use tidings_types::{
 };
 use tokio::sync::watch;
 
+use self::counted::Counted;
+use self::readers::{LoopId, Readers};
 use self::sources::Sources;
 use crate::budget::Charge;
 use crate::cache::Cache;
@@ -47,13 +53,11 @@ use crate::clock::process_micros;
 use crate::presence::Presence;
 use crate::receipts::{EventReceipts, Receipts};
 use crate::relay::{Cluster, News};
+use crate::roster::{Place, Roster};
+use crate::sum::Share;
 use crate::texts::{LiveText, Localizer, with_text};
 use crate::version::Version;
 use crate::wishes::Wishes;
-
-/// The index of an edge loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LoopId(pub(crate) usize);
 
 /// What is to be published.
 #[derive(Debug, Clone)]
@@ -136,17 +140,8 @@ pub struct Subscribed {
 }
 
 #[derive(Debug)]
-struct Reader {
-    loop_id: LoopId,
-    subscriber_count: usize,
-    /// No subscriber of the loop needs a frame before this one.
-    next: u64,
-    dirty: bool,
-}
-
-#[derive(Debug)]
 struct State {
-    history: History<Publication>,
+    history: Counted,
     /// Only of a durable channel: the store may keep publications before those of the history, but none up to this offset.
     older: Option<Offset>,
     /// What the history takes of the cache's budget.
@@ -156,7 +151,7 @@ struct State {
     /// When a publication came, or somebody asked for one; see [`process_micros`].
     used_at: u64,
     tail: Tail,
-    readers: Vec<Reader>,
+    readers: Readers,
     forms: FormCounts,
     /// The subscribers that want to know who joins and leaves.
     told_forms: FormCounts,
@@ -183,8 +178,8 @@ struct State {
     /// The last round in which the home told of the channel; see [`Hub::begin_round`](crate::Hub::begin_round). 0: it is
     /// not known to be a copy of the home's channel.
     round: u64,
-    /// Since when the channel has no reader and keeps nothing.
-    idle_since: Option<Timestamp>,
+    /// Where it stands in the roster.
+    place: Place,
     /// Since when it has no reader, and nobody has asked for its publications.
     unread_since: Option<Timestamp>,
     /// Removed from the table: a caller that still holds the channel must look it up again.
@@ -266,9 +261,11 @@ impl DeviceCounts {
     }
 }
 
-/// How long an idle channel's epoch and top outlive its publications, so that a reader that comes back resumes or gets
-/// a gap. The value is the same as Centrifugo's `history_meta_ttl`: 30 days.
-const POSITION_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The time between two looks at a channel of which it is not known when it will change.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a channel holds its publications that has no readers, and for which nobody asks.
+const UNREAD_TIME: Duration = Duration::from_secs(60);
 
 /// A named, ordered stream of publications, with its readers.
 #[derive(Debug)]
@@ -277,6 +274,7 @@ pub struct Channel {
     /// Its number in the pushes of subscribers that know it by number.
     number: u64,
     options: NamespaceOptions,
+    roster: Arc<Roster>,
     /// Who is told when the first reader comes and the last one leaves, if anybody.
     changes: Option<Arc<Changes>>,
     /// Writes the texts of events, if the channel has them.
@@ -289,23 +287,24 @@ pub struct Channel {
 }
 
 impl Channel {
+    /// A new channel, which has entered the roster.
     pub(crate) fn new(
         name: ChannelName,
         number: u64,
         options: NamespaceOptions,
         start: StreamPosition,
         tail: Tail,
-        changes: Option<Arc<Changes>>,
-        localizer: Option<Arc<dyn Localizer>>,
+        roster: Arc<Roster>,
     ) -> Self {
+        let bytes = (!options.durable).then(|| Share::none(roster.history_bytes.clone()));
         let state = State {
-            history: new_history(&options, start),
+            history: Counted::new(new_history(&options, start), bytes),
             older: None,
             charge: None,
             loading: None,
             used_at: 0,
             tail,
-            readers: Vec::new(),
+            readers: Readers::none(Share::none(roster.subscriptions.clone())),
             forms: FormCounts::default(),
             told_forms: FormCounts::default(),
             previous: None,
@@ -319,12 +318,22 @@ impl Channel {
             is_unsure: false,
             version: None,
             round: 0,
-            idle_since: None,
+            place: Place::SOON,
             unread_since: None,
             swept: false,
         };
-        let (key, cache) = (None, None);
-        Self { name, number, options, changes, localizer, key, cache, state: Mutex::new(state) }
+        let (changes, localizer, key, cache) = (None, None, None, None);
+        Self { name, number, options, roster, changes, localizer, key, cache, state: Mutex::new(state) }
+    }
+
+    /// With somebody who is told when the first reader comes and the last one leaves.
+    pub(crate) fn with_changes(self, changes: Option<Arc<Changes>>) -> Self {
+        Self { changes, ..self }
+    }
+
+    /// With somebody who writes the texts of events.
+    pub(crate) fn with_localizer(self, localizer: Option<Arc<dyn Localizer>>) -> Self {
+        Self { localizer, ..self }
     }
 
     /// With publications that tell what they are about.
@@ -382,7 +391,9 @@ impl Channel {
             self.detach(&mut state, &wake);
         }
         if kept {
-            publication = state.history.append(|offset| Publication { offset, ..publication }, now);
+            self.look_if_empty(&mut state);
+            let number = |offset| Publication { offset, ..publication };
+            publication = state.history.change(|history| history.append(number, now));
             state.is_new = false;
         }
         let position = kept.then(|| state.history.top());
@@ -411,13 +422,15 @@ impl Channel {
         if state.history.is_over(now) {
             state.older = None; // As in the store: what is over does not come back with the next publication.
         }
-        state.history.expire(now);
-        if state.history.append_at(offset, publication.clone(), now) {
+        state.history.change(|history| history.expire(now));
+        self.look_if_empty(&mut state);
+        if state.history.change(|history| history.append_at(offset, publication.clone(), now)) {
             state.is_new = false;
             self.charge(&mut state);
             // Before the first reader can answer, and before the sender asks which devices may answer.
             if let Some(request) = &publication.receipt {
                 state.open(&publication, request, receipts);
+                self.look_soon(&mut state);
             }
             self.fan_out(&mut state, &publication, publication.receipt.map(|request| request.event), wake);
         } else {
@@ -435,8 +448,9 @@ impl Channel {
         let StreamPosition { offset: top, epoch } = state.history.top();
         let until = until.map_or(top, |until| until.min(top));
         state.remove_older(until);
-        state.history.remove_until(until);
+        state.history.change(|history| history.remove_until(until));
         self.charge_less(&mut state);
+        self.look_soon(&mut state);
         self.tell_removed(cluster, until, epoch);
     }
 
@@ -455,6 +469,7 @@ impl Channel {
     pub(crate) fn on_forgotten(&self) {
         let mut state = lock(&self.state);
         (state.is_new, state.older) = (true, None);
+        self.look_soon(&mut state);
     }
 
     fn fan_out(
@@ -542,7 +557,7 @@ impl Channel {
         state.sources.on_frame(state.tail.end(), &frame);
         state.tail.push(frame);
         state.sources.trim(state.tail.base());
-        for reader in &mut state.readers {
+        for reader in state.readers.iter_mut() {
             if !std::mem::replace(&mut reader.dirty, true) {
                 wake(reader.loop_id, self.clone());
             }
@@ -567,9 +582,9 @@ impl Channel {
         if state.readers.is_empty() {
             self.tell_change(true);
         }
-        match state.readers.iter_mut().find(|reader| reader.loop_id == member.loop_id) {
-            Some(reader) => reader.subscriber_count += 1,
-            None => state.readers.push(Reader { loop_id: member.loop_id, subscriber_count: 1, next, dirty: false }),
+        state.readers.enter(member.loop_id, next);
+        if let Place::Idle(_) = state.place {
+            self.put(&mut state, Place::Nowhere);
         }
         state.forms.enter(member.form);
         if member.wishes.thinning.thins() {
@@ -643,21 +658,20 @@ impl Channel {
             state.told_forms.leave(form);
         }
         state.presence.leave(client);
-        let Some(index) = state.readers.iter().position(|reader| reader.loop_id == loop_id) else {
+        if !state.readers.leave(loop_id) {
             debug_assert!(false, "a subscriber leaves only once");
             return false;
-        };
+        }
         state.forms.leave(form);
         state.sources.leave(client);
         if !state.forms.have_deltas() {
             state.previous = None;
         }
-        state.readers[index].subscriber_count -= 1;
-        if state.readers[index].subscriber_count == 0 {
-            state.readers.swap_remove(index);
-        }
         if state.readers.is_empty() {
             self.tell_change(false);
+        }
+        if state.readers.is_empty() && !state.is_new {
+            self.look_soon(&mut state);
         }
         let has_joined = join_leave.filter(|join_leave| join_leave.has_joined);
         if let Some(info) = has_joined.and_then(|join_leave| join_leave.announced) {
@@ -671,8 +685,38 @@ impl Channel {
     /// Marks the channel as swept if it is unused (no readers, nothing published). Returns whether it is.
     pub(crate) fn sweep_if_unused(&self) -> bool {
         let mut state = lock(&self.state);
-        state.swept |= state.is_unused();
+        if !state.swept && state.is_unused() {
+            self.mark_swept(&mut state);
+        }
         state.swept
+    }
+
+    fn mark_swept(&self, state: &mut State) {
+        self.put(state, Place::Nowhere);
+        state.swept = true;
+    }
+
+    fn put(&self, state: &mut State, to: Place) {
+        self.roster.put(&self.name, &mut state.place, to);
+    }
+
+    /// What has happened may end something sooner than the channel is looked at.
+    fn look_soon(&self, state: &mut State) {
+        if !state.swept {
+            self.put(state, Place::SOON);
+        }
+    }
+
+    /// A history that is not empty is looked at before it ends.
+    fn look_if_empty(&self, state: &mut State) {
+        if state.history.is_empty() {
+            self.look_soon(state);
+        }
+    }
+
+    /// Lets the next sweep look at it.
+    pub(crate) fn nudge(&self) {
+        self.look_soon(&mut lock(&self.state));
     }
 
     /// Whether nothing that is kept was published in it.
@@ -693,7 +737,7 @@ impl Channel {
 
     /// From now on a publication wakes the loop again. Called before fetching, so that none is missed.
     pub fn clear_dirty(&self, loop_id: LoopId) {
-        if let Some(reader) = lock(&self.state).readers.iter_mut().find(|reader| reader.loop_id == loop_id) {
+        if let Some(reader) = lock(&self.state).readers.of(loop_id) {
             reader.dirty = false;
         }
     }
@@ -703,7 +747,7 @@ impl Channel {
     /// overtaken.
     pub fn settle(&self, loop_id: LoopId, next: u64) -> u64 {
         let mut state = lock(&self.state);
-        if let Some(reader) = state.readers.iter_mut().find(|reader| reader.loop_id == loop_id) {
+        if let Some(reader) = state.readers.of(loop_id) {
             reader.next = next;
         }
         state.trim();
@@ -733,10 +777,6 @@ impl Channel {
         (state.history.read(filter), state.history.top())
     }
 
-    pub(crate) fn history_bytes(&self) -> usize {
-        lock(&self.state).history.bytes()
-    }
-
     pub(crate) fn presence_within(&self, bytes_max: usize) -> Option<Vec<ClientInfo>> {
         lock(&self.state).presence.within(bytes_max)
     }
@@ -746,7 +786,7 @@ impl Channel {
     }
 
     pub(crate) fn subscriber_count(&self) -> usize {
-        lock(&self.state).readers.iter().map(|reader| reader.subscriber_count).sum()
+        lock(&self.state).readers.subscriber_count()
     }
 
     /// Drops the history if its time is over. Returns whether the channel itself is to be removed: it has no readers
@@ -754,6 +794,9 @@ impl Channel {
     /// memory drops nothing that was published: its home tells when.
     pub(crate) fn expire(&self, receipts: &Receipts, cluster: &Cluster, now: Timestamp, has_room: bool) -> bool {
         let mut state = lock(&self.state);
+        if state.swept {
+            return false;
+        }
         if !state.open.is_empty() {
             let open = receipts.resolve(state.open.iter());
             let of_use = open.iter().filter(|(_, receipts)| receipts.is_of_use(now));
@@ -763,22 +806,42 @@ impl Channel {
         if state.history.is_over(now) {
             state.older = None; // It is over in the store, too.
         }
-        if !is_copy && state.history.expire(now) > 0 {
+        if !is_copy && state.history.change(|history| history.expire(now)) > 0 {
             let StreamPosition { offset, epoch } = state.history.top();
             self.charge_less(&mut state);
             self.tell_removed(cluster, offset, epoch);
         }
         self.unload_if_idle(&mut state, now);
-        if !state.readers.is_empty() || !state.history.is_empty() {
-            state.idle_since = None;
-            return false;
+        let is_empty = state.readers.is_empty() && state.history.is_empty();
+        if is_empty {
+            state.tail.clear(); // A channel may be idle for long.
         }
-        state.tail.clear(); // A channel may be idle for long.
-        let idle = now.saturating_since(*state.idle_since.get_or_insert(now));
-        // Without a history there are no positions. A durable channel keeps its position until the store forgets it.
-        let is_forgotten = !self.options.durable && !is_copy && (idle >= POSITION_TTL || !has_room);
-        state.swept = state.is_new || is_forgotten;
-        state.swept
+        // A durable channel keeps its position until the store forgets it, a copy until its home does.
+        let has_end = is_empty && !self.options.durable && !is_copy;
+        let to = if has_end { state.idle(now) } else { Self::next_look(&state, is_copy, now) };
+        let ttl = cluster.position_ttl(&self.options);
+        let is_over = matches!(to, Place::Idle(since) if !has_room || now.saturating_since(since) >= ttl);
+        let is_over = is_over || is_empty && state.is_new; // Without a publication it has no position.
+        if is_over {
+            self.mark_swept(&mut state);
+        } else {
+            self.put(&mut state, to);
+        }
+        is_over
+    }
+
+    /// When time alone changes something of it next, which is not over at `now`.
+    fn next_look(state: &State, is_copy: bool, now: Timestamp) -> Place {
+        let soon = now.saturating_add(LOOK_INTERVAL);
+        let has_end = !is_copy && (!state.history.is_empty() || state.older.is_some());
+        // While it is read from the store it does not let go of its publications, although it is time.
+        let unread_since = state.unread_since.filter(|_| !state.history.is_empty());
+        let times = [
+            has_end.then(|| state.history.expires_at()),
+            unread_since.map(|since| since.saturating_add(UNREAD_TIME).max(soon)),
+            (!state.open.is_empty()).then_some(soon),
+        ];
+        times.into_iter().flatten().min().map_or(Place::Nowhere, Place::Look)
     }
 }
 
@@ -808,6 +871,14 @@ impl State {
         self.readers.is_empty() && self.is_new
     }
 
+    /// It has been idle since `now`, unless it was before.
+    const fn idle(&self, now: Timestamp) -> Place {
+        match self.place {
+            Place::Idle(since) => Place::Idle(since),
+            Place::Nowhere | Place::Look(_) => Place::Idle(now),
+        }
+    }
+
     /// Starts to collect receipts of the publication.
     fn open(&mut self, publication: &Publication, request: &ReceiptRequest, receipts: &Receipts) {
         let event = receipts.open(request);
@@ -829,8 +900,7 @@ impl State {
 
     fn trim(&mut self) {
         let end = self.tail.end();
-        let next = self.readers.iter().map(|reader| reader.next).min().unwrap_or(end);
-        self.tail.trim(next);
+        self.tail.trim(self.readers.next().unwrap_or(end));
         self.sources.trim(self.tail.base());
     }
 }

@@ -53,12 +53,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidings_protocol::Push;
-use tidings_telemetry::panics::lock;
 use tidings_types::{ChannelName, Timestamp};
 
 use crate::channel::Channel;
 use crate::relay::{Applied, ChannelCopy, CopyCursor, News, Part, Relay};
-use crate::{Creation, Hub, SHARD_COUNT};
+use crate::table::SHARD_COUNT;
+use crate::{Creation, Hub};
 
 impl Hub {
     /// Tells the other nodes of a cluster by `relay`. Call it before there are channels.
@@ -71,7 +71,11 @@ impl Hub {
     /// Whether this hub is the home of the memory channels. It is at first. Before a node takes news or copies from
     /// another home, it is set to false; [`Hub::take_over`] sets it to true.
     pub fn set_home(&self, is_home: bool) {
-        self.cluster.set_part(if is_home { Part::Home } else { Part::Copy });
+        if is_home {
+            self.begin_as_home();
+        } else {
+            self.cluster.set_part(Part::Copy);
+        }
     }
 
     /// Whether this hub is the home of the memory channels.
@@ -95,8 +99,7 @@ impl Hub {
 
     /// New memory channels have another epoch from now on.
     pub(crate) fn begin_memory_epoch(&self) {
-        let bits = rand::random();
-        self.memory_epoch.store(bits, Ordering::Relaxed);
+        let bits = self.memory_epoch.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.cluster.tell(|| News::MemoryEpoch { bits });
     }
 
@@ -203,15 +206,10 @@ impl Hub {
 
     /// The memory channels of the cursor's shard that come after it, by name. The shard is locked only to collect them.
     fn sorted_memory_channels(&self, cursor: &CopyCursor) -> Vec<Arc<Channel>> {
-        let mut channels = self.memory_channels(cursor.shard);
+        let mut channels = self.table.memory_channels(cursor.shard);
         channels.retain(|channel| cursor.after.as_ref().is_none_or(|after| channel.name() > after));
         channels.sort_unstable_by(|one, other| one.name().cmp(other.name()));
         channels
-    }
-
-    fn memory_channels(&self, shard: usize) -> Vec<Arc<Channel>> {
-        let shard = lock(&self.shards[shard]);
-        shard.values().filter(|channel| !channel.options().durable).cloned().collect()
     }
 
     /// Takes the home's copy of a channel. What the channel here lacks is appended and given to its readers. If there is a
@@ -271,10 +269,16 @@ impl Hub {
         for channel in self.all_memory_channels() {
             channel.begin_epoch(epoch, |loop_id, channel| self.wake(loop_id, channel));
         }
+        self.begin_as_home();
+    }
+
+    /// From now on this node removes what is over.
+    fn begin_as_home(&self) {
         self.cluster.set_part(Part::Home);
+        self.all_memory_channels().for_each(|channel| channel.nudge());
     }
 
     fn all_memory_channels(&self) -> impl Iterator<Item = Arc<Channel>> {
-        (0..SHARD_COUNT).flat_map(|shard| self.memory_channels(shard))
+        (0..SHARD_COUNT).flat_map(|shard| self.table.memory_channels(shard))
     }
 }

@@ -20,8 +20,10 @@
 //!   namespace's own `channel_count_max`; beyond that [`HubError::ChannelLimit`]. In a cluster, a node that is not the home
 //!   has twice these limits for memory channels: up to once the limit are copies, which only the home can remove. The store bounds the durable channels
 //!   that are published in. The hub must not refuse what the store has accepted, so these channels count in their
-//!   namespace but are never refused. A channel without any publication exists only while it has a reader. While there
-//!   is no room, idle memory channels are removed early. History is bounded by each namespace, the tail by
+//!   namespace but are never refused. A channel without any publication exists only while it has a reader. A memory channel
+//!   whose history is over and that nobody reads is *idle*: it has only its position, for `history_meta_ttl` of its namespace. Where
+//!   there is no room, an idle one goes earlier for each new one: that of the namespace with the most channels which has been idle
+//!   for longest. History is bounded by each namespace, the tail by
 //!   [`TailBounds`] and all tails together by `tails_bytes_max`, what durable channels hold of their histories by that of
 //!   [`Hub::with_histories`], presence, proven devices and what members want by the connections, receipts by
 //!   `receipt_event_count_max` and `receipt_bytes_max` (see [`Receipts`]).
@@ -35,7 +37,7 @@
 //! - Channels of a namespace with `occupancy_webhook` tell [`Changes`] when the first reader comes and the last one leaves.
 //!
 //! Locks, in this order: that of who drops frames of all tails or histories, a shard of the channel table, then a channel,
-//! then one of the counts, a mailbox, the changes, the channels that hold publications, the receipts or what the [`Relay`]
+//! then one of the roster, a mailbox, the changes, the channels that hold publications, the receipts or what the [`Relay`]
 //! locks. Within the receipts: the events, then one event. The lock of visibility is held
 //! without these two.
 
@@ -54,13 +56,15 @@ mod presence;
 mod receipts;
 mod relay;
 mod reports;
+mod roster;
+mod sum;
+mod table;
 mod texts;
 mod version;
 mod wishes;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication};
 use tidings_stream::{Gap, HistoryFilter, Tail, TailBounds, TailUse};
@@ -71,8 +75,9 @@ use cache::Cache;
 pub use cache::{Kept, Wanted};
 pub use changes::{Batch, Change, Changes, ChangesConfig, Key};
 use channel::Acted;
+pub use channel::readers::LoopId;
 pub use channel::thin::{Behind, Thinned};
-pub use channel::{Channel, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
+pub use channel::{Channel, Member, NewPublication, Recovery, ResumeFrom, Subscribed};
 pub use clock::process_micros;
 pub use fan_out::FanOut;
 pub use histories::{Histories, LOAD_TIMEOUT, Load, LoadFuture};
@@ -84,6 +89,8 @@ pub use receipts::{
 use relay::Cluster;
 pub use relay::{Applied, ChannelCopy, CopyCursor, News, Relay};
 pub use reports::{RECEIPTS_TTL, Report};
+use roster::{Admission, Full, Roster};
+use table::Table;
 pub use texts::{LiveText, Localizer, TAG_BODY, TAG_LANG, TAG_TITLE};
 pub use version::Version;
 pub use wishes::Wishes;
@@ -132,13 +139,16 @@ pub enum HubError {
 /// Number of channels and of subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HubCounts {
-    /// Channels that exist: with a subscriber or a history.
+    /// Channels that exist: with a subscriber, a history or a position.
     pub channels: usize,
     /// Subscriptions of live connections.
     pub subscriptions: usize,
 }
 
-const SHARD_COUNT: usize = 64;
+/// At most so many channels are looked at by one call of [`Hub::sweep`].
+pub const LOOK_COUNT_MAX: usize = 4096;
+/// At most so many are looked at before it is tried again whether there is room for another one.
+const ROOM_LOOK_COUNT_MAX: usize = 64;
 
 /// The earliest time between these two at which something is so that stays so, or the later one; in some steps, so not much
 /// before it.
@@ -155,54 +165,11 @@ fn earliest(mut from: u64, mut until: u64, is_so: impl Fn(u64) -> bool) -> u64 {
     until
 }
 
-/// A part of the channel table, so that look-ups of different channels seldom wait for each other.
-type Shard = Mutex<HashMap<ChannelName, Arc<Channel>>>;
-
-/// How many channels exist.
-#[derive(Debug, Default)]
-struct ChannelCounts {
-    memory: usize,
-    /// By the namespace's name; empty for those without one.
-    by_namespace: HashMap<Box<str>, usize>,
-}
-
-/// How many idle channels one sweep may remove because there is no room for another channel.
-struct Excess {
-    memory: usize,
-    by_namespace: HashMap<Box<str>, usize>,
-}
-
-impl Excess {
-    fn of_memory(count: usize, limit: usize) -> Self {
-        Self { memory: Self::of(count, limit), by_namespace: HashMap::new() }
-    }
-
-    fn of(count: usize, limit: usize) -> usize {
-        if count < limit { 0 } else { count - limit + (limit / 16).max(1) }
-    }
-
-    /// Whether an idle channel of the namespace may be kept.
-    fn has_room(&mut self, namespace: &str, options: &NamespaceOptions, counts: &Mutex<ChannelCounts>) -> bool {
-        if !self.by_namespace.contains_key(namespace) {
-            let count = lock(counts).by_namespace.get(namespace).copied().unwrap_or_default();
-            self.by_namespace.insert(namespace.into(), Self::of(count, options.channel_count_max as usize));
-        }
-        self.by_namespace[namespace] == 0 && (options.durable || self.memory == 0)
-    }
-
-    fn count_out(&mut self, namespace: &str, options: &NamespaceOptions) {
-        self.memory = self.memory.saturating_sub(usize::from(!options.durable));
-        if let Some(left) = self.by_namespace.get_mut(namespace) {
-            *left = left.saturating_sub(1);
-        }
-    }
-}
-
 /// Why a channel is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Creation {
-    /// A reader or a publisher asks for it: there must be room.
-    Asked,
+    /// A reader or a publisher asks for it, at this time: there must be room.
+    Asked(Timestamp),
     /// The journal or the home has accepted a publication into it: it is always created.
     Accepted,
 }
@@ -211,11 +178,13 @@ enum Creation {
 #[derive(Debug)]
 pub struct Hub {
     config: HubConfig,
-    shards: Box<[Shard]>,
-    channel_counts: Mutex<ChannelCounts>,
+    table: Table,
+    roster: Arc<Roster>,
+    /// The time of the last sweep.
+    swept_at: AtomicU64,
     /// The number of the next channel. It begins at random, because SDKs remember numbers over a restart of the server.
     next_number: AtomicU64,
-    /// The bits of the epoch of the next memory channel; see [`Hub::sweep`].
+    /// The bits of the epoch of the next memory channel. They begin at random, and go up; see [`Hub::sweep`].
     memory_epoch: AtomicU64,
     /// The offset at which the next durable channel begins; see [`Hub::on_channel_forgotten`].
     durable_floor: AtomicU64,
@@ -236,12 +205,13 @@ impl Hub {
     /// A hub without channels, for `loop_count` edge loops.
     pub fn new(config: HubConfig, loop_count: usize) -> Self {
         let durable_floor = config.durable_start.offset.0;
-        let fan_out = Arc::<FanOut>::default();
+        let (fan_out, roster) = (Arc::<FanOut>::default(), Arc::<Roster>::default());
         Self {
             receipts: Arc::new(Receipts::new(config.receipt_event_count_max, config.receipt_bytes_max)),
             config,
-            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
-            channel_counts: Mutex::default(),
+            table: Table::new(roster.clone()),
+            roster,
+            swept_at: AtomicU64::new(0),
             next_number: AtomicU64::new(rand::random_range(1..1 << 31)),
             memory_epoch: AtomicU64::new(rand::random()),
             durable_floor: AtomicU64::new(durable_floor),
@@ -367,7 +337,7 @@ impl Hub {
             self.cluster.tell_published(name, None, None, &new.publication, now);
             return Ok(None);
         }
-        self.with_channel(name, Creation::Asked, |channel| {
+        self.with_channel(name, Creation::Asked(now), |channel| {
             let wake = |loop_id, channel| self.wake(loop_id, channel);
             channel.publish(new.clone(), version, &self.cluster, wake, now)
         })
@@ -386,8 +356,7 @@ impl Hub {
     /// The channels with subscribers whose names fit, with the numbers of their subscriptions.
     pub fn read_channels(&self, fits: impl Fn(&str) -> bool) -> Vec<(ChannelName, usize)> {
         let mut found = Vec::new();
-        for shard in &self.shards {
-            let shard = lock(shard);
+        for shard in self.table.shards() {
             let named = shard.iter().filter(|(name, _)| fits(name.as_str()));
             let counted = named.map(|(name, channel)| (name.clone(), channel.subscriber_count()));
             found.extend(counted.filter(|(_, count)| *count > 0));
@@ -460,8 +429,9 @@ impl Hub {
         member: &Member,
         resume: Option<&ResumeFrom>,
     ) -> Result<Subscribed, HubError> {
+        let creation = Creation::Asked(self.swept_at());
         let subscribed =
-            self.with_channel(name, Creation::Asked, |channel| channel.subscribe(member, resume, &self.receipts))?;
+            self.with_channel(name, creation, |channel| channel.subscribe(member, resume, &self.receipts))?;
         if subscribed.is_err()
             && let Some(channel) = self.existing(name)
         {
@@ -505,12 +475,8 @@ impl Hub {
     }
 
     fn remove_if_unused(&self, channel: &Arc<Channel>) {
-        let mut shard = lock(self.shard(channel.name()));
-        let is_there = shard.get(channel.name()).is_some_and(|known| Arc::ptr_eq(known, channel));
-        if is_there && channel.sweep_if_unused() {
-            shard.remove(channel.name());
-            self.count_out(channel);
-        }
+        let is_swept = |known: &Channel| known.number() == channel.number() && known.sweep_if_unused();
+        self.table.shard(channel.name()).remove_if(channel.name(), is_swept);
     }
 
     /// Whether a publication would be the first one that the channel keeps. Then the channel is kept as well.
@@ -522,10 +488,21 @@ impl Hub {
         if !options.has_history() {
             return Ok(false);
         }
-        match self.existing(name) {
-            Some(channel) => Ok(channel.is_new()),
-            None => self.check_room(name, options, &lock(&self.channel_counts)).map(|()| true),
+        if let Some(channel) = self.existing(name) {
+            return Ok(channel.is_new());
         }
+        let admission = self.admission(options, Creation::Asked(self.swept_at()));
+        while let Err(full) = self.roster.check(name, &admission) {
+            let can_remove = self.can_remove(options);
+            if can_remove && self.look_at_due(self.swept_at(), ROOM_LOOK_COUNT_MAX) > 0 {
+                continue;
+            }
+            if can_remove && self.roster.idlest(full, name).is_some() {
+                break;
+            }
+            return Err(limit_error(name, full, &admission));
+        }
+        Ok(true)
     }
 
     /// A page of a channel's history, and the channel's position.
@@ -566,64 +543,75 @@ impl Hub {
     }
 
     /// Drops histories and receipts whose time is over, the publications of durable channels that nobody reads, and channels
-    /// that hold nothing any more. If there is no room for another channel, it also drops idle channels whose position a reader may still ask for: a sixteenth of the
-    /// limit, so that new channels find room until the next call. Called about once a second.
+    /// that hold nothing any more, or only a position whose time is over ([`NamespaceOptions::history_meta_ttl`]). Called about
+    /// once a second.
+    ///
+    /// Returns how many channels it has looked at. Those are the ones that are due, however many there are. With
+    /// [`LOOK_COUNT_MAX`] there may be more of them: call it again, after others had their turn.
     ///
     /// A memory channel that is created again begins at offset 0. If its first life had publications, its second life
     /// must have another epoch. Otherwise a reader of the first life would get publications of the second life as if it
-    /// had missed them. So removing such a channel gives all new channels a new epoch. A channel without publications
-    /// is the same in each life, and a reader that comes back to it resumes.
+    /// had missed them. So removing such a channel gives all new channels a new epoch, which none had before: its bits go up. A
+    /// channel without publications is the same in each life, and a reader that comes back to it resumes.
     ///
     /// In a cluster the home tells the other nodes what it has dropped. Their sweeps drop no publication and no position
     /// of a memory channel, so their clocks do not matter.
-    pub fn sweep(&self, now: Timestamp) {
+    pub fn sweep(&self, now: Timestamp) -> usize {
         self.receipts.sweep(now);
-        let mut excess = Excess::of_memory(lock(&self.channel_counts).memory, self.config.channel_count_max);
-        for shard in &self.shards {
-            let mut shard = lock(shard);
-            shard.retain(|name, channel| {
-                let (namespace, options) = (Namespaces::namespace_of(name), channel.options());
-                let has_room = excess.has_room(namespace, options, &self.channel_counts);
-                let swept = channel.expire(&self.receipts, &self.cluster, now, has_room);
-                if swept {
-                    excess.count_out(namespace, options);
-                    if !options.durable && !channel.is_new() {
-                        self.begin_memory_epoch(); // The shard's lock makes it visible.
-                        self.cluster.tell(|| News::Forgotten { channel: name.clone() });
-                    }
-                    self.count_out(channel);
-                }
-                !swept
-            });
-            if shard.capacity() > 4 * shard.len().max(64) {
-                shard.shrink_to_fit(); // Frees the memory after a burst of channels.
-            }
+        self.swept_at.store(now.0, Ordering::Relaxed);
+        self.look_at_due(now, LOOK_COUNT_MAX)
+    }
+
+    fn swept_at(&self) -> Timestamp {
+        Timestamp(self.swept_at.load(Ordering::Relaxed))
+    }
+
+    /// Returns how many channels it has looked at. No shard and no channel may be locked.
+    fn look_at_due(&self, now: Timestamp, count_max: usize) -> usize {
+        let due = self.roster.due(now, count_max);
+        due.iter().for_each(|name| self.look_at(name, now, true));
+        due.len()
+    }
+
+    /// Drops what is over of a channel; also its position, unless it `has_room`.
+    fn look_at(&self, name: &ChannelName, now: Timestamp, has_room: bool) {
+        let mut shard = self.table.shard(name);
+        let removed = shard.remove_if(name, |channel| channel.expire(&self.receipts, &self.cluster, now, has_room));
+        if removed.is_some_and(|channel| !channel.options().durable && !channel.is_new()) {
+            self.begin_memory_epoch(); // The shard's lock makes it visible.
+            self.cluster.tell(|| News::Forgotten { channel: name.clone() });
         }
+    }
+
+    /// Whether channels of these options may be removed to make room. Only the home removes what was published, and only the
+    /// store forgets a durable channel.
+    fn can_remove(&self, options: &NamespaceOptions) -> bool {
+        !options.durable && self.cluster.is_home()
+    }
+
+    /// Removes channels whose time is over, else an idle one. Returns whether it is worth to try again. Each channel is looked at
+    /// at most once until time goes on.
+    fn make_room(&self, name: &ChannelName, full: Full, now: Timestamp) -> bool {
+        if self.look_at_due(now, ROOM_LOOK_COUNT_MAX) > 0 {
+            return true;
+        }
+        let idlest = self.roster.idlest(full, name);
+        idlest.iter().for_each(|idlest| self.look_at(idlest, now, false));
+        idlest.is_some()
     }
 
     /// The current number of channels and subscriptions.
     pub fn counts(&self) -> HubCounts {
-        let mut counts = HubCounts::default();
-        for shard in &self.shards {
-            let shard = lock(shard);
-            counts.channels += shard.len();
-            counts.subscriptions += shard.values().map(|channel| channel.subscriber_count()).sum::<usize>();
-        }
-        counts
+        HubCounts { channels: self.roster.count(), subscriptions: self.roster.subscriptions.get() }
     }
 
     /// The bytes of the publications that memory channels keep.
     pub fn history_bytes(&self) -> usize {
-        let of_shard = |shard: &Shard| {
-            let shard = lock(shard);
-            let in_memory = shard.values().filter(|channel| !channel.options().durable);
-            in_memory.map(|channel| channel.history_bytes()).sum::<usize>()
-        };
-        self.shards.iter().map(of_shard).sum()
+        self.roster.history_bytes.get()
     }
 
     fn existing(&self, name: &ChannelName) -> Option<Arc<Channel>> {
-        lock(self.shard(name)).get(name).cloned()
+        self.table.get(name)
     }
 
     /// Runs `act` on the channel, and creates the channel if necessary. If the channel was swept between look-up and
@@ -661,8 +649,8 @@ impl Hub {
             return;
         }
         let (mut channels, mut oldest, mut newest) = (Vec::new(), u64::MAX, 0);
-        for shard in &self.shards {
-            for channel in lock(shard).values() {
+        for shard in self.table.shards() {
+            for channel in shard.values() {
                 if let Some((first, last)) = channel.frame_times() {
                     channels.push(channel.clone());
                     (oldest, newest) = (oldest.min(first), newest.max(last));
@@ -686,68 +674,49 @@ impl Hub {
         self.mailboxes[loop_id.0].put(channel);
     }
 
+    /// The channel, which is created if it is not there. If there is no room, others go.
     fn channel(&self, name: &ChannelName, creation: Creation) -> Result<Arc<Channel>, HubError> {
-        let mut shard = lock(self.shard(name));
-        if let Some(channel) = shard.get(name) {
-            return Ok(channel.clone());
+        loop {
+            let mut shard = self.table.shard(name);
+            if let Some(channel) = shard.get(name) {
+                return Ok(channel);
+            }
+            let options = self.options(name)?;
+            let admission = self.admission(options, creation);
+            let full = match shard.insert(name, &admission, || self.new_channel(name, options)) {
+                Ok(channel) => return Ok(channel),
+                Err(full) => full,
+            };
+            drop(shard);
+            match creation {
+                Creation::Asked(now) if self.can_remove(options) && self.make_room(name, full, now) => {}
+                _ => return Err(limit_error(name, full, &admission)),
+            }
         }
-        let options = self.options(name)?;
-        let mut counts = lock(&self.channel_counts);
-        if creation == Creation::Asked {
-            self.check_room(name, options, &counts)?;
-        }
-        counts.memory += usize::from(!options.durable);
-        *counts.by_namespace.entry(Namespaces::namespace_of(name).into()).or_default() += 1;
-        drop(counts);
+    }
+
+    fn new_channel(&self, name: &ChannelName, options: &NamespaceOptions) -> Channel {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let changes = self.changes.clone().filter(|_| options.occupancy_webhook);
-        let localizer = self.localizer.clone().filter(|_| options.event_texts);
         let (start, tail) = (self.start(options), Tail::new(self.config.tail, self.tails.clone()));
-        let key = self.config.namespaces.key_of(name).cloned();
-        let cache = self.cache.clone().filter(|_| options.durable);
-        let channel = Channel::new(name.clone(), number, *options, start, tail, changes, localizer);
-        let channel = Arc::new(channel.with_key(key).with_cache(cache));
-        shard.insert(name.clone(), channel.clone());
-        Ok(channel)
+        Channel::new(name.clone(), number, *options, start, tail, self.roster.clone())
+            .with_changes(self.changes.clone().filter(|_| options.occupancy_webhook))
+            .with_localizer(self.localizer.clone().filter(|_| options.event_texts))
+            .with_key(self.config.namespaces.key_of(name).cloned())
+            .with_cache(self.cache.clone().filter(|_| options.durable))
     }
 
-    fn check_room(
-        &self,
-        name: &ChannelName,
-        options: &NamespaceOptions,
-        counts: &ChannelCounts,
-    ) -> Result<(), HubError> {
-        match self.limit_reached(name, options, counts) {
-            None => Ok(()),
-            Some((limit, setting)) => Err(HubError::ChannelLimit { channel: name.clone(), limit, setting }),
-        }
-    }
-
-    /// The limit that allows no further channel in the namespace, with its setting.
-    fn limit_reached(
-        &self,
-        name: &ChannelName,
-        options: &NamespaceOptions,
-        counts: &ChannelCounts,
-    ) -> Option<(usize, &'static str)> {
-        let in_namespace = counts.by_namespace.get(Namespaces::namespace_of(name)).copied().unwrap_or_default();
+    /// What a channel needs to be created.
+    fn admission(&self, options: &NamespaceOptions, creation: Creation) -> Admission {
+        let (is_durable, position_ttl) = (options.durable, self.cluster.position_ttl(options));
         // Copies are of no use to make room: only the home removes them.
-        let factor = if options.durable || self.cluster.is_home() { 1 } else { 2 };
+        let factor = match creation {
+            Creation::Accepted => usize::MAX,
+            Creation::Asked(_) if is_durable || self.cluster.is_home() => 1,
+            Creation::Asked(_) => 2,
+        };
         let memory_max = self.config.channel_count_max.saturating_mul(factor);
         let namespace_max = (options.channel_count_max as usize).saturating_mul(factor);
-        if !options.durable && counts.memory >= memory_max {
-            return Some((memory_max, "channels.count_max"));
-        }
-        (in_namespace >= namespace_max).then_some((namespace_max, "the namespace's channel_count_max"))
-    }
-
-    /// Counts a removed channel; its shard is locked.
-    fn count_out(&self, channel: &Channel) {
-        let mut counts = lock(&self.channel_counts);
-        counts.memory -= usize::from(!channel.options().durable);
-        if let Some(count) = counts.by_namespace.get_mut(Namespaces::namespace_of(channel.name())) {
-            *count -= 1;
-        }
+        Admission { is_durable, memory_max, namespace_max, position_ttl }
     }
 
     /// The start of a channel that is created now.
@@ -763,10 +732,12 @@ impl Hub {
     fn memory_start(&self) -> StreamPosition {
         StreamPosition { offset: Offset(0), epoch: Epoch::from_random(self.memory_epoch.load(Ordering::Relaxed)) }
     }
+}
 
-    fn shard(&self, name: &ChannelName) -> &Shard {
-        use std::hash::{BuildHasher, RandomState};
-        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        &self.shards[HASHER.hash_one(name) as usize % SHARD_COUNT]
-    }
+fn limit_error(name: &ChannelName, full: Full, admission: &Admission) -> HubError {
+    let (limit, setting) = match full {
+        Full::Memory => (admission.memory_max, "channels.count_max"),
+        Full::Namespace => (admission.namespace_max, "the namespace's channel_count_max"),
+    };
+    HubError::ChannelLimit { channel: name.clone(), limit, setting }
 }

@@ -7,8 +7,9 @@ use tidings_telemetry::memory::Term;
 use crate::HubConfig;
 use crate::changes::ChangesConfig;
 
-/// A channel without publications: name, lock, positions, readers (1.2 KiB, measured).
-const CHANNEL_BYTES: usize = 1280;
+/// A channel without publications: name, lock, positions, readers (1.2 KiB, measured); its entry in the roster, in a tree whose
+/// nodes may be half full, and its shares of what is counted (computed).
+const CHANNEL_BYTES: usize = 1280 + 96;
 /// A publication in a history. A typical size: the only limit is that of a request's body.
 pub const PUBLICATION_BYTES: usize = 1 << 10;
 /// A change of who is here that is not told yet: a name of about 200 bytes, and its entries in two tables.

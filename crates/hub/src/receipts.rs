@@ -447,7 +447,7 @@ struct State {
 impl State {
     fn new(budget: &Arc<Budget>) -> Self {
         let mut state = Self {
-            charge: Charge::none(budget.clone()),
+            charge: Charge::none(budget),
             readers: Numbers::default(),
             devices: Numbers::default(),
             received: 0,

@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidings_protocol::{ClientInfo, Publication};
+use tidings_protocol::{ClientInfo, NamespaceOptions, Publication};
 use tidings_telemetry::panics::lock;
 use tidings_types::{ChannelName, Epoch, Offset, Timestamp};
 
@@ -213,6 +214,14 @@ impl Default for Cluster {
 }
 
 impl Cluster {
+    /// How long the position of a channel in memory outlives its publications and its readers. The home does not know the
+    /// readers of other nodes, which start anew when it forgets their channel. So in a cluster it does not do that soon.
+    pub(crate) fn position_ttl(&self, options: &NamespaceOptions) -> Duration {
+        const IN_CLUSTER_MIN: Duration = Duration::from_secs(30 * 24 * 3600);
+        let min = if self.relay.is_some() { IN_CLUSTER_MIN } else { Duration::ZERO };
+        options.history_meta_ttl.max(min)
+    }
+
     pub(crate) fn set_part(&self, part: Part) {
         self.is_whole.store(false, Ordering::Relaxed);
         self.has_told_epoch.store(false, Ordering::Relaxed);

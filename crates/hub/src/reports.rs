@@ -355,7 +355,7 @@ struct EarlyEvent {
 impl Early {
     /// The caller makes room then.
     pub(crate) fn put(&mut self, report: EventReport, budget: &Arc<Budget>) {
-        let new = || EarlyEvent { reports: Vec::new(), bytes: 0, charge: Charge::none(budget.clone()), seen: None };
+        let new = || EarlyEvent { reports: Vec::new(), bytes: 0, charge: Charge::none(budget), seen: None };
         let early = self.0.entry(report.event).or_insert_with(new);
         early.bytes += report.bytes_len();
         early.charge.set(early.bytes);

@@ -119,6 +119,8 @@ pub struct NamespaceOptions {
     pub history_size: u32,
     /// How long after the last publication the history is kept; zero turns history off.
     pub history_ttl: Duration,
+    /// How long a memory channel's position is kept after its history is over and its last reader has left.
+    pub history_meta_ttl: Duration,
     /// The most channels of the namespace at a time.
     pub channel_count_max: u32,
     /// Whether history survives a restart.
@@ -192,6 +194,7 @@ impl NamespaceOptions {
         Self {
             history_size: 0,
             history_ttl: Duration::ZERO,
+            history_meta_ttl: Duration::ZERO,
             channel_count_max: u32::MAX,
             durable: false,
             force_recovery: false,

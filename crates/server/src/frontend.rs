@@ -11,7 +11,7 @@ use tidings_api::ApiKeys;
 use tidings_audit::Audit;
 use tidings_config::{Config, Problem, PushSection};
 use tidings_edge::{Alone, Edge, Others, Ports, Publisher};
-use tidings_hub::{Changes, Hub};
+use tidings_hub::{Changes, Hub, LOOK_COUNT_MAX};
 use tidings_protocol::token::TokenVerifier;
 use tidings_sender::Topics;
 use tidings_store::Store;
@@ -381,7 +381,9 @@ async fn sweep(hub: Arc<Hub>) {
     let (mut told, mut told_at) = (0, None);
     loop {
         let now = interval.tick().await;
-        hub.sweep(unix_now());
+        while hub.sweep(unix_now()) == LOOK_COUNT_MAX {
+            tokio::task::yield_now().await;
+        }
         let forgotten = hub.receipts().dropped_count();
         if forgotten > told && told_at.is_none_or(|at| now >= at + FORGOTTEN_LOG_INTERVAL) {
             let count = forgotten - told;

@@ -46,7 +46,6 @@ mod tests;
 mod verify;
 
 use std::io::{self, Read, Write};
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -63,7 +62,7 @@ pub use self::summary::{BackupSummary, Progress, TableCount};
 use self::verify::Inspector;
 pub use self::verify::{Finding, Findings};
 use crate::checkpoint;
-use crate::engine::{Durability, Engine, EngineError, Rows, Table};
+use crate::engine::{Durability, Engine, EngineError, Place, Rows, Span, Table};
 use crate::error::OpenError;
 use crate::folder::{FolderLock, lock_folder};
 use crate::hash;
@@ -392,7 +391,7 @@ fn check_has_log(meta: &Rows) -> Result<(), BackupError> {
 fn pause_due_pushes(engine: &Engine, rows: &mut Rows, now: Timestamp) -> Result<bool, EngineError> {
     let mut is_due = false;
     for table in [Table::Job, Table::Later] {
-        engine.scan(table, Bound::Unbounded, |_, _| {
+        engine.scan(Place::Backup, table, &Span::all(), |_, _| {
             is_due = true;
             Ok(false)
         })?;

@@ -7,9 +7,8 @@
 //! group.
 //!
 //! ```text
-//!               the block's next number            the only one       trim_to has      rested     clean
-//!   new block ──► given ───────────► alive ──────► waiting (at) ────► resting ───────► ripe ────► free ──► given again
-//!                                       deleted                  passed `at`    60 s
+//!               the block's next number            deleted           trim_to has passed `at`     60 s
+//!   new block ──► given ───────────► alive ──────► waiting (at) ────► resting ─────────────────► free ──► given again
 //! ```
 //!
 //! A device gets the next number of its group's open block, else a free number of its group, else the first number of a new
@@ -31,8 +30,9 @@
 //!   (`CommitSink::on_device_removed`), within one round of each edge loop.
 //! - *Reports by number on their way into the store*: accepted tokens (noted every 250 ms) arrive within the 60 seconds that
 //!   a number rests after `trim_to` has passed. Gone tokens are reported together with the token.
-//! - *Damage*: a number with a left-over device row is not used again until a restart. Left-over subscriptions and mutes are
-//!   deleted before the number is free (`devices/numbers.rs`).
+//! - *Damage*: whoever gives a number again looks whether rows of its former device are left (`devices/numbers.rs`). With a
+//!   left-over device row it is not used until a restart; left-over subscriptions and mutes are deleted. It looks then and not
+//!   before, because a look ahead would cost every deleted device some, and again after each restart.
 //!
 //! Changes can be undone until [`Blocks::keep`], the latest first, like those of a draft. This is a core: it has no rows and
 //! no clock.
@@ -41,6 +41,7 @@
 //! bytes per block.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 
 use crate::devices::NewDevice;
 use roaring::RoaringBitmap;
@@ -150,15 +151,6 @@ enum Step {
         number: u32,
         at: u64,
     },
-    /// Removed from `resting`, where its rest ended at `ready_at`.
-    Freed {
-        number: u32,
-        ready_at: Instant,
-    },
-    Burnt {
-        number: u32,
-        ready_at: Instant,
-    },
 }
 
 /// The limit of all numbers. It is higher than that of devices, because blocks have gaps and deleted numbers wait.
@@ -222,6 +214,12 @@ impl Blocks {
         self.groups.push(GroupState { name: Some(traits.clone()), ..GroupState::default() });
         self.by_name.insert(traits, self.groups.len() - 1);
         self.groups.len() - 1
+    }
+
+    /// How many numbers may be given again.
+    #[cfg(test)]
+    pub(crate) fn free_count(&self) -> u64 {
+        self.groups.iter().map(|group| group.free.len()).sum()
     }
 
     /// The first number that is in no block.
@@ -312,40 +310,43 @@ impl Blocks {
         }
     }
 
-    /// The lowest number that has rested. The caller then calls [`Blocks::free`] or [`Blocks::burn`].
-    pub(crate) fn ripe(&mut self, now: Instant) -> Option<DeviceNumber> {
-        while self.resting.front().is_some_and(|(_, numbers)| numbers.is_empty()) {
-            self.resting.pop_front();
+    /// Makes the numbers free that have rested, those of at most `block_count` blocks. True when there may be more. Cannot be
+    /// undone, like [`Blocks::rest`].
+    pub(crate) fn ripen(&mut self, now: Instant, block_count: usize) -> bool {
+        for _ in 0..block_count {
+            let Some((ready_at, numbers)) = self.resting.front() else { return false };
+            if *ready_at > now {
+                return false;
+            }
+            let Some(number) = numbers.min() else {
+                self.resting.pop_front();
+                continue;
+            };
+            let (group, neighbours) = self.neighbours(number);
+            let mut ripe = RoaringBitmap::new();
+            ripe.insert_range(neighbours);
+            let (_, numbers) = self.resting.front_mut().expect("it was there just now");
+            ripe &= &*numbers;
+            *numbers -= &ripe;
+            self.groups[group].free |= ripe;
         }
-        let (ready_at, numbers) = self.resting.front()?;
-        numbers.min().filter(|_| *ready_at <= now).map(DeviceNumber)
+        true
     }
 
-    /// A ripe number may be used again.
-    pub(crate) fn free(&mut self, DeviceNumber(number): DeviceNumber) {
-        if let Some(ready_at) = self.take_ripe(number) {
-            let group = self.group_of(number);
-            self.groups[group].free.insert(number);
-            self.steps.push(Step::Freed { number, ready_at });
-        }
-    }
-
-    /// A ripe number is not used again as long as the store is open.
+    /// A number that was given again just now is not used as long as the store is open. Cannot be undone.
     pub(crate) fn burn(&mut self, DeviceNumber(number): DeviceNumber) {
-        if let Some(ready_at) = self.take_ripe(number) {
-            self.burnt.insert(number);
-            self.steps.push(Step::Burnt { number, ready_at });
+        let given = self.steps.pop();
+        debug_assert!(matches!(given, Some(Step::GivenAgain { number: last, .. }) if last == number));
+        self.alive.remove(number);
+        self.burnt.insert(number);
+    }
+
+    /// The group of a number, and the numbers of its block; for one in no block, those up to the next block.
+    fn neighbours(&self, number: u32) -> (usize, Range<u32>) {
+        match self.blocks.range(..=number).next_back() {
+            Some((&first, block)) if number - first < block.length => (block.group, first..first + block.length),
+            _ => (0, number..self.blocks.range(number..).next().map_or(self.end, |(&first, _)| first)),
         }
-    }
-
-    fn take_ripe(&mut self, number: u32) -> Option<Instant> {
-        let (ready_at, numbers) = self.resting.front_mut()?;
-        numbers.remove(number).then_some(*ready_at)
-    }
-
-    fn group_of(&self, number: u32) -> usize {
-        let block = self.blocks.range(..=number).next_back();
-        block.filter(|(first, block)| number - *first < block.length).map_or(0, |(_, block)| block.group)
     }
 
     /// Changes up to now can no longer be undone.
@@ -378,24 +379,7 @@ impl Blocks {
                     self.waiting.entry(at).or_default().remove(number);
                     self.alive.insert(number);
                 }
-                Step::Freed { number, ready_at } => {
-                    let group = self.group_of(number);
-                    self.groups[group].free.remove(number);
-                    self.unripe(number, ready_at);
-                }
-                Step::Burnt { number, ready_at } => {
-                    self.burnt.remove(number);
-                    self.unripe(number, ready_at);
-                }
             }
-        }
-    }
-
-    /// Puts a number back to the front of the resting ones.
-    fn unripe(&mut self, number: u32, ready_at: Instant) {
-        match self.resting.front_mut() {
-            Some((at, numbers)) if *at == ready_at => _ = numbers.insert(number),
-            _ => self.resting.push_front((ready_at, RoaringBitmap::from([number]))),
         }
     }
 }

@@ -13,7 +13,7 @@ mod keys;
 mod read;
 mod remove;
 pub(crate) mod rows;
-mod trim;
+pub(crate) mod trim;
 mod write;
 
 /// A durable channel with the history settings of its namespace.

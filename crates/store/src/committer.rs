@@ -31,7 +31,7 @@ use tracing::{error, info, warn};
 use self::draft::{Ack, Draft, Finished, Work};
 use self::effect::Effect;
 use self::load::{Derived, load};
-use self::rounds::Rounds;
+use self::rounds::{Pace, Rounds};
 use crate::checkpoint::Checkpointer;
 use crate::engine::{self, Durability, Engine, EngineError, STATE_KEY, Table, probe};
 use crate::folder::FolderLock;
@@ -248,11 +248,12 @@ impl Committer {
     /// writes.
     fn maintain(&mut self) -> Result<(), Failure> {
         let trim_to = JournalPosition(self.shared.trim_to.load(Ordering::Relaxed));
+        let pace = Pace { has_log: self.log.is_some(), is_waited_for: !self.queue.is_empty() };
         // After an error all rounds begin anew.
         let mut rounds = mem::replace(&mut self.rounds, Rounds::new(Instant::now()));
         self.write(Kind::Maintenance, |draft| {
             draft.now = draft.now.max((draft.shared.config.clock)());
-            rounds.run(draft, trim_to, Instant::now())
+            rounds.run(draft, trim_to, (Instant::now(), pace))
         })?;
         self.shared.counters.expired.fetch_add(rounds.take_expired(), Ordering::Relaxed);
         self.rounds = rounds;
@@ -429,6 +430,7 @@ impl Committer {
     fn try_open(&self) -> Result<(Engine, State, Derived), EngineError> {
         let config = &self.shared.config;
         let engine = Engine::open_again(&config.path, config.cache_bytes)?;
+        let engine = engine.counting_on(self.shared.counters.scans.clone());
         let (state, derived) = load(&engine, &config.path)?;
         if state.epoch != self.shared.epoch {
             return Err(EngineError::replaced());

@@ -11,7 +11,7 @@ use tidings_types::{
 
 mod audience;
 pub(crate) mod credential;
-mod expire;
+pub(crate) mod expire;
 pub(crate) mod export;
 mod find;
 mod numbers;

@@ -13,10 +13,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fjall::{
@@ -40,6 +39,8 @@ mod files;
 #[cfg(test)]
 mod hooks;
 mod log;
+mod scans;
+mod span;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,8 @@ pub(crate) use self::cut::Cut;
 pub use self::error::EngineError;
 #[cfg(test)]
 pub(crate) use self::hooks::Fault;
+pub(crate) use self::scans::{Place, Scanned, Scans};
+pub(crate) use self::span::Span;
 pub(crate) use self::table::WRITE_BUFFER_BYTES;
 pub(crate) use self::table::{STATE_KEY, Table};
 
@@ -67,6 +70,7 @@ pub(crate) struct Engine {
     /// Held while a batch is applied. When fjall registers a file of rows, it makes all batches visible that were begun
     /// before, so a snapshot taken meanwhile may show half of a batch.
     applying: Mutex<()>,
+    scans: Arc<Scans>,
     #[cfg(test)]
     pub(crate) hooks: Hooks,
 }
@@ -191,9 +195,25 @@ impl Engine {
             notes: Mutex::new(Notes { manifest, is_written: true, newest_log }),
             is_noting_failing: AtomicBool::new(false),
             applying: Mutex::new(()),
+            scans: Arc::default(),
             #[cfg(test)]
             hooks: Hooks::default(),
         })
+    }
+
+    /// What scans have read.
+    pub(crate) fn scans(&self) -> &Arc<Scans> {
+        &self.scans
+    }
+
+    /// Goes on counting where the engine before this one ended.
+    pub(crate) fn counting_on(self, scans: Arc<Scans>) -> Self {
+        Self { scans, ..self }
+    }
+
+    /// Deleted rows of a table that its files still have. Those that are only in memory are not counted.
+    pub(crate) fn tombstones(&self, table: Table) -> u64 {
+        self.keyspace(table).tree.tombstone_count()
     }
 
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<impl AsRef<[u8]> + use<>>, EngineError> {
@@ -210,21 +230,24 @@ impl Engine {
         self.get(table, key)?.map(|row| decode(key, row.as_ref())).transpose()
     }
 
-    /// Visits the rows from `start` on, in the order of their keys, until `visit` returns false. It sees a snapshot.
+    /// Visits the rows of `span` in the order of their keys, until `visit` returns false. It sees a snapshot.
     pub(crate) fn scan(
         &self,
+        place: Place,
         table: Table,
-        start: Bound<&[u8]>,
+        span: &Span,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool, EngineError>,
     ) -> Result<(), EngineError> {
+        if span.is_empty() {
+            return Ok(());
+        }
         let snapshot = self.database.snapshot();
-        let mut last = match start {
-            Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
-            Bound::Unbounded => Vec::new(),
-        };
-        for row in snapshot.range::<&[u8], _>(self.keyspace(table), (start, Bound::Unbounded)) {
+        let mut last = span.first_key().to_vec();
+        let mut scan = self.scans.begin(place);
+        for row in snapshot.range::<&[u8], _>(self.keyspace(table), span.bounds()) {
             // The key of an unreadable row is unknown. The error names the last readable key before it.
             let (key, value) = row.into_inner().map_err(|error| read_error(error, table, &last))?;
+            scan.visit();
             if !visit(&key, &value)? {
                 break;
             }
@@ -232,16 +255,6 @@ impl Engine {
             last.extend_from_slice(&key);
         }
         Ok(())
-    }
-
-    /// Visits the rows whose keys begin with `prefix`, like [`Engine::scan`].
-    pub(crate) fn scan_prefix(
-        &self,
-        table: Table,
-        prefix: &[u8],
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool, EngineError>,
-    ) -> Result<(), EngineError> {
-        self.scan(table, Bound::Included(prefix), |key, row| Ok(key.starts_with(prefix) && visit(key, row)?))
     }
 
     /// Writes all rows in one step.

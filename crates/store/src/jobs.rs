@@ -3,12 +3,10 @@
 //!
 //! The rows are written without a sync: a crash of the process loses none, a power failure may lose the newest.
 
-use std::ops::Bound;
-
 use tidings_types::JournalPosition;
 
 use crate::committer::draft::Draft;
-use crate::engine::Table;
+use crate::engine::{Place, Span, Table};
 use crate::error::{ReadError, WriteError};
 use crate::meta::DISPATCHED_KEY;
 use crate::queue::Class;
@@ -68,7 +66,7 @@ impl Store {
     pub fn jobs(&self) -> Result<Vec<(JournalPosition, Vec<u8>)>, ReadError> {
         let mut jobs = Vec::new();
         self.with_engine(|engine| {
-            engine.scan(Table::Job, Bound::Unbounded, |key, row| {
+            engine.scan(Place::Open, Table::Job, &Span::all(), |key, row| {
                 jobs.push((rows::decode_position(Table::Job, key, key)?, row.to_vec()));
                 Ok(true)
             })

@@ -1,7 +1,7 @@
 //! The rows of `meta`: the store's format, the committer's counters, and the position up to which events have a job.
 
 use serde::{Deserialize, Serialize};
-use tidings_types::{Epoch, Offset};
+use tidings_types::{Epoch, Offset, Timestamp};
 
 use crate::engine::{Engine, EngineError, Rows, STATE_KEY, Table};
 use crate::events::LaterKey;
@@ -71,6 +71,9 @@ pub(crate) struct State {
     pub(crate) publish_key_base: u64,
     #[serde(default)]
     pub(crate) publish_key_end: u64,
+    /// All mutes that end before this have ended, unless the clock was set back since.
+    #[serde(default)]
+    pub(crate) mutes_ended: Timestamp,
 }
 
 impl State {
@@ -95,6 +98,7 @@ impl State {
             later_first: None,
             publish_key_base: 0,
             publish_key_end: 0,
+            mutes_ended: Timestamp(0),
         }
     }
 

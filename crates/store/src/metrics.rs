@@ -8,6 +8,7 @@ use tidings_telemetry::metrics::store as table;
 use tidings_telemetry::{Metric, Registry, ValueFn, unix_now};
 use tidings_types::Timestamp;
 
+use crate::engine::{Place, Scanned, Table};
 use crate::queue::Class;
 use crate::service::{Counts, Store};
 
@@ -16,6 +17,7 @@ impl Store {
     pub fn register(&self, registry: &Registry) {
         self.register_counts(registry);
         self.register_queues(registry);
+        self.register_scans(registry);
         let counters = &self.shared().counters;
         registry.adopt(&table::COMMIT_SECONDS, &["synced"], &counters.synced);
         registry.adopt(&table::COMMIT_SECONDS, &["handed"], &counters.handed);
@@ -71,6 +73,23 @@ impl Store {
             };
             registry.computed(&table::QUEUE_REQUESTS, &[class.label()], level(|(requests, _)| requests));
             registry.computed(&table::QUEUE_BYTES, &[class.label()], level(|(_, bytes)| bytes));
+        }
+    }
+
+    fn register_scans(&self, registry: &Registry) {
+        for place in Place::ALL {
+            let scanned = |value: fn(Scanned) -> f64| -> ValueFn {
+                let scans = self.shared().counters.scans.clone();
+                Arc::new(move || value(scans.of(place)))
+            };
+            registry.computed(&table::SCANS_TOTAL, &[place.label()], scanned(|it| it.scans as f64));
+            registry.computed(&table::SCANNED_ROWS_TOTAL, &[place.label()], scanned(|it| it.rows as f64));
+            registry.computed(&table::SCAN_SECONDS_TOTAL, &[place.label()], scanned(|it| it.elapsed.as_secs_f64()));
+        }
+        for of in Table::ALL {
+            let store = self.clone();
+            let tombstones = move || store.shared().engine.read().as_ref().map_or(0, |engine| engine.tombstones(of));
+            registry.computed(&table::TOMBSTONES, &[of.name()], Arc::new(move || tombstones() as f64));
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Opens a store: locks the folder, checks the format, loads the derived data, starts the committer's thread.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -20,7 +19,7 @@ use crate::committer::follow::read_position;
 use crate::committer::load::{Derived, load};
 use crate::config::StoreConfig;
 use crate::damage;
-use crate::engine::{Durability, Engine, EngineError, Rows, Table};
+use crate::engine::{Durability, Engine, EngineError, Place, Rows, Span, Table};
 use crate::error::OpenError;
 use crate::folder::lock_folder;
 use crate::hash;
@@ -98,6 +97,7 @@ impl Store {
         checkpointing.on_loaded(&config, state.change_end, checkpoint, table.count());
         let StoreConfig { event_queue, device_queue, import_queue, .. } = config;
         let queue = Arc::new(Queue::new([BRAKE_QUEUE, JOB_QUEUE, event_queue, device_queue, import_queue]));
+        let counters = Counters { scans: engine.scans().clone(), ..Counters::default() };
         let shared = Arc::new(Shared {
             config,
             engine: RwLock::new(Some(engine)),
@@ -114,7 +114,10 @@ impl Store {
             journal_events: AtomicU64::new(state.journal_events()),
             journal_bytes: AtomicU64::new(state.journal_bytes),
             trim_to: AtomicU64::new(0),
-            counters: Counters::default(),
+            counters,
+            channels_due: AtomicU64::new(u64::MAX),
+            devices_seen: AtomicU64::new(u64::MAX),
+            mutes_due: AtomicU64::new(u64::MAX),
             backup: Slot::default(),
             checkpoint: checkpointing,
             role: watch::Sender::new(if log.is_some() { Role::Following } else { Role::Alone }),
@@ -172,7 +175,7 @@ fn mark_format(engine: &Engine, former: &str) -> Result<(), EngineError> {
     let mut rows = Rows::default();
     rows.put(Table::Meta, FORMAT_KEY, FORMAT);
     let mut due: BTreeMap<ChannelName, Timestamp> = BTreeMap::new();
-    let scanned = engine.scan(Table::Later, Bound::Unbounded, |key, row| {
+    let scanned = engine.scan(Place::Open, Table::Later, &Span::all(), |key, row| {
         if let Some(key) = rows::decode_later_key(key)
             && let Ok(later) = rows::decode_later(key, row)
         {

@@ -194,6 +194,11 @@ impl<T> Queue<T> {
         (waiting.len(), waiting.bytes())
     }
 
+    /// Whether no request waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().waiting.iter().all(Ring::is_empty)
+    }
+
     /// Whether requests are taken: neither suspended nor closed.
     pub(crate) fn is_open(&self) -> bool {
         self.lock().phase == Phase::Open

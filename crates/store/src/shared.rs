@@ -19,7 +19,7 @@ use crate::blocks::Blocks;
 use crate::brakes::Brakes;
 use crate::checkpoint::Checkpointing;
 use crate::config::StoreConfig;
-use crate::engine::Engine;
+use crate::engine::{Engine, Scans};
 use crate::log::{LogPosition, Role};
 use crate::table::{DeviceTable, Losses};
 
@@ -48,6 +48,11 @@ pub(crate) struct Shared {
     pub(crate) journal_bytes: AtomicU64,
     /// The sender needs no event before this position.
     pub(crate) trim_to: AtomicU64,
+    /// Of what was written since the last look: when the first channel is due (`channels/trim.rs`), when the device was seen
+    /// that was seen first (`devices/expire.rs`), and when the first mute ends (`mutes/ends.rs`).
+    pub(crate) channels_due: AtomicU64,
+    pub(crate) devices_seen: AtomicU64,
+    pub(crate) mutes_due: AtomicU64,
     pub(crate) counters: Counters,
     pub(crate) backup: Slot,
     pub(crate) checkpoint: Checkpointing,
@@ -70,6 +75,7 @@ impl Shared {
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
+    pub(crate) scans: Arc<Scans>,
     pub(crate) batches: AtomicU64,
     pub(crate) commands: AtomicU64,
     pub(crate) failures: AtomicU64,

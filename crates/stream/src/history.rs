@@ -96,6 +96,11 @@ impl<P: Clone> History<P> {
         Timestamp(self.expires_at.0.saturating_sub(ttl))
     }
 
+    /// When the publications are over if no other one comes.
+    pub const fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+
     /// The last publication was published at `at`.
     pub fn set_published_at(&mut self, at: Timestamp) {
         self.expires_at = at.saturating_add(self.retention.ttl);

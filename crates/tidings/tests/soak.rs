@@ -19,8 +19,8 @@
 //! A table tells of each minute. Times and the use of the processor are in it, and never asserted.
 //!
 //! It takes `TIDINGS_SOAK_SECONDS`, by default an hour: `cargo xtask soak`. A minute of it (`cargo xtask soak-minute`) is part of the
-//! short proof, with small waves and a line every ten seconds. Both name the release binary in `TIDINGS_BIN` (default: the one
-//! built with the tests). `TIDINGS_SOAK_SEED` repeats what was drawn; it does not make the run the same, since time takes part.
+//! short proof, with small waves and a line every ten seconds. `TIDINGS_BIN` names the program (default: the one built with the
+//! tests): the release binary in the hour. `TIDINGS_SOAK_SEED` repeats what was drawn; it does not make the run the same, since time takes part.
 //! With `TIDINGS_SOAK_CANARY` each wave leaves a device behind, and the soak must fail.
 
 #![expect(clippy::print_stdout, reason = "a report for whoever runs the soak")]

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Where an event is, as its acknowledgement said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Ack {
     /// In the server's journal.
     pub position: u64,
     /// In the channel.
@@ -38,7 +38,7 @@ impl Got {
 
 /// Each acknowledged event is at the position that was acknowledged, and no two are at one. `found` has the position of each
 /// event that the server was asked for.
-pub fn positions(acks: &BTreeMap<String, Place>, found: &BTreeMap<String, Option<u64>>) -> Vec<String> {
+pub fn positions(acks: &BTreeMap<String, Ack>, found: &BTreeMap<String, Option<u64>>) -> Vec<String> {
     let (mut wrongs, mut taken) = (Vec::new(), HashMap::new());
     for (id, ack) in acks {
         let position = found.get(id).copied().flatten();
@@ -126,14 +126,14 @@ mod tests {
 
     #[test]
     fn positions_that_are_lost_moved_or_doubled_are_found() {
-        let place = |position| Place { position, offset: position };
-        let three = acks(&[("a", place(7)), ("b", place(8)), ("c", place(9))]);
+        let ack = |position| Ack { position, offset: position };
+        let three = acks(&[("a", ack(7)), ("b", ack(8)), ("c", ack(9))]);
         let at = |a, b, c| acks(&[("a", a), ("b", b), ("c", c)]);
         assert_eq!(positions(&three, &at(Some(7), Some(8), Some(9))), [""; 0]);
         must_find("lost", &positions(&three, &at(Some(7), None, Some(9))));
         must_find("moved", &positions(&three, &at(Some(7), Some(8), Some(10))));
         must_find("never asked for", &positions(&three, &acks(&[("a", Some(7)), ("b", Some(8))])));
-        let twice = acks(&[("a", place(7)), ("b", place(7)), ("c", place(9))]);
+        let twice = acks(&[("a", ack(7)), ("b", ack(7)), ("c", ack(9))]);
         must_find("two in one place", &positions(&twice, &at(Some(7), Some(7), Some(9))));
     }
 

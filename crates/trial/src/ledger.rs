@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at, sleep, timeout};
 
 use crate::caller::{Caller, readiness};
-use crate::judge::{self, Got, Place};
+use crate::judge::{self, Ack, Got};
 use crate::wait::{PATIENCE, until};
 
 const WORKER_COUNT: usize = 3;
@@ -31,7 +31,7 @@ const TRY_TIMEOUT: Duration = Duration::from_secs(2);
 struct Book {
     /// The number of the next event.
     next: u64,
-    acks: BTreeMap<u64, Place>,
+    acks: BTreeMap<u64, Ack>,
     last: Option<Instant>,
     gap: Duration,
     /// When each event was posted first.
@@ -61,7 +61,7 @@ impl Book {
         self.next - 1
     }
 
-    fn note(&mut self, number: u64, ack: Place) {
+    fn note(&mut self, number: u64, ack: Ack) {
         let before = self.acks.insert(number, ack);
         assert!(before.is_none_or(|before| before == ack), "event {number} was {before:?}, is {ack:?}");
         if before.is_none() {
@@ -185,7 +185,7 @@ impl Ledger {
     }
 
     /// Each of these posts an event, once, and waits long for the answer.
-    pub fn visit(&self, callers: Vec<Caller>) -> JoinSet<(u64, Result<Place, String>)> {
+    pub fn visit(&self, callers: Vec<Caller>) -> JoinSet<(u64, Result<Ack, String>)> {
         let mut visits = JoinSet::new();
         for mut caller in callers {
             let (number, target) = (lock(&self.book).new_event(), self.target.clone());
@@ -195,7 +195,7 @@ impl Ledger {
     }
 
     /// Posts again what these have posted. What one of them was told must be confirmed. Returns how many were told something.
-    pub async fn settle(&self, mut visits: JoinSet<(u64, Result<Place, String>)>) -> usize {
+    pub async fn settle(&self, mut visits: JoinSet<(u64, Result<Ack, String>)>) -> usize {
         let (mut worker, mut count) = (self.worker_at(0), 0);
         while let Some(visit) = visits.join_next().await {
             let (number, told) = visit.expect("a visitor failed");
@@ -214,7 +214,7 @@ impl Ledger {
     }
 
     /// What was acknowledged so far, by id.
-    pub fn acks(&self) -> BTreeMap<String, Place> {
+    pub fn acks(&self) -> BTreeMap<String, Ack> {
         lock(&self.book).acks.iter().map(|(number, ack)| (id(*number), *ack)).collect()
     }
 
@@ -238,7 +238,7 @@ impl Ledger {
 }
 
 /// Everything acknowledged is at its position and in the channel, which has nothing else and no gap.
-fn check(acks: &BTreeMap<String, Place>, positions: &BTreeMap<String, Option<u64>>, history: &[Got]) -> Vec<String> {
+fn check(acks: &BTreeMap<String, Ack>, positions: &BTreeMap<String, Option<u64>>, history: &[Got]) -> Vec<String> {
     let offsets: BTreeMap<String, u64> = acks.iter().map(|(id, ack)| (id.clone(), ack.offset)).collect();
     let judgements = [
         judge::positions(acks, positions),
@@ -317,7 +317,7 @@ fn id(number: u64) -> String {
 
 impl Target {
     /// One try: what it was told, or why it was told nothing.
-    async fn post(&self, caller: &mut Caller, number: u64) -> Result<Place, String> {
+    async fn post(&self, caller: &mut Caller, number: u64) -> Result<Ack, String> {
         let body = json!({
             "id": id(number),
             "topic": "goal",
@@ -334,10 +334,10 @@ impl Target {
         }
     }
 
-    fn read(&self, answer: &Value) -> Place {
+    fn read(&self, answer: &Value) -> Ack {
         let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("no number in {answer}"));
         assert_eq!(answer["channels"][0]["channel"].as_str(), Some(&*self.channel), "{answer}");
-        Place { position: number(&answer["position"]), offset: number(&answer["channels"][0]["offset"]) }
+        Ack { position: number(&answer["position"]), offset: number(&answer["channels"][0]["offset"]) }
     }
 
     /// What this server has: the positions of these events, and the history of the channel.
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_ledger_asks_all_judges() {
-        let ack = |position, offset| Place { position, offset };
+        let ack = |position, offset| Ack { position, offset };
         let acks = BTreeMap::from([(id(0), ack(7, 1)), (id(1), ack(8, 2)), (id(2), ack(9, 3))]);
         let at = |positions: [u64; 3]| (0..).map(id).zip(positions.map(Some)).collect::<BTreeMap<_, _>>();
         let history = |offsets: &[u64]| -> Vec<Got> {
@@ -387,12 +387,12 @@ mod tests {
     #[test]
     fn another_acknowledgement_of_the_same_event_is_a_failure_and_a_gap_is_measured() {
         let mut book = Book::default();
-        let (number, ack) = (book.new_event(), Place { position: 1, offset: 1 });
+        let (number, ack) = (book.new_event(), Ack { position: 1, offset: 1 });
         book.note(number, ack);
         book.note(number, ack);
         assert_eq!((book.history.len(), book.acks.len()), (1, 1));
         assert!(book.gap > Duration::ZERO);
-        let other = std::panic::catch_unwind(move || book.note(number, Place { position: 2, offset: 1 }));
+        let other = std::panic::catch_unwind(move || book.note(number, Ack { position: 2, offset: 1 }));
         assert!(other.is_err());
     }
 }

@@ -42,7 +42,8 @@ pub(super) fn convert(kind: Kind, value: &Json) -> Result<Option<Toml>, &'static
             limit => Toml::Integer(limit),
         },
         Kind::Bytes => Toml::String(ByteSize(u64::try_from(whole()?).map_err(|_| "is not a size")?).to_string()),
-        Kind::Duration => Toml::String(duration(value)?.show()),
+        Kind::Time if is_off(value) => return Ok(None),
+        Kind::Duration | Kind::Time => Toml::String(duration(value)?.show()),
         Kind::Texts => {
             Toml::Array(texts(value).ok_or("is not a list of texts")?.into_iter().map(Toml::String).collect())
         }

@@ -4,10 +4,10 @@
 //! `name` alone is the name in both versions. Sources: `main.go` and `internal/rule`, `internal/proxy` of 5.4.9;
 //! `internal/configtypes` of 6.
 
-use Act::{Fixed, Internal, Public, Same, Set, Todo};
+use Act::{Everywhere, Fixed, Internal, Public, Same, Set, Todo};
 use Kind::{
     ApiKey, Bool, Bytes, Duration, Endpoint, Headers, Jwks, Level, Limit, Pem, PublicKey, Regex, Secret, Statuses,
-    Text, Texts, Whole,
+    Text, Texts, Time, Whole,
 };
 
 /// What becomes of a key.
@@ -15,6 +15,8 @@ use Kind::{
 pub(super) enum Act {
     /// It is this setting of ours, in the table of the scope.
     Set(&'static str, Kind),
+    /// It is this setting of ours in each namespace with a history that does not say it itself.
+    Everywhere(&'static str, Kind),
     /// These values mean what our server does anyway; with another value, this is to do.
     Fixed(&'static [&'static str], &'static str),
     /// Nothing is to do: why.
@@ -36,6 +38,8 @@ pub(super) enum Kind {
     Limit,
     Bytes,
     Duration,
+    /// A duration; 0 is none.
+    Time,
     Text,
     Texts,
     /// A regular expression that matches anywhere in the text; ours match all of it.
@@ -123,11 +127,7 @@ pub(super) const ROOT: &[Row] = &[
     ("nats_*", "", Todo(NO_CLUSTER)),
     ("tarantool_*", "", Todo(NO_CLUSTER)),
     ("global_redis_presence_user_mapping", "", Todo(NO_CLUSTER)),
-    (
-        "global_history_meta_ttl",
-        "channel.history_meta_ttl",
-        Same("offsets live as long as their channel; see `store.channel_ttl`"),
-    ),
+    ("global_history_meta_ttl", "channel.history_meta_ttl", Everywhere("history_meta_ttl", Time)),
     ("global_presence_ttl", "client.presence_update_interval", Same("presence is exact and needs no refresh")),
     ("client_presence_update_interval", "", Same("presence is exact and needs no refresh")),
     ("client_insecure", "client.insecure", Set("client.insecure", Bool)),
@@ -366,7 +366,7 @@ pub(super) const NAMESPACE: &[Row] = &[
     ("force_push_join_leave", "", Set("force_push_join_leave", Bool)),
     ("history_size", "", Set("history_size", Whole)),
     ("history_ttl", "", Set("history_ttl", Duration)),
-    ("history_meta_ttl", "", Same("offsets live as long as their channel; see `store.channel_ttl`")),
+    ("history_meta_ttl", "", Set("history_meta_ttl", Time)),
     ("force_positioning", "", Same("positions cannot become wrong, so nothing is checked")),
     ("allow_positioning", "", Same("positions cannot become wrong, so nothing is checked")),
     ("force_recovery", "", Set("force_recovery", Bool)),

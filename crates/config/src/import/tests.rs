@@ -59,6 +59,8 @@ fn a_configuration_of_centrifugo_5_is_one_of_ours() {
             "client.subscribe_to_user_personal_channel.personal_channel_namespace = \"personal\"",
             "client.token.issuer_regex = '(?s:.*)(?:https://(a|b)\\.example\\.com)(?s:.*)'",
             "channel.without_namespace.history_ttl = \"5m\"",
+            "channel.without_namespace.history_meta_ttl = \"30d\"",
+            "channel.namespaces.chat.history_meta_ttl = \"2d\"",
             "channel.without_namespace.subscribe_hook = \"default-subscribe\"",
             "channel.namespaces.chat.publish_hook = \"default-publish\"",
             "channel.namespaces.chat.force_recovery_mode = \"cache\"",
@@ -99,6 +101,7 @@ fn a_configuration_of_centrifugo_6_is_one_of_ours() {
             "channel.without_namespace.subscribe_hook = \"default-subscribe\"",
             "channel.namespaces.chat.subscribe_hook = \"named\"",
             "channel.namespaces.chat.sub_refresh_hook = \"default-sub_refresh\"",
+            "channel.namespaces.chat.history_meta_ttl = \"2d\"",
             "channel.namespaces.chat.publication_data_format = \"json_object\"",
             "channel.namespaces.chat.allow_publish_for_anonymous = true",
             "rpc.hook = \"default-rpc\"",
@@ -150,6 +153,36 @@ fn the_fixtures_use_every_row() {
         let is_used = || homes.iter().any(|home| keys.iter().any(|key| key.starts_with(&format!("{home}{head}"))));
         assert!(is_apart || is_used(), "{name} is in no fixture");
     }
+}
+
+/// The general one is for each namespace that has a history and none of its own; 0 is none.
+#[test]
+fn the_time_of_positions_is_that_of_each_namespace_with_a_history() {
+    let namespaces = json!([
+        {"name": "own", "history_size": 1, "history_ttl": "1m", "history_meta_ttl": "3h"},
+        {"name": "general", "history_size": 1, "history_ttl": "1m"},
+        {"name": "zero", "history_size": 1, "history_ttl": "1m", "history_meta_ttl": "0s"},
+        {"name": "none", "presence": true},
+    ]);
+    let kept = json!({"history_size": 1, "history_ttl": "1m"});
+    let six = json!({"channel": {"history_meta_ttl": "2h", "without_namespace": kept, "namespaces": namespaces}});
+    let mut five = kept.clone();
+    five["global_history_meta_ttl"] = "2h".into();
+    five["namespaces"] = namespaces;
+    for (key, file) in [("global_history_meta_ttl", five), ("channel.history_meta_ttl", six)] {
+        let made = imported(&file);
+        let times = settings(&made).into_iter().filter(|line| line.contains("history_meta_ttl"));
+        let expected = [
+            "channel.namespaces.general.history_meta_ttl = \"2h\"",
+            "channel.namespaces.own.history_meta_ttl = \"3h\"",
+            "channel.namespaces.zero.history_meta_ttl = \"2h\"",
+            "channel.without_namespace.history_meta_ttl = \"2h\"",
+        ];
+        assert_eq!(times.collect::<BTreeSet<_>>(), expected.map(str::to_owned).into());
+        assert!(matches!(outcome(&made, key), Outcome::Set { settings } if settings.len() == 3));
+    }
+    let made = imported(&json!({"global_history_meta_ttl": "2h", "namespaces": [{"name": "none"}]}));
+    assert!(matches!(outcome(&made, "global_history_meta_ttl"), Outcome::Needless { .. }));
 }
 
 #[test]

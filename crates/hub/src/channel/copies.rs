@@ -7,7 +7,8 @@ use tidings_stream::{Frame, History, HistoryFilter};
 use tidings_telemetry::panics::lock;
 use tidings_types::{Epoch, Offset, StreamPosition, Timestamp};
 
-use super::{Acted, Channel, LoopId, State, Version, new_history};
+use super::readers::LoopId;
+use super::{Acted, Channel, State, Version, new_history};
 use crate::clock::process_micros;
 use crate::relay::{Applied, ChannelCopy, Cluster};
 
@@ -53,7 +54,7 @@ impl Channel {
         if state.is_unsure || !is_same && !is_first {
             self.replace(&mut state, next, wake);
         } else {
-            state.history.set_epoch(next.epoch);
+            state.history.change(|history| history.set_epoch(next.epoch));
             self.append(&mut state, &next.kept, before, next.at, wake);
             state.version = next.version.clone().or(state.version.take());
         }
@@ -90,7 +91,7 @@ impl Channel {
             // Known by news alone, the channel may lack the version of an earlier publication.
             state.version = state.version.take().or_else(|| copy.version.clone());
         }
-        state.history.remove_until(base);
+        state.history.change(|history| history.remove_until(base));
         Acted::Done(())
     }
 
@@ -105,7 +106,7 @@ impl Channel {
     ) {
         for (offset, publication) in (top.0 + 1..).map(Offset).zip(publications) {
             let publication = Publication { offset, ..publication.clone() };
-            state.history.append_at(offset, publication.clone(), at);
+            state.history.change(|history| history.append_at(offset, publication.clone(), at));
             state.is_new = false;
             self.fan_out(state, &publication, None, &wake);
         }
@@ -143,7 +144,7 @@ impl Channel {
             return;
         }
         if state.is_new {
-            state.history.set_epoch(start.epoch);
+            state.history.change(|history| history.set_epoch(start.epoch));
             state.is_unsure |= self.has_positioned_readers(&state);
         } else {
             self.begin_anew(&mut state, start, wake);
@@ -159,14 +160,14 @@ impl Channel {
     /// Begins another epoch with the same publications.
     pub(crate) fn begin_epoch(self: &Arc<Self>, epoch: Epoch, wake: impl Fn(LoopId, Arc<Self>)) {
         let mut state = lock(&self.state);
-        state.history.set_epoch(epoch);
+        state.history.change(|history| history.set_epoch(epoch));
         self.restart(&mut state, wake);
     }
 
     /// Begins a life of its own, since the home gives offsets now. Whatever copy comes from the home replaces it. Readers get
     /// nothing of it under an epoch of the home, whose offsets mean other publications.
     pub(super) fn detach(self: &Arc<Self>, state: &mut State, wake: impl Fn(LoopId, Arc<Self>)) {
-        state.history.set_epoch(Epoch::from_random(rand::random()));
+        state.history.change(|history| history.set_epoch(Epoch::from_random(rand::random())));
         state.round = 0;
         self.restart(state, wake);
     }
@@ -199,6 +200,7 @@ impl Channel {
 
 impl State {
     fn begin_life(&mut self, history: History<Publication>, version: Option<Version>) {
-        (self.history, self.version, self.idle_since) = (history, version, None);
+        self.history.change(|known| *known = history);
+        self.version = version;
     }
 }

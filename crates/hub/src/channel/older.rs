@@ -1,19 +1,16 @@
 //! A durable channel whose older publications only the store has; see [`crate::histories`].
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tidings_protocol::RecoveryMode;
+use tidings_stream::History;
 use tidings_telemetry::panics::lock;
 use tidings_types::{Offset, Timestamp};
 use tokio::sync::watch;
 
-use super::{Acted, Channel, State};
+use super::{Acted, Channel, State, UNREAD_TIME};
 use crate::cache::{Holder, Kept, Wanted};
 use crate::clock::process_micros;
-
-/// How long a channel holds its publications that has no readers, and for which nobody asks.
-const IDLE_TIME: Duration = Duration::from_secs(60);
 
 impl Channel {
     /// The store has publications up to this one.
@@ -23,9 +20,10 @@ impl Channel {
             return Acted::Swept;
         }
         if top > Offset(0) {
-            state.history = state.history.restored(top, Vec::new(), at);
+            state.history.change(|history| *history = history.restored(top, Vec::new(), at));
             state.is_new = false;
             state.older = self.cache.is_some().then_some(Offset(0));
+            self.look_soon(&mut state);
         }
         Acted::Done(())
     }
@@ -33,7 +31,10 @@ impl Channel {
     /// See [`Hub::lacks`](crate::Hub::lacks).
     pub(crate) fn lacks(&self, wanted: Wanted<'_>) -> bool {
         let mut state = lock(&self.state);
-        (state.unread_since, state.used_at) = (None, process_micros());
+        if state.unread_since.take().is_some() {
+            self.look_soon(&mut state);
+        }
+        state.used_at = process_micros();
         let (history, top) = (&state.history, state.history.top());
         let is_lacking = match wanted {
             Wanted::Any => true,
@@ -73,12 +74,16 @@ impl Channel {
         state.older = None;
         publications.retain(|publication| publication.offset > removed);
         if let Some(last) = last {
-            state.history.prepend(publications, last);
-            if last == state.history.top().offset {
-                state.history.set_published_at(published_at);
-            }
+            let is_whole = last == state.history.top().offset;
+            state.history.change(|history| {
+                history.prepend(publications, last);
+                if is_whole {
+                    history.set_published_at(published_at);
+                }
+            });
         }
         state.unread_since = None;
+        self.look_soon(&mut state);
         self.charge(&mut state);
     }
 
@@ -102,17 +107,17 @@ impl Channel {
         }
     }
 
-    /// Lets go of the publications if the store has them, and nobody has read the channel or asked for them for [`IDLE_TIME`].
+    /// Lets go of the publications if the store has them, and nobody has read the channel or asked for them for [`UNREAD_TIME`].
     pub(super) fn unload_if_idle(&self, state: &mut State, now: Timestamp) {
         if self.cache.is_none() || !state.readers.is_empty() {
             state.unread_since = None;
-        } else if now.saturating_since(*state.unread_since.get_or_insert(now)) >= IDLE_TIME {
+        } else if now.saturating_since(*state.unread_since.get_or_insert(now)) >= UNREAD_TIME {
             self.unload_locked(state);
         }
     }
 
     fn unload_locked(&self, state: &mut State) -> bool {
-        if self.cache.is_none() || state.loading.is_some() || state.history.clear() == 0 {
+        if self.cache.is_none() || state.loading.is_some() || state.history.change(History::clear) == 0 {
             return false;
         }
         state.older.get_or_insert(Offset(0));

@@ -345,7 +345,7 @@ impl World {
         let steps = if is_long { [TTL_MS, MONTH_MS] } else { [self.random.random_range(0..TTL_MS), 1] };
         for step in steps {
             self.now = Timestamp(self.now.0 + step);
-            self.nodes.iter().for_each(|node| node.hub.sweep(self.now));
+            self.nodes.iter().for_each(|node| _ = node.hub.sweep(self.now));
         }
         let now = self.now;
         self.note(format_args!("time {}", now.0));

@@ -5,6 +5,7 @@ mod copies;
 mod histories;
 mod receipts;
 mod reports;
+mod room;
 mod simulation;
 mod takeover;
 mod texts;
@@ -17,7 +18,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tidings_hub::{
-    Hub, HubConfig, HubError, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed, Version, Wishes,
+    Hub, HubConfig, HubError, LOOK_COUNT_MAX, LoopId, Member, NewPublication, Recovery, ResumeFrom, Subscribed,
+    Version, Wishes,
 };
 use tidings_protocol::{ClientId, ClientInfo, NamespaceOptions, Namespaces, Publication, Tags};
 use tidings_stream::{Frame, HistoryFilter, TailBounds};
@@ -32,8 +34,8 @@ fn hub(channel_count_max: usize) -> Hub {
 }
 
 fn hub_with(channel_count_max: usize, tails_bytes_max: usize) -> Hub {
-    let kept =
-        NamespaceOptions { history_size: 100_000, history_ttl: Duration::from_secs(60), ..NamespaceOptions::closed() };
+    let (history_ttl, history_meta_ttl) = (Duration::from_secs(60), Duration::from_secs(600));
+    let kept = NamespaceOptions { history_size: 100_000, history_ttl, history_meta_ttl, ..NamespaceOptions::closed() };
     let named = BTreeMap::from([
         ("kept".to_owned(), kept),
         ("durable".to_owned(), NamespaceOptions { durable: true, ..kept }),
@@ -209,36 +211,6 @@ fn presence_lists_who_is_there_until_they_leave() {
     let mut users: Vec<String> = hub.presence(&channel("here:1")).iter().map(|info| info.user.to_string()).collect();
     users.sort();
     assert_eq!(users, ["ann", "bob"]);
-}
-
-#[test]
-fn one_channel_more_than_the_limit_is_refused_with_the_limit_and_idle_ones_make_room() {
-    let hub = hub(2);
-    publish(&hub, "kept:one", 1);
-    publish(&hub, "kept:two", 1);
-    let new = || NewPublication { publication: publication(1), skip_history: false };
-    let three = channel("kept:three");
-    let limit = Err(HubError::ChannelLimit { channel: three.clone(), limit: 2, setting: "channels.count_max" });
-    assert_eq!(hub.publish(&three, new(), NOW), limit);
-    assert_eq!(hub.publish(&channel("news"), new(), NOW), Ok(None), "what nobody reads or keeps needs no channel");
-    hub.sweep(NOW);
-    assert_eq!(hub.publish(&three, new(), NOW), limit);
-    hub.sweep(NOW.saturating_add(Duration::from_secs(61)));
-    assert!(hub.publish(&three, new(), NOW).is_ok(), "a channel whose history has expired has made room");
-    assert_eq!(hub.counts().channels, 2, "and only one, the other was not in the way");
-}
-
-/// One sweep makes room for more than one, or a client could take each place as it comes.
-#[test]
-fn where_there_is_no_room_a_sixteenth_of_the_limit_is_freed_at_once() {
-    let hub = hub(64);
-    for number in 0..64 {
-        publish(&hub, &format!("kept:{number}"), 1);
-    }
-    hub.sweep(NOW.saturating_add(Duration::from_secs(61)));
-    assert_eq!(hub.counts().channels, 60);
-    hub.sweep(NOW.saturating_add(Duration::from_secs(62)));
-    assert_eq!(hub.counts().channels, 60, "there is room now");
 }
 
 /// One namespace leaves the others their room.

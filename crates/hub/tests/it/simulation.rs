@@ -251,7 +251,12 @@ struct World {
 
 fn new_hub() -> Hub {
     let ttl = Duration::from_millis(HISTORY_TTL_MS);
-    let memory = NamespaceOptions { history_size: HISTORY_SIZE as u32, history_ttl: ttl, ..NamespaceOptions::closed() };
+    let memory = NamespaceOptions {
+        history_size: HISTORY_SIZE as u32,
+        history_ttl: ttl,
+        history_meta_ttl: Duration::from_millis(MONTH_MS),
+        ..NamespaceOptions::closed()
+    };
     let named = BTreeMap::from([
         ("memory".to_owned(), memory),
         ("journal".to_owned(), NamespaceOptions { durable: true, ..memory }),

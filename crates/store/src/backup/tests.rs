@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::Bound;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -122,7 +121,7 @@ fn rows_of(engine: &Engine) -> AllRows {
             all.insert((table.name(), key.to_vec()), value.to_vec());
             Ok::<_, EngineError>(true)
         };
-        engine.scan(table, Bound::Unbounded, visit).unwrap();
+        engine.scan(Place::Open, table, &Span::all(), visit).unwrap();
     }
     all
 }
@@ -198,7 +197,7 @@ async fn a_restored_store_has_every_row_and_another_life() {
     let restored = {
         let (engine, _lock) = open_folder(&place).unwrap();
         engine
-            .scan(Table::Change, Bound::Unbounded, |_, _| -> Result<bool, EngineError> { panic!("derived") })
+            .scan(Place::Open, Table::Change, &Span::all(), |_, _| -> Result<bool, EngineError> { panic!("derived") })
             .unwrap();
         rows_of(&engine)
     };

@@ -16,10 +16,11 @@ fn traits(index: usize) -> Traits {
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// Registers devices of a group.
+    /// Registers devices of a group. Numbers that are given again may turn out to be unusable.
     Give {
         group: usize,
         count: usize,
+        burn: bool,
     },
     /// Deletes living devices.
     Delete(Vec<prop::sample::Index>),
@@ -29,11 +30,8 @@ enum Act {
         done: prop::sample::Index,
         seconds: u64,
     },
-    /// Frees numbers, or burns them.
-    Ripen {
-        count: usize,
-        burn: bool,
-    },
+    /// Frees the numbers of some blocks.
+    Ripen(usize),
     /// Undoes all changes since the last `Keep`.
     TakeBack,
     Keep,
@@ -44,10 +42,10 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
-        6 => (0..12_usize, 1..150_usize).prop_map(|(group, count)| Act::Give { group, count }),
+        6 => (0..12_usize, 1..150_usize, prop::bool::weighted(0.05)).prop_map(|(group, count, burn)| Act::Give { group, count, burn }),
         4 => prop::collection::vec(index(), 0..100).prop_map(Act::Delete),
         3 => (0..3_u64, index(), prop::sample::select(vec![0_u64, 1, 30, 59, 60, 61])).prop_map(|(events, done, seconds)| Act::Pass { events, done, seconds }),
-        4 => (0..200_usize, prop::bool::weighted(0.05)).prop_map(|(count, burn)| Act::Ripen { count, burn }),
+        4 => (0..6_usize).prop_map(Act::Ripen),
         1 => Just(Act::TakeBack),
         4 => Just(Act::Keep),
         1 => Just(Act::Restart),
@@ -85,7 +83,7 @@ impl World {
 
     fn apply(&mut self, act: Act) {
         match act {
-            Act::Give { group, count } => (0..count).for_each(|_| self.give(group)),
+            Act::Give { group, count, burn } => (0..count).for_each(|_| self.give(group, burn)),
             Act::Delete(indices) => {
                 for index in indices {
                     let count = self.model.alive.len();
@@ -112,16 +110,11 @@ impl World {
                 }
                 self.keep();
             }
-            Act::Ripen { count, burn } => {
-                for _ in 0..count {
-                    let Some(number) = self.blocks.ripe(self.now) else { break };
-                    if burn {
-                        self.blocks.burn(number);
-                        self.model.burnt.insert(number.0);
-                    } else {
-                        self.blocks.free(number);
-                    }
-                }
+            Act::Ripen(block_count) => {
+                let has_more = self.blocks.ripen(self.now, block_count);
+                let is_ripe =
+                    |(ready_at, numbers): &(Instant, RoaringBitmap)| *ready_at <= self.now && !numbers.is_empty();
+                assert!(has_more || !self.blocks.resting.iter().any(is_ripe));
             }
             Act::TakeBack => {
                 self.blocks.take_back();
@@ -137,14 +130,20 @@ impl World {
         self.kept = self.model.clone();
     }
 
-    fn give(&mut self, group: usize) {
+    fn give(&mut self, group: usize, burn: bool) {
         let room = self.blocks.room(self.limit);
         let given = self.blocks.give(traits(group), self.limit);
         assert_eq!(given.is_some(), room > 0, "room for {room}");
         let Some(Given { number, row }) = given else { return };
+        assert!(!self.model.alive.contains(&number.0), "{number:?} has a device");
+        assert!(!self.model.burnt.contains(&number.0));
+        if burn && row.is_none() {
+            self.blocks.burn(number);
+            self.model.burnt.insert(number.0);
+            return;
+        }
         let DeviceNumber(number) = number;
-        assert!(self.model.alive.insert(number), "{number} has a device");
-        assert!(!self.model.burnt.contains(&number));
+        self.model.alive.insert(number);
         if let Some(at) = self.model.deleted.remove(&number) {
             assert!(at <= self.trim_to, "{number} was deleted at {at}, the sender needs {}", self.trim_to);
             let passed = self.model.passed.remove(&number).expect("it was seen to pass");
@@ -227,13 +226,12 @@ proptest! {
         let now = Instant::now();
         blocks.keep();
         blocks.rest(8, now + REST);
-        prop_assert_eq!(blocks.ripe(now + 2 * REST), None);
+        let free = |blocks: &Blocks| blocks.groups.iter().map(|group| group.free.len()).sum::<u64>();
+        prop_assert!(!blocks.ripen(now + 2 * REST, 1) && free(&blocks) == 0);
         blocks.rest(9, now + REST);
-        prop_assert_eq!(blocks.ripe(now + REST - Duration::from_millis(1)), None);
-        while let Some(number) = blocks.ripe(now + REST) {
-            prop_assert!(!given.contains(&number.0));
-            blocks.free(number);
-        }
+        prop_assert!(!blocks.ripen(now + REST - Duration::from_millis(1), 1) && free(&blocks) == 0);
+        while blocks.ripen(now + REST, 3) {}
+        prop_assert!(given.iter().all(|number| !blocks.groups.iter().any(|group| group.free.contains(*number))));
         while let Some(Given { number, .. }) = blocks.give(traits(0), 3000) {
             prop_assert!(given.insert(number.0));
         }
@@ -278,7 +276,6 @@ fn numbers_from_before_there_were_blocks_belong_to_the_common_group() {
     blocks.keep();
     let now = Instant::now();
     blocks.rest(7, now + REST);
-    assert_eq!(blocks.ripe(now + REST), Some(DeviceNumber(1)));
-    blocks.free(DeviceNumber(1));
-    assert!(blocks.groups[0].free.contains(1));
+    while blocks.ripen(now + REST, 1) {}
+    assert!(blocks.groups[0].free.iter().eq((1..100).step_by(2)));
 }

@@ -1,6 +1,5 @@
 //! Pausing, resuming and cancelling: writes the rows and makes a new [`Brakes`] for the watchers.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use tidings_types::{BrakeScope, JournalPosition, Timestamp};
@@ -8,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::brakes::{Brakes, PAUSE_COUNT_MAX};
 use crate::committer::draft::Draft;
-use crate::engine::{EngineError, Table};
+use crate::engine::{EngineError, Place, Span, Table};
 use crate::error::WriteError;
 use crate::queue::Class;
 use crate::rows;
@@ -88,7 +87,7 @@ impl Draft<'_> {
     /// Otherwise they would pause everything again when the store is opened.
     fn delete_damaged_pauses(&mut self) -> Result<(), EngineError> {
         let rows = &mut self.rows;
-        self.engine.scan(Table::Brake, Bound::Unbounded, |key, row| {
+        self.engine.scan(Place::Brakes, Table::Brake, &Span::all(), |key, row| {
             if rows::decode_brake(key, row).is_err() && rows.get(Table::Brake, key).is_none() {
                 rows.delete(Table::Brake, key);
             }

@@ -24,7 +24,7 @@ use crate::rows;
 const WINDOW: Duration = Duration::from_secs(300);
 /// Keys that are remembered.
 const KEY_COUNT_MAX: u64 = if cfg!(test) { 8 } else { 1 << 20 };
-/// Keys that one round may forget: a few milliseconds.
+/// Keys that one round may forget, if there is time.
 const ROUND_COUNT: u64 = 2000;
 
 /// The hash of a channel and a key. A zero byte separates them, because a channel's name has none.
@@ -58,6 +58,9 @@ impl Draft<'_> {
         for _ in 0..ROUND_COUNT {
             if self.state.publish_key_base == self.state.publish_key_end {
                 return Ok(false);
+            }
+            if !self.has_time() {
+                break;
             }
             let oldest = self.oldest_key()?;
             if oldest.is_some_and(|(_, row)| !self.is_over(&row)) {

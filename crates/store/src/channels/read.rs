@@ -1,14 +1,12 @@
 //! Reads durable channels and their histories, and replaces damaged rows of channels.
 
-use std::ops::Bound;
-
 use tidings_types::{ChannelName, Offset, StreamPosition, Timestamp};
 use tracing::warn;
 
 use crate::channels::rows::{ChannelRow, HistoryRow};
 use crate::channels::{RestoredChannel, StoredPublication};
 use crate::damage;
-use crate::engine::{Engine, EngineError, Table};
+use crate::engine::{Engine, EngineError, Place, Span, Table};
 use crate::error::ReadError;
 use crate::rows;
 use crate::service::Store;
@@ -29,7 +27,7 @@ impl Store {
         let floor = self.channel_start().offset;
         self.with_engine(|engine| {
             let mut channels = Vec::new();
-            engine.scan(Table::Channel, Bound::Unbounded, |key, row| {
+            engine.scan(Place::Open, Table::Channel, &Span::all(), |key, row| {
                 let channel = read_channel(engine, key, row, floor, now);
                 let channel = damage::tolerate(channel, "A channel is not restored before its next publication")?;
                 let restored = |(name, row): (ChannelName, ChannelRow)| {
@@ -60,7 +58,7 @@ impl Store {
 /// The row of a channel, made from its history. `None`: the history is empty, so the offsets that were used are unknown.
 fn channel_of_history(engine: &Engine, name: &ChannelName) -> Result<Option<ChannelRow>, EngineError> {
     let mut found: Option<ChannelRow> = None;
-    engine.scan_prefix(Table::History, &rows::history_prefix(name), |key, row| {
+    engine.scan(Place::History, Table::History, &Span::prefix(&rows::history_prefix(name)), |key, row| {
         let top = rows::decode_history_offset(key)?;
         let published = rows::decode::<HistoryRow>(Table::History, key, row).map(|row| row.publication.time);
         let base = found.map_or(top, |row| row.base);
@@ -112,11 +110,8 @@ fn read_history(
         rows::decode::<ChannelRow>(Table::Channel, key, row)
     });
     let base = damage::tolerate_quietly(row)?.flatten().map(|row| row.base).unwrap_or_default();
-    let prefix = rows::history_prefix(name);
-    engine.scan(Table::History, Bound::Included(&rows::history_key(name, base)), |key, row| {
-        if !key.starts_with(&prefix) {
-            return Ok(false);
-        }
+    let span = Span::closed(&rows::history_key(name, base), &rows::history_key(name, Offset(u64::MAX)));
+    engine.scan(Place::History, Table::History, &span, |key, row| {
         let offset = rows::decode_history_offset(key)?;
         if publications.last().is_some_and(|(last, _)| last.next() != offset) {
             publications.clear(); // Rows of lost files are missing.

@@ -3,6 +3,7 @@
 //! Bound: `channel_count_max` channels; publishing into a further one is refused.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
 
 use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
 
@@ -159,6 +160,7 @@ impl Draft<'_> {
         row.top = row.top.next();
         row.published_at = row.published_at.max(publication.time);
         let history = HistoryRow { expires_at: publication.time.saturating_add(channel.history_ttl), publication };
+        self.shared.channels_due.fetch_min(history.expires_at.0, Ordering::Relaxed);
         self.rows.put(Table::History, rows::history_key(&channel.name, row.top), rows::encode(&history));
         let kept_from = Offset((row.top.0 + 1).saturating_sub(u64::from(channel.history_size)));
         while row.base < kept_from {
@@ -184,6 +186,8 @@ impl Draft<'_> {
     pub(crate) fn release_channel(&mut self, name: &ChannelName) -> Result<(), EngineError> {
         let Some(mut row) = self.channel(name)? else { return Ok(()) };
         row.published_at = row.published_at.min(self.now);
+        let idle_at = row.published_at.saturating_add(self.channel_ttl(name));
+        self.shared.channels_due.fetch_min(idle_at.0, Ordering::Relaxed);
         self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! The changes that the checkpoint does not have yet: they are written with each batch, replayed at open, and deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
 use tidings_audience::Index;
 use tidings_types::DeviceNumber;
@@ -9,12 +8,12 @@ use tidings_types::DeviceNumber;
 use crate::checkpoint::Unusable;
 use crate::committer::draft::Draft;
 use crate::committer::effect::traits;
-use crate::engine::{Engine, EngineError, Table};
+use crate::engine::{Engine, EngineError, Place, Span, Table};
 use crate::rows::{self, Change, Changes, DeviceRow, State};
 use crate::table::DeviceTable;
 
-/// Rows that one round deletes.
-const TRIM_COUNT: u64 = 2000;
+/// Rows that one round deletes: some tenths of a millisecond.
+const TRIM_COUNT: u64 = 500;
 /// If no checkpoint can be written and there are more bytes of changes, the oldest are deleted. The next opening then reads
 /// all rows.
 const CHANGE_BYTES_MAX: u64 = 1 << 30;
@@ -30,7 +29,8 @@ pub(crate) fn replay(
     let to = state.change_end;
     let (mut next, mut count, mut is_complete) = (from, 0, true);
     let mut touched = Touched::default();
-    engine.scan(Table::Change, Bound::Included(&rows::change_key(from)), |key, row| {
+    let span = Span::closed(&rows::change_key(from), &rows::change_key(to));
+    engine.scan(Place::Open, Table::Change, &span, |key, row| {
         is_complete = key == rows::change_key(next) && next < to;
         if !is_complete {
             return Ok(false);
@@ -146,7 +146,8 @@ impl Draft<'_> {
             return Ok(false);
         }
         let (last, mut bytes) = (end.min(first + TRIM_COUNT), BTreeMap::new());
-        self.engine.scan(Table::Change, Bound::Included(&rows::change_key(first)), |key, row| {
+        let span = Span::closed(&rows::change_key(first), &rows::change_key(last));
+        self.engine.scan(Place::Changes, Table::Change, &span, |key, row| {
             let Ok(number) = key.try_into().map(u64::from_be_bytes) else { return Ok(false) };
             bytes.insert(number, row.len() as u64);
             Ok(number < last)

@@ -13,12 +13,13 @@ use std::sync::atomic::Ordering;
 
 use roaring::RoaringBitmap;
 use tidings_types::{DeviceNumber, Timestamp, UserId};
+use tokio::time::Instant;
 
 use super::effect::change_row;
 use crate::brakes::Brakes;
 use crate::committer::effect::Effect;
 use crate::damage;
-use crate::engine::{Durability, Engine, EngineError, Rows, STATE_KEY, Table};
+use crate::engine::{Durability, Engine, EngineError, Place, Rows, STATE_KEY, Span, Table};
 use crate::events::LaterKey;
 use crate::hash::Hash16;
 use crate::meta::State;
@@ -57,6 +58,8 @@ pub(crate) struct Draft<'a> {
     /// The ids of scheduled events, if this batch had to look for them; at most `later_count_max`.
     pub(crate) later_ids: Option<BTreeMap<LaterKey, Hash16>>,
     pub(crate) synced: bool,
+    /// Until when work may go on that nobody waits for.
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// A former value of a draft's field, to undo a change.
@@ -94,7 +97,13 @@ impl<'a> Draft<'a> {
             brakes_changed: false,
             later_ids: None,
             synced: false,
+            deadline: None,
         }
+    }
+
+    /// Whether work that nobody waits for may go on.
+    pub(crate) fn has_time(&self) -> bool {
+        self.deadline.is_none_or(|deadline| Instant::now() < deadline)
     }
 
     /// The time by which mutes, idle devices and idle channels end: the clock, or the latest `now` if that is earlier. So
@@ -187,7 +196,7 @@ impl<'a> Draft<'a> {
     /// The rows whose keys begin with `prefix`, as this batch will leave them.
     pub(crate) fn with_prefix(&self, table: Table, prefix: &[u8]) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, EngineError> {
         let mut found = BTreeMap::new();
-        self.engine.scan_prefix(table, prefix, |key, row| {
+        self.engine.scan(Place::Device, table, &Span::prefix(prefix), |key, row| {
             found.insert(key.to_vec(), row.to_vec());
             Ok(true)
         })?;

@@ -1,7 +1,6 @@
 //! Loads the derived data at open: from the checkpoint and the changes since, or from all rows.
 
 use std::collections::HashMap;
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -22,7 +21,7 @@ use crate::committer::effect::traits;
 use crate::damage;
 use crate::damage::LeftOut;
 use crate::devices::rows::device::DeviceRow;
-use crate::engine::{Engine, EngineError, Table};
+use crate::engine::{Engine, EngineError, Place, Span, Table};
 use crate::meta::State;
 use crate::meta::read_state;
 use crate::rows;
@@ -65,7 +64,7 @@ pub(crate) fn load(engine: &Engine, folder: &Path) -> Result<(State, Derived), E
         elapsed = began.elapsed().as_secs_f64(),
         "Devices and audience index loaded"
     );
-    engine.scan(Table::Proven, Bound::Unbounded, |key, row| {
+    engine.scan(Place::Open, Table::Proven, &Span::all(), |key, row| {
         left_out.tolerate(|| {
             let (chunk, bits) = rows::decode_proven(key, row)?;
             table.set_proven_chunk(chunk, &bits);
@@ -84,7 +83,7 @@ pub(super) fn load_blocks(
     left_out: &LeftOut,
 ) -> Result<Blocks, EngineError> {
     let mut blocks = Vec::new();
-    engine.scan(Table::Block, Bound::Unbounded, |key, row| {
+    engine.scan(Place::Open, Table::Block, &Span::all(), |key, row| {
         left_out.tolerate(|| {
             blocks.push(rows::decode_block(key, row)?);
             Ok(())
@@ -205,7 +204,7 @@ fn read_devices(
     left_out: &LeftOut,
 ) -> Result<Builder, EngineError> {
     let mut builder = Builder::new();
-    engine.scan(Table::Device, Bound::Unbounded, |key, row| {
+    engine.scan(Place::Open, Table::Device, &Span::all(), |key, row| {
         left_out.tolerate(|| {
             let DeviceRow { device, .. } = rows::decode_device(key, row)?;
             let number = rows::decode_number(Table::Device, key, key)?;
@@ -217,7 +216,7 @@ fn read_devices(
             Ok(())
         })
     })?;
-    engine.scan(Table::Mute, Bound::Unbounded, |key, _| {
+    engine.scan(Place::Open, Table::Mute, &Span::all(), |key, _| {
         left_out.tolerate(|| {
             let mute = rows::decode_mute_key(key).ok_or_else(|| EngineError::damaged(Table::Mute, key))?;
             builder.mute(mute.0, mute.1.subject());
@@ -289,7 +288,7 @@ impl Keys {
 /// Sends all keys of a table until the receiver is gone.
 fn read_keys(engine: &Engine, table: Table, tx: &SyncSender<Keys>) -> Result<(), EngineError> {
     let mut keys = Keys::default();
-    engine.scan(table, Bound::Unbounded, |key, _| {
+    engine.scan(Place::Open, table, &Span::all(), |key, _| {
         keys.push(key);
         let is_full = keys.ends.len() >= KEY_COUNT;
         Ok(!is_full || tx.send(mem::take(&mut keys)).is_ok())
@@ -302,7 +301,7 @@ fn read_keys(engine: &Engine, table: Table, tx: &SyncSender<Keys>) -> Result<(),
 /// it.
 fn load_brakes(engine: &Engine, left_out: &LeftOut) -> Result<Brakes, EngineError> {
     let mut brakes = Brakes::default();
-    engine.scan(Table::Brake, Bound::Unbounded, |key, row| {
+    engine.scan(Place::Open, Table::Brake, &Span::all(), |key, row| {
         left_out.tolerate(|| {
             let (scope, since) = rows::decode_brake(key, row).inspect_err(|error| {
                 error!(
@@ -315,7 +314,7 @@ fn load_brakes(engine: &Engine, left_out: &LeftOut) -> Result<Brakes, EngineErro
             Ok(())
         })
     })?;
-    engine.scan(Table::Cancelled, Bound::Unbounded, |key, _| {
+    engine.scan(Place::Open, Table::Cancelled, &Span::all(), |key, _| {
         left_out.tolerate(|| {
             brakes.cancelled.insert(rows::decode_position(Table::Cancelled, key, key)?);
             Ok(())
@@ -328,7 +327,7 @@ fn load_brakes(engine: &Engine, left_out: &LeftOut) -> Result<Brakes, EngineErro
 /// scheduled events has written the counters meanwhile.
 fn count_later(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
     let mut first = None;
-    let scanned = engine.scan(Table::Later, Bound::Unbounded, |key, _| {
+    let scanned = engine.scan(Place::Open, Table::Later, &Span::all(), |key, _| {
         first = rows::decode_later_key(key);
         Ok(first.is_none())
     });
@@ -339,7 +338,7 @@ fn count_later(engine: &Engine, state: &mut State) -> Result<(), EngineError> {
         return Ok(());
     }
     (state.later_first, state.later_count, state.later_bytes) = (first, 0, 0);
-    engine.scan(Table::Later, Bound::Unbounded, |key, row| {
+    engine.scan(Place::Open, Table::Later, &Span::all(), |key, row| {
         state.later_count += 1;
         state.later_bytes += row.len() as u64;
         let arrival = rows::decode_later_key(key).map_or(0, |key| key.arrival + 1);
@@ -357,7 +356,7 @@ fn count_publish_keys(engine: &Engine, state: &mut State) -> Result<(), EngineEr
         return Ok(());
     }
     let mut numbers: Option<(u64, u64)> = None;
-    let scanned = engine.scan(Table::PublishKeyOrder, Bound::Unbounded, |key, _| {
+    let scanned = engine.scan(Place::Open, Table::PublishKeyOrder, &Span::all(), |key, _| {
         if let Ok(number) = key.try_into().map(u64::from_be_bytes) {
             let first = numbers.map_or(number, |(first, _)| first);
             numbers = Some((first, number));

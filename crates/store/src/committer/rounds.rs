@@ -8,10 +8,18 @@ use tokio::time::Instant;
 use crate::engine::EngineError;
 
 use super::draft::Draft;
+use crate::channels::trim::ChannelPass;
+use crate::devices::expire::IdlePass;
 use crate::mutes::ends::MuteEnds;
 
-/// The pause before the next round if there is more work.
-const BUSY: Duration = Duration::from_millis(20);
+/// How long all rounds of a batch may take: while callers wait (in a cluster there are fewer batches of rounds), and otherwise. A round looks at the time after each of its
+/// steps, and the longest of these takes half a millisecond. Committing what the rounds did takes about as long again.
+const TIME_WHILE_CALLERS_WAIT: Duration = Duration::from_micros(500);
+const TIME_WHILE_CALLERS_WAIT_WITH_LOG: Duration = Duration::from_millis(2);
+const TIME: Duration = Duration::from_millis(5);
+/// The pause before the next round if there is more work; in a cluster, where each batch is a record of the log.
+const BUSY: Duration = Duration::from_millis(5);
+const BUSY_WITH_LOG: Duration = Duration::from_millis(20);
 /// The pause before the next round if a damaged row stopped this one.
 const DAMAGED: Duration = Duration::from_secs(60);
 
@@ -48,7 +56,7 @@ impl Round {
     /// The pause before the next round if there is no more work.
     const fn interval(self) -> Duration {
         match self {
-            Self::Devices => Duration::from_secs(1),
+            Self::Channels => Duration::from_millis(50),
             _ => Duration::from_millis(250),
         }
     }
@@ -59,9 +67,12 @@ impl Round {
 #[derive(Debug)]
 pub(super) struct Rounds {
     next: [Instant; Round::ALL.len()],
-    /// The key of the last channel, and of the last device.
-    channel: Vec<u8>,
-    device: Vec<u8>,
+    /// The round that begins, so that each has its turn when the time ends early.
+    first: usize,
+    /// The end of the journal when it was trimmed last.
+    trimmed_at: Option<u64>,
+    channels: ChannelPass,
+    idle: IdlePass,
     mute_ends: MuteEnds,
     /// Devices that have expired.
     expired: u64,
@@ -70,7 +81,8 @@ pub(super) struct Rounds {
 impl Rounds {
     pub(super) fn new(now: Instant) -> Self {
         let next = Round::ALL.map(|round| now + round.interval());
-        Self { next, channel: Vec::new(), device: Vec::new(), mute_ends: MuteEnds::default(), expired: 0 }
+        let (channels, idle, mute_ends) = (ChannelPass::default(), IdlePass::default(), MuteEnds::default());
+        Self { next, first: 0, trimmed_at: None, channels, idle, mute_ends, expired: 0 }
     }
 
     /// When the next round of any kind is due.
@@ -90,17 +102,18 @@ impl Rounds {
 
     /// Does those of the rounds that are due which change no rows.
     pub(super) fn tend(&mut self, draft: &mut Draft<'_>, now: Instant) -> Result<(), EngineError> {
-        self.run_some(&Round::TENDING, draft, JournalPosition(0), now)
+        let pace = Pace { has_log: true, is_waited_for: false };
+        self.run_some(&Round::TENDING, draft, JournalPosition(0), (now, pace))
     }
 
-    /// Does the rounds that are due.
+    /// Does the rounds that are due, as far as there is time.
     pub(super) fn run(
         &mut self,
         draft: &mut Draft<'_>,
         trim_to: JournalPosition,
-        now: Instant,
+        (now, pace): (Instant, Pace),
     ) -> Result<(), EngineError> {
-        self.run_some(&Round::ALL, draft, trim_to, now)
+        self.run_some(&Round::ALL, draft, trim_to, (now, pace))
     }
 
     fn run_some(
@@ -108,35 +121,77 @@ impl Rounds {
         rounds: &[Round],
         draft: &mut Draft<'_>,
         trim_to: JournalPosition,
-        now: Instant,
+        (now, pace): (Instant, Pace),
     ) -> Result<(), EngineError> {
-        for &round in rounds {
+        draft.deadline = Some(now + pace.time());
+        for place in 0..rounds.len() {
+            let round = rounds[(self.first + place) % rounds.len()];
             if self.next[round as usize] > now {
                 continue;
             }
-            let found = draft.attempt(|draft| match round {
-                Round::Journal => draft.trim_journal(trim_to),
-                Round::Changes => draft.trim_changes(draft.shared.checkpoint.taken()),
-                Round::Channels => draft.trim_channels(&mut self.channel),
-                Round::Keys => draft.trim_keys(),
-                Round::Table => draft.tend_table(),
-                Round::Ids => draft.hint_at_ids(),
-                Round::Numbers => draft.ripen_numbers(trim_to.0, now),
-                Round::Mutes => draft.end_mutes(&mut self.mute_ends),
-                Round::Devices => {
-                    if let Some(idle_max) = draft.shared.config.idle_max {
-                        self.expired += draft.expire_devices(idle_max, &mut self.device)?;
-                    }
-                    Ok(false)
-                }
-            })?;
+            if !draft.has_time() {
+                self.first = (self.first + place) % rounds.len();
+                break;
+            }
+            let found = draft.attempt(|draft| self.run_one(round, draft, trim_to, now))?;
             let pause = match found {
+                Some(true) if pace.has_log => BUSY_WITH_LOG,
                 Some(true) => BUSY,
                 Some(false) => round.interval(),
-                None => DAMAGED,
+                None => {
+                    self.channels.repeat();
+                    self.idle.repeat();
+                    DAMAGED
+                }
             };
             self.next[round as usize] = now + pause;
         }
+        draft.deadline = None;
         Ok(())
+    }
+
+    /// True when there may be more work.
+    fn run_one(
+        &mut self,
+        round: Round,
+        draft: &mut Draft<'_>,
+        trim_to: JournalPosition,
+        now: Instant,
+    ) -> Result<bool, EngineError> {
+        match round {
+            Round::Journal => draft.trim_journal(trim_to, &mut self.trimmed_at),
+            Round::Changes => draft.trim_changes(draft.shared.checkpoint.taken()),
+            Round::Channels => draft.trim_channels(&mut self.channels),
+            Round::Keys => draft.trim_keys(),
+            Round::Table => draft.tend_table(),
+            Round::Ids => draft.hint_at_ids(),
+            Round::Numbers => Ok(draft.ripen_numbers(trim_to.0, now)),
+            Round::Mutes => draft.end_mutes(&mut self.mute_ends),
+            Round::Devices => {
+                if let Some(idle_max) = draft.shared.config.idle_max {
+                    self.expired += draft.expire_devices(idle_max, &mut self.idle)?;
+                }
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// What the work that nobody waits for has to go by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// Each batch becomes a record of a log.
+    pub(super) has_log: bool,
+    /// Callers wait.
+    pub(super) is_waited_for: bool,
+}
+
+impl Pace {
+    const fn time(self) -> Duration {
+        match (self.is_waited_for, self.has_log) {
+            (true, false) => TIME_WHILE_CALLERS_WAIT,
+            (true, true) => TIME_WHILE_CALLERS_WAIT_WITH_LOG,
+            (false, _) => TIME,
+        }
     }
 }

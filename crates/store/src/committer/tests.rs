@@ -1,7 +1,6 @@
 //! The committer with a failing disk and damaged rows, and what the tests of its parts share.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
@@ -12,13 +11,14 @@ use tidings_types::{
     Recipients, StreamPosition, Subject, Timestamp, TopicName,
 };
 
-use crate::engine::{Durability, Engine, EngineError, Fault, Rows, Table};
+use crate::engine::{Durability, Engine, EngineError, Fault, Place, Rows, Span, Table};
 use crate::rows::Changes;
 use crate::{
     AppendError, CommitSink, DurableChannel, NewDevice, NewEvent, NewImport, Precondition, PutTerms, QueueLimit, Store,
     StoreConfig, StoredPublication, WriteError,
 };
 
+mod age;
 mod channels;
 mod copy;
 mod damage;
@@ -232,7 +232,7 @@ async fn a_batch_is_bounded_by_what_it_changes_too() {
     eventually("all devices are gone", || store.counts().devices == 0).await;
     let mut counts = Vec::new();
     let engine = store.shared().engine.read();
-    let scanned = engine.as_ref().unwrap().scan(Table::Change, Bound::Unbounded, |_, row| {
+    let scanned = engine.as_ref().unwrap().scan(Place::Open, Table::Change, &Span::all(), |_, row| {
         counts.push(Changes::new(row).count());
         Ok::<_, EngineError>(true)
     });

@@ -18,8 +18,10 @@ use crate::rows;
 
 /// How long a number rests after the last job that may hold it. Zero in the store's own tests.
 const REST: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(60) };
-/// Numbers that one round makes free.
-const RIPE_COUNT: usize = 256;
+/// Free numbers that a new device tries. More with rows of their former devices are no single accident.
+const TRY_COUNT: usize = 16;
+/// Blocks whose numbers one round makes free: some tens of microseconds.
+const RIPE_BLOCK_COUNT: usize = 64;
 
 impl Draft<'_> {
     /// Only the committer takes this lock, so there is no waiting.
@@ -27,19 +29,34 @@ impl Draft<'_> {
         self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner) // It is valid after each step.
     }
 
-    /// A number for a new device; an error when there are `device_count_max` devices.
-    pub(crate) fn new_number(&mut self, device: &NewDevice) -> Result<DeviceNumber, WriteError> {
+    /// A number for a new device; refused when there are `device_count_max` devices.
+    ///
+    /// # Errors
+    /// When so many free numbers in turn have unreadable rows of their former devices.
+    pub(crate) fn new_number(&mut self, device: &NewDevice) -> Result<Result<DeviceNumber, WriteError>, EngineError> {
         let limit = self.shared.config.device_count_max;
-        let mut blocks = self.blocks();
-        let (given, end) = (blocks.give(Traits::of(device), limit), blocks.end());
-        drop(blocks);
-        let full = WriteError::Overloaded { what: "the set of devices", limit: u64::from(limit) };
-        let Given { number, row } = given.ok_or(full)?;
-        self.state.device_next = end;
-        if let Some((first, block)) = row {
-            self.rows.put(Table::Block, rows::block_key(first), rows::block_row(&block));
+        let mut last_burnt = None;
+        for _ in 0..TRY_COUNT {
+            let mut blocks = self.blocks();
+            let (given, end) = (blocks.give(Traits::of(device), limit), blocks.end());
+            drop(blocks);
+            let Some(Given { number, row }) = given else { break };
+            self.state.device_next = end;
+            if let Some((first, block)) = row {
+                self.rows.put(Table::Block, rows::block_key(first), rows::block_row(&block));
+                return Ok(Ok(number));
+            }
+            if damage::tolerate(self.clean(number), "Rows of a deleted device cannot be read")? == Some(true) {
+                return Ok(Ok(number));
+            }
+            error!(device = number.0, "A number is not used again: rows of its former device are left or unreadable");
+            self.blocks().burn(number);
+            last_burnt = Some(number);
         }
-        Ok(number)
+        match last_burnt {
+            Some(number) => Err(EngineError::damaged(Table::Device, &rows::number_key(number))),
+            None => Ok(Err(WriteError::Overloaded { what: "the set of devices", limit: u64::from(limit) })),
+        }
     }
 
     /// Whether there is room for `count` new devices.
@@ -55,32 +72,27 @@ impl Draft<'_> {
         self.blocks().delete(number, self.state.journal_end);
     }
 
-    /// Makes numbers free that have rested. The sender needs no event before `trim_to`. True when there may be more.
-    pub(crate) fn ripen_numbers(&mut self, trim_to: u64, now: Instant) -> Result<bool, EngineError> {
+    /// Makes numbers free that have rested. The sender needs no event before `trim_to`. True when there may be more. Reads no
+    /// row, so that the deleted devices of a year cost nothing, also after a restart.
+    pub(crate) fn ripen_numbers(&mut self, trim_to: u64, now: Instant) -> bool {
         self.shared.counters.looks.fetch_add(1, Ordering::Relaxed);
-        self.blocks().rest(trim_to, now + REST);
-        for _ in 0..RIPE_COUNT {
-            let ripe = self.blocks().ripe(now);
-            let Some(number) = ripe else { return Ok(false) };
-            if damage::tolerate(self.clean(number), "Rows of a deleted device cannot be read")? == Some(true) {
-                self.blocks().free(number);
-            } else {
-                error!(
-                    device = number.0,
-                    "A number is not used again: rows of its former device are left or unreadable"
-                );
-                self.blocks().burn(number);
-            }
-        }
-        Ok(true)
+        let mut blocks = self.blocks();
+        blocks.rest(trim_to, now + REST);
+        blocks.ripen(now, RIPE_BLOCK_COUNT)
     }
 
     /// Deletes subscriptions and mutes that damage left under a number. False if a row of its device is left.
     fn clean(&mut self, number: DeviceNumber) -> Result<bool, EngineError> {
-        if self.get(Table::Device, &rows::number_key(number))?.is_some() {
+        let key = rows::number_key(number);
+        if self.get(Table::Device, &key)?.is_some() {
             return Ok(false);
         }
-        self.remove_subscriptions(number)?;
+        let left = self.with_prefix(Table::Subscription, &key)?;
+        if !left.is_empty() {
+            self.remove_subscriptions(number)?;
+            // Also those that cannot be read, or that the index does not know.
+            left.into_keys().for_each(|key| self.rows.delete(Table::Subscription, key));
+        }
         self.remove_mutes(number)?;
         Ok(true)
     }

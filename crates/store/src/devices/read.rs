@@ -4,7 +4,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use tidings_types::{Device, DeviceId, DeviceNumber, UserId};
 
@@ -12,7 +11,7 @@ use crate::damage;
 use crate::devices::Recipient;
 use crate::devices::credential::Credential;
 use crate::devices::rows::device::DeviceRow;
-use crate::engine::{Engine, EngineError, Table};
+use crate::engine::{Engine, EngineError, Place, Span, Table};
 use crate::error::ReadError;
 use crate::rows;
 use crate::service::Store;
@@ -82,9 +81,9 @@ impl Store {
         limit: usize,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool, EngineError>,
     ) -> Result<(), EngineError> {
-        let start = after.map_or(Bound::Unbounded, |id| Bound::Excluded(rows::device_id_key(id)));
+        let span = after.map_or(Span::all(), |id| Span::all().behind(rows::device_id_key(id)));
         let mut last = after.map_or_else(String::new, |id| id.as_str().to_owned());
-        let scanned = engine.scan(Table::DeviceId, start, |id, number| {
+        let scanned = engine.scan(Place::DeviceIds, Table::DeviceId, &span, |id, number| {
             last = String::from_utf8_lossy(id).into_owned();
             visit(id, number)
         });

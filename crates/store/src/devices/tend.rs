@@ -2,7 +2,6 @@
 //! records in order, and fills its cache of device numbers by id.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use tidings_telemetry::chain;
@@ -11,14 +10,14 @@ use tracing::{error, info, warn};
 
 use crate::committer::draft::Draft;
 use crate::damage;
-use crate::engine::{EngineError, Table};
+use crate::engine::{EngineError, Place, Span, Table};
 use crate::rows;
 use crate::table::{DeviceTable, Ids};
 
 /// Rows that one round reads.
 const REPAIR_COUNT: usize = 256;
-/// Ids that one round reads: a millisecond.
-const ID_COUNT: usize = if cfg!(test) { 8 } else { 1024 };
+/// Ids that one round reads: half a millisecond.
+const ID_COUNT: usize = if cfg!(test) { 8 } else { 512 };
 
 impl Draft<'_> {
     /// Repairs and tidies the table. Writes no row. True when there may be more to do.
@@ -49,7 +48,7 @@ impl Draft<'_> {
         }
         let Some(after) = self.shared.table.read().next_unhinted() else { return Ok(false) };
         let (mut found, mut seen_count, mut last) = (Vec::new(), 0, None);
-        let scanned = self.engine.scan(Table::DeviceId, Bound::Excluded(&after), |key, number| {
+        let scanned = self.engine.scan(Place::IdHints, Table::DeviceId, &Span::all().behind(&after), |key, number| {
             // Damaged rows are skipped here. The damage is reported when such a device is read.
             let id = std::str::from_utf8(key).ok().and_then(|id| DeviceId::new(id).ok());
             found.extend(id.zip(rows::decode_number(Table::DeviceId, key, number).ok()));

@@ -176,7 +176,7 @@ impl Draft<'_> {
             Some((number, row)) => (number, Some(row)),
             None => {
                 self.forget_damaged(&new.id)?;
-                match self.new_number(&new) {
+                match self.new_number(&new)? {
                     Ok(number) => (number, None),
                     Err(error) => return Ok(Err(error.into())),
                 }
@@ -201,6 +201,7 @@ impl Draft<'_> {
         let old_token = old.as_ref().and_then(|old| old.token.as_ref());
         self.move_token(number, old_token, new.token.as_ref())?;
         let mut device = merge(new, old.as_ref(), origin, now, JournalPosition(self.state.journal_end));
+        self.note_written(device.seen_at);
         if created {
             self.set_subscription_count(number, 0);
         }

@@ -23,7 +23,7 @@ fn rows_are_compressed_from_the_beginning() {
             let disk = engine.keyspace(table).disk_space();
             assert!(disk < plain as u64 / 2, "{}: {disk} of {plain} bytes", table.name());
             let mut read = all();
-            let scanned = engine.scan(table, Bound::Unbounded, |key, value| {
+            let scanned = engine.scan(Place::Open, table, &Span::all(), |key, value| {
                 assert_eq!(read.next(), Some((key.to_vec(), value.try_into().unwrap())));
                 Ok(true)
             });

@@ -13,7 +13,7 @@ use tracing::warn;
 use super::read::later_ids;
 use crate::committer::draft::Draft;
 use crate::damage;
-use crate::engine::{EngineError, Table};
+use crate::engine::{EngineError, Place, Span, Table};
 use crate::error::WriteError;
 use crate::events::prepared::PreparedEvent;
 use crate::events::rows::{EventPlace, LaterRow};
@@ -167,7 +167,7 @@ impl Draft<'_> {
     fn later_after(&mut self, key: LaterKey) -> Result<Option<LaterKey>, EngineError> {
         let start = rows::later_key(key);
         let mut stored = None;
-        let scanned = self.engine.scan(Table::Later, Bound::Excluded(&start), |found, _| {
+        let scanned = self.engine.scan(Place::Later, Table::Later, &Span::all().behind(&start), |found, _| {
             let is_taken = self.rows.get(Table::Later, found) == Some(None);
             stored = rows::decode_later_key(found).filter(|_| !is_taken);
             Ok(stored.is_none())

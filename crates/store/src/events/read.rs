@@ -1,14 +1,13 @@
 //! Reads the journal and the scheduled events. One call returns at most 8 MiB over the first event.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use tidings_types::{EventId, JournalPosition};
 use tokio::sync::watch;
 
 use crate::damage;
-use crate::engine::{Engine, EngineError, Table};
+use crate::engine::{Engine, EngineError, Place, Span, Table};
 use crate::error::ReadError;
 use crate::events::rows::EventPlace;
 use crate::events::{AcceptedEvent, LaterEvent, LaterKey};
@@ -71,7 +70,8 @@ impl Store {
         };
         self.with_engine(|engine| {
             for _ in 0..UNREADABLE_COUNT_MAX {
-                let scanned = engine.scan(Table::Event, Bound::Included(&rows::position_key(next)), |key, row| {
+                let span = Span::closed(&rows::position_key(next), &rows::position_key(end));
+                let scanned = engine.scan(Place::Journal, Table::Event, &span, |key, row| {
                     let position = rows::decode_position(Table::Event, key, key)?;
                     next = JournalPosition(position.0 + 1);
                     Ok(take(position, row))
@@ -180,9 +180,9 @@ impl Store {
         };
         let mut last = after;
         let after = after.map(rows::later_key);
-        let start = after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
+        let span = after.map_or(Span::all(), |key| Span::all().behind(&key));
         self.with_engine(|engine| {
-            let scanned = engine.scan(Table::Later, start, |key, row| {
+            let scanned = engine.scan(Place::Later, Table::Later, &span, |key, row| {
                 let Some(key) = rows::decode_later_key(key) else { return Ok(true) };
                 last = Some(key);
                 Ok(take(key, row))
@@ -207,7 +207,7 @@ impl Store {
 /// may not exist any more.
 pub(crate) fn later_ids(engine: &Engine) -> Result<BTreeMap<LaterKey, Hash16>, EngineError> {
     let mut ids = BTreeMap::new();
-    engine.scan(Table::EventId, Bound::Unbounded, |id, row| {
+    engine.scan(Place::LaterIds, Table::EventId, &Span::all(), |id, row| {
         if let (Ok(id), Ok((EventPlace::Later(key), _))) = (id.try_into(), rows::decode_event_id(id, row)) {
             ids.insert(key, id);
         }

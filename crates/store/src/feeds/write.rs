@@ -4,7 +4,7 @@ use tidings_types::{FeedName, Timestamp};
 
 use crate::committer::draft::Draft;
 use crate::damage;
-use crate::engine::{EngineError, Table};
+use crate::engine::{EngineError, Place, Span, Table};
 use crate::error::{ReadError, WriteError};
 use crate::feeds::{FEED_COUNT_MAX, FeedChange, FeedState, KeptFeed};
 use crate::queue::Class;
@@ -26,7 +26,7 @@ impl Store {
             let state =
                 damage::tolerate(state, "What is kept of a feed is damaged, so the feed is read from its beginning");
             let mut kept = KeptFeed { state: state?.flatten().unwrap_or_default(), entries: Vec::new() };
-            engine.scan_prefix(Table::FeedEntry, &rows::feed_entry_prefix(name), |key, row| {
+            engine.scan(Place::Feed, Table::FeedEntry, &Span::prefix(&rows::feed_entry_prefix(name)), |key, row| {
                 let entry = rows::decode_feed_entry(key, row);
                 kept.entries.extend(damage::tolerate(entry, "A known entry of a feed is damaged and left out")?);
                 Ok(true)

@@ -1,6 +1,7 @@
 //! Muting and unmuting devices.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use tidings_types::{DeviceId, DeviceNumber, Mute, MuteScope, Timestamp};
 
@@ -74,6 +75,7 @@ impl Draft<'_> {
             self.rows.delete(Table::MuteEnd, rows::mute_end_key(until, &key));
         }
         if let Some(until) = until {
+            self.shared.mutes_due.fetch_min(until.0, Ordering::Relaxed);
             self.rows.put(Table::MuteEnd, rows::mute_end_key(until, &key), []);
         }
         self.rows.put(Table::Mute, key, rows::mute_row(until));

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use tidings_types::{DeviceNumber, JournalPosition};
 
 use crate::damage;
-use crate::engine::{Engine, EngineError, Table};
+use crate::engine::{Engine, EngineError, Place, Span, Table};
 
 pub(crate) fn encode<T: Serialize>(row: &T) -> Vec<u8> {
     serde_json::to_vec(row).expect("our rows have string keys")
@@ -44,7 +44,7 @@ pub(crate) fn read_rows_of_device<T>(
     cost: Option<&str>,
 ) -> Result<Vec<T>, EngineError> {
     let mut found = Vec::new();
-    engine.scan_prefix(table, &number_key(number), |key, row| {
+    engine.scan(Place::Device, table, &Span::prefix(&number_key(number)), |key, row| {
         match cost {
             Some(cost) => found.extend(damage::tolerate(decode(key, row), cost)?),
             None => found.push(decode(key, row)?),

@@ -93,4 +93,16 @@ group! {
 
     /// Bytes of current device records that are out of order.
     HEAP_SCATTERED_BYTES = Metric::gauge("tidings_store_heap_scattered_bytes").panel("Device heap");
+
+    /// Scans: reads of rows in a range, by the place in the code that asks.
+    SCANS_TOTAL = Metric::counter("tidings_store_scans_total").labels(&["place"]).panel("Scans of the store");
+
+    /// Rows that scans have read, by place.
+    SCANNED_ROWS_TOTAL = Metric::counter("tidings_store_scanned_rows_total").labels(&["place"]).panel("Rows in scans");
+
+    /// Time that scans took, by place; one that takes far longer per row than before walks over deleted rows.
+    SCAN_SECONDS_TOTAL = Metric::counter("tidings_store_scan_seconds_total").labels(&["place"]).panel("Time of scans");
+
+    /// Deleted rows that the files of a table still have, until a compaction drops them.
+    TOMBSTONES = Metric::gauge("tidings_store_tombstones").labels(&["table"]).panel("Deleted rows in files");
 }

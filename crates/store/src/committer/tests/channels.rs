@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tidings_types::Json;
 
 use super::*;
+use crate::channels::trim::ChannelPass;
 use crate::{Once, Version};
 
 fn channel() -> DurableChannel {
@@ -122,7 +123,7 @@ async fn a_history_that_is_over_is_taken_away_a_few_at_a_time() {
     let kept_rows = || {
         let engine = store.shared().engine.read();
         let (mut count, prefix) = (0, crate::rows::history_prefix(&channel().name));
-        let counted = engine.as_ref().unwrap().scan_prefix(Table::History, &prefix, |_, _| {
+        let counted = engine.as_ref().unwrap().scan(Place::Open, Table::History, &Span::prefix(&prefix), |_, _| {
             count += 1;
             Ok(true)
         });
@@ -130,19 +131,19 @@ async fn a_history_that_is_over_is_taken_away_a_few_at_a_time() {
     };
     assert!(store.history(&channel().name, end).unwrap().is_empty(), "it is over as a whole");
     let mut rounds = vec![kept_rows()];
-    let mut cursor = Vec::new();
+    let mut pass = ChannelPass::default();
     while rounds.last() != Some(&0) {
         let store = store.clone();
         let trimmed = store.write(crate::queue::Class::Events, 0, {
-            let mut cursor = std::mem::take(&mut cursor);
+            let mut pass = std::mem::take(&mut pass);
             move |draft: &mut crate::committer::draft::Draft<'_>| {
                 draft.advance(end);
-                let more = draft.trim_channels(&mut cursor)?;
-                Ok((cursor, more))
+                let more = draft.trim_channels(&mut pass)?;
+                Ok((pass, more))
             }
         });
         let more;
-        (cursor, more) = trimmed.await.unwrap();
+        (pass, more) = trimmed.await.unwrap();
         rounds.push(kept_rows());
         assert!(more || rounds.last() == Some(&0), "{rounds:?}");
         assert!(rounds.len() < 10, "{rounds:?}");

@@ -1,7 +1,5 @@
 //! Whatever callers and the disk do: memory has what a fresh open would read.
 
-use std::ops::Bound;
-
 use proptest::prelude::*;
 use tidings_audience::Index;
 use tidings_types::{BrakeScope, DeviceToken, Filter, Mute, MuteScope, Provider, TokenRef, UserId};
@@ -181,7 +179,7 @@ fn check_later(store: &Store, state: State) {
         bytes += row.len() as u64;
         Ok::<_, crate::EngineError>(true)
     };
-    engine.scan(Table::Later, Bound::Unbounded, visit).unwrap();
+    engine.scan(Place::Open, Table::Later, &Span::all(), visit).unwrap();
     assert_eq!((state.later_count, state.later_bytes), (keys.len() as u64, bytes));
     assert_eq!(state.later_first, keys.first().copied());
     assert!(keys.iter().all(|key| key.arrival < state.later_arrival));
@@ -259,7 +257,7 @@ async fn changes_are_forgotten_when_a_checkpoint_has_them_and_not_before() {
             numbers.push(u64::from_be_bytes(key.try_into().unwrap()));
             Ok::<_, crate::EngineError>(true)
         };
-        engine.as_ref().unwrap().scan(Table::Change, Bound::Unbounded, visit).unwrap();
+        engine.as_ref().unwrap().scan(Place::Open, Table::Change, &Span::all(), visit).unwrap();
         numbers
     };
     let many = StoreConfig { checkpoint_change_count: 1000, ..config(folder.path()) };

@@ -195,7 +195,7 @@ impl Node {
                 rows.insert(key.to_vec(), row.to_vec());
                 Ok::<_, EngineError>(true)
             };
-            engine.scan(table, Bound::Unbounded, visit).unwrap();
+            engine.scan(Place::Open, table, &Span::all(), visit).unwrap();
             (table.name(), rows)
         };
         Table::ALL.into_iter().map(of).collect()

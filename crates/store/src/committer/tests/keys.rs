@@ -41,7 +41,7 @@ fn keys_in(store: &Store, table: Table) -> Vec<Vec<u8>> {
         keys.push(key.to_vec());
         Ok::<_, EngineError>(true)
     };
-    with_engine(store, |engine| engine.scan(table, Bound::Unbounded, visit)).unwrap();
+    with_engine(store, |engine| engine.scan(Place::Open, table, &Span::all(), visit)).unwrap();
     keys
 }
 

@@ -1,0 +1,170 @@
+//! What is gone costs nothing: devices, mutes and channels that were deleted are not read again, also not after a restart.
+
+use std::cell::Cell;
+
+use tidings_types::{Json, Mute};
+
+use super::*;
+use crate::channels::trim::ChannelPass;
+use crate::committer::draft::Draft;
+use crate::engine::Scanned;
+use crate::mutes::ends::MuteEnds;
+use crate::rows;
+
+fn scanned(store: &Store, place: Place) -> Scanned {
+    store.shared().counters.scans.of(place)
+}
+
+/// Waits until the committer has freed the numbers that it can free now.
+async fn looks_twice(store: &Store) {
+    let looks = || store.shared().counters.looks.load(Ordering::Relaxed);
+    let before = looks();
+    eventually("it looks twice", || looks() >= before + 2).await;
+}
+
+fn free(store: &Store) -> u64 {
+    store.shared().blocks.lock().unwrap().free_count()
+}
+
+/// Makes a draft past the committer, and writes its rows.
+fn with_draft<T>(store: &Store, now: Timestamp, what: impl FnOnce(&mut Draft<'_>) -> T) -> T {
+    let shared = store.shared();
+    let engine = shared.engine.read();
+    let state = crate::meta::read_state(engine.as_ref().unwrap()).unwrap();
+    let mut draft = Draft::new(engine.as_ref().unwrap(), shared, state, now);
+    let done = what(&mut draft);
+    engine.as_ref().unwrap().commit(draft.finish().rows, Durability::Handed).unwrap();
+    done
+}
+
+#[tokio::test]
+async fn deleted_devices_cost_no_scan_ever_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Store::open(StoreConfig { device_count_max: 1000, ..config(folder.path()) }, Arc::<Sink>::default());
+    let store = open().unwrap();
+    let names: Vec<String> = (0..128).map(|number| format!("phone-{number}")).collect();
+    let goal = (Subject::new("team:1").unwrap(), vec![TopicName::new("goal").unwrap()]);
+    for name in &names {
+        store.put_device(device(name), PutTerms::default(), Timestamp(1)).await.unwrap();
+        store.subscribe(&DeviceId::new(name).unwrap(), vec![goal.clone()]).await.unwrap();
+    }
+    for name in &names {
+        assert!(store.delete_device(&DeviceId::new(name).unwrap(), Precondition::None).await.unwrap());
+    }
+    let before = scanned(&store, Place::Device).scans;
+    store.trim(store.journal_end());
+    eventually("all numbers are free", || free(&store) == 128).await;
+    assert_eq!(scanned(&store, Place::Device).scans, before);
+    store.close().await;
+    let store = open().unwrap();
+    store.trim(store.journal_end());
+    eventually("all numbers are free again", || free(&store) == 128).await;
+    looks_twice(&store).await;
+    assert_eq!(scanned(&store, Place::Device).scans, 0);
+    let put = store.put_device(device("next"), PutTerms::default(), Timestamp(1)).await.unwrap();
+    let number = store.device_number(&put.device.id).unwrap();
+    assert!(number.is_some_and(|number| number.0 < 128), "{number:?}");
+    let Scanned { scans, rows, .. } = scanned(&store, Place::Device);
+    assert_eq!((scans, rows), (2, 0), "whoever takes a number again looks for left-over subscriptions and mutes");
+}
+
+/// Damage left a row under a number that nobody has any more. Neither the index nor the device table knows it.
+#[tokio::test]
+async fn what_is_left_under_a_number_is_deleted_when_it_is_given_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    for number in 0..64 {
+        store.put_device(device(&format!("phone-{number}")), PutTerms::default(), Timestamp(1)).await.unwrap();
+    }
+    for number in [3, 5] {
+        let id = DeviceId::new(&format!("phone-{number}")).unwrap();
+        assert!(store.delete_device(&id, Precondition::None).await.unwrap());
+    }
+    let (subject, topic) = (Subject::new("team:1").unwrap(), TopicName::new("goal").unwrap());
+    let mut rows = Rows::default();
+    let readable = rows::subscription_key(DeviceNumber(3), &subject, &topic);
+    let unreadable = [&rows::number_key(DeviceNumber(3))[..], b"\xff"].concat();
+    rows.put(Table::Subscription, readable, []);
+    rows.put(Table::Subscription, unreadable, []);
+    rows.put(Table::Device, rows::number_key(DeviceNumber(5)), "a row that was not deleted");
+    store.shared().engine.read().as_ref().unwrap().commit(rows, Durability::Synced).unwrap();
+    store.trim(store.journal_end());
+    eventually("both numbers are free", || free(&store) == 2).await;
+    for (name, expected) in [("a", 3), ("b", 64)] {
+        let put = store.put_device(device(name), PutTerms::default(), Timestamp(1)).await.unwrap();
+        assert_eq!(store.device_number(&put.device.id).unwrap(), Some(DeviceNumber(expected)), "5 is not used");
+    }
+    let (mut left, span) = (0, Span::prefix(&rows::number_key(DeviceNumber(3))));
+    let engine = store.shared().engine.read();
+    let counted = engine.as_ref().unwrap().scan(Place::Open, Table::Subscription, &span, |_, _| {
+        left += 1;
+        Ok(true)
+    });
+    assert_eq!(counted.map(|()| left).unwrap(), 0);
+}
+
+#[tokio::test]
+async fn the_search_for_ended_mutes_begins_behind_those_that_have_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    store.put_device(device("phone"), PutTerms::default(), Timestamp(1)).await.unwrap();
+    let mut ends = MuteEnds::default();
+    for until in [5, 3000] {
+        let mute = Mute { scope: format!("team:{until}").parse().unwrap(), until: Some(Timestamp(until)) };
+        store.mute(&DeviceId::new("phone").unwrap(), mute, Timestamp(1)).await.unwrap();
+    }
+    store.close().await;
+    // A clock of its own, so that the store itself ends none.
+    let config = StoreConfig { clock: || Timestamp(CLOCK.get()), ..config(folder.path()) };
+    let store = Store::open(config, Arc::<Sink>::default()).unwrap();
+    CLOCK.set(1000);
+    let look = |ends: &mut MuteEnds| with_draft(&store, Timestamp(u64::MAX), |draft| draft.end_mutes(ends).unwrap());
+    assert!(!look(&mut ends));
+    assert_eq!(ends.ended, Some(Timestamp(1000)), "and not where the last one has ended");
+    let read = scanned(&store, Place::MuteEnds);
+    (0..10).for_each(|_| assert!(!look(&mut ends)));
+    assert_eq!(scanned(&store, Place::MuteEnds).rows, read.rows, "nothing is read until the next one ends");
+    let mut later = MuteEnds::default();
+    CLOCK.set(2000);
+    assert!(!look(&mut later));
+    let more = scanned(&store, Place::MuteEnds).rows - read.rows;
+    assert_eq!((later.ended, more), (Some(Timestamp(2000)), 1), "the store knows it: only the next one is read");
+    CLOCK.set(500); // It was set back.
+    assert!(!look(&mut later));
+    assert_eq!(later.ended, Some(Timestamp(500)));
+}
+
+thread_local! {
+    static CLOCK: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A pass over the channels is followed by another one when a channel is due, and not earlier.
+#[tokio::test]
+async fn channels_of_which_none_is_due_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), Arc::default());
+    let publish = async |name: &str, ttl: u64| {
+        let channel = DurableChannel {
+            name: ChannelName::new(name).unwrap(),
+            history_size: 10,
+            history_ttl: Duration::from_secs(ttl),
+            has_texts: false,
+        };
+        store.append_publication(channel, Json::of(&1), BTreeMap::new(), None, Timestamp(1000)).await.unwrap();
+    };
+    publish("chat:1", 100).await;
+    publish("chat:2", 50).await;
+    let mut pass = ChannelPass::default();
+    let mut look = |seconds: u64| {
+        let now = Timestamp(1000).saturating_add(Duration::from_secs(seconds));
+        let before = scanned(&store, Place::Channels).scans;
+        let more = with_draft(&store, now, |draft| draft.trim_channels(&mut pass).unwrap());
+        assert!(!more);
+        scanned(&store, Place::Channels).scans - before
+    };
+    assert_eq!([0, 1, 49].map(&mut look), [1, 0, 0], "one pass, and then none is due");
+    assert_eq!([50, 51, 99].map(&mut look), [1, 0, 0]);
+    publish("chat:3", 99).await;
+    assert_eq!([99, 99, 100, 101].map(&mut look), [1, 0, 1, 0], "a new publication is due earlier");
+    assert_eq!(store.durable_channels(Timestamp(0)).unwrap().len(), 3);
+}
