@@ -19,6 +19,10 @@ use crate::rows;
 /// Channels that one round reads: half a millisecond.
 const CHANNEL_COUNT: usize = 100;
 
+/// From the end of one pass to the begin of the next, at least: where a channel is due at every moment, the others are not
+/// read for each of them.
+const PASS_PAUSE: Duration = Duration::from_secs(1);
+
 /// Publications that one round deletes.
 const PUBLICATION_COUNT: u64 = if cfg!(test) { 3 } else { 2000 };
 
@@ -32,6 +36,8 @@ pub(crate) struct ChannelPass {
     cursor: Vec<u8>,
     /// The earliest time at which a channel that was read is due. At first all are.
     due: Timestamp,
+    /// When the last pass ended.
+    ended_at: Timestamp,
 }
 
 impl ChannelPass {
@@ -49,12 +55,12 @@ impl Draft<'_> {
         let new = self.shared.channels_due.swap(u64::MAX, Ordering::Relaxed);
         pass.due = pass.due.min(Timestamp(new));
         if pass.cursor.is_empty() {
-            if pass.due > self.now {
+            if pass.due > self.now || self.now < pass.ended_at.saturating_add(PASS_PAUSE) {
                 return Ok(false);
             }
             pass.due = Timestamp(u64::MAX);
         }
-        let ChannelPass { cursor, due } = pass;
+        let ChannelPass { cursor, due, ended_at } = pass;
         let (mut channels, mut before) = (Vec::with_capacity(CHANNEL_COUNT), cursor.clone());
         let (mut seen, mut last) = (0, Vec::new());
         self.engine.scan(Place::Channels, Table::Channel, &Span::all().behind(cursor), |key, row| {
@@ -66,30 +72,31 @@ impl Draft<'_> {
         })?;
         // At the end of the table, the next round begins again.
         *cursor = if seen < CHANNEL_COUNT { Vec::new() } else { last };
-        let (mut left, mut has_deleted) = (PUBLICATION_COUNT, false);
+        *ended_at = self.now;
+        let (mut left, mut deleted_count) = (PUBLICATION_COUNT, 0);
         for (name, mut row) in channels {
             let base = row.base;
             let is_done = self.has_time() && self.skip_expired(&name, &mut row, left, due)?;
             left -= row.base.0 - base.0;
-            has_deleted |= row.base > base;
+            deleted_count += usize::from(row.base > base);
             let key = name.as_str().as_bytes().to_vec();
             if is_done && self.is_idle(&name, &row, due) {
                 self.forget_channel(name, &row);
-                has_deleted = true;
+                deleted_count += 1;
             } else if row.base > base {
                 self.rows.put(Table::Channel, key.clone(), rows::encode(&row));
             }
             if !is_done {
                 // The next round begins with this channel.
                 if before.is_empty() {
-                    *due = Timestamp(0);
+                    (*due, *ended_at) = (Timestamp(0), Timestamp(0));
                 }
                 *cursor = before;
                 return Ok(true);
             }
             before = key;
         }
-        Ok(has_deleted && !cursor.is_empty())
+        Ok(deleted_count > CHANNEL_COUNT / 2 && !cursor.is_empty())
     }
 
     /// Whether a channel is empty and idle. If it is only empty, `due` is made early enough.

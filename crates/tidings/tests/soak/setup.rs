@@ -122,6 +122,7 @@ body = "A goal."
 [channel.namespaces.live]
 history_size = 200
 history_ttl = "5s"
+history_meta_ttl = "5s"
 allow_recovery = true
 presence = true
 join_leave = true
