@@ -33,8 +33,9 @@ const BEFORE: Duration = Duration::from_secs(10);
 const AFTER: Duration = Duration::from_secs(120);
 /// Devices in one import, and of a page of an export.
 const CHUNK: usize = 500;
-/// As the goal of the issue: the worst percent of writes, of that before.
+/// The 99 % of writes, of those before.
 const GOAL_P99: f64 = 2.0;
+/// The time of a read beside deleted devices, of that beside living ones.
 const GOAL_READ: f64 = 1.2;
 const PHASES: [&str; 4] = ["before", "while devices are deleted", "after it", "after a restart"];
 

@@ -65,7 +65,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// One line: what names and values of a file bring into it is written as `\n` and the like.
+/// Always one line: control characters of the names and values that it quotes are escaped.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.origin)?;

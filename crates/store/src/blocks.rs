@@ -7,8 +7,10 @@
 //! group.
 //!
 //! ```text
-//!               the block's next number            deleted           trim_to has passed `at`     60 s
-//!   new block ──► given ───────────► alive ──────► waiting (at) ────► resting ─────────────────► free ──► given again
+//!             the block's next number        deleted                trim_to has passed `at`         60 s later
+//!   new block ───────────────────────► alive ───────► waiting (at) ───────────────────────► resting ──────────► free
+//!                                        ▲                                                                        │
+//!                                        └──────────────────────────── given again ───────────────────────────────┘
 //! ```
 //!
 //! A device gets the next number of its group's open block, else a free number of its group, else the first number of a new
@@ -31,8 +33,8 @@
 //! - *Reports by number on their way into the store*: accepted tokens (noted every 250 ms) arrive within the 60 seconds that
 //!   a number rests after `trim_to` has passed. Gone tokens are reported together with the token.
 //! - *Damage*: whoever gives a number again looks whether rows of its former device are left (`devices/numbers.rs`). With a
-//!   left-over device row it is not used until a restart; left-over subscriptions and mutes are deleted. It looks then and not
-//!   before, because a look ahead would cost every deleted device some, and again after each restart.
+//!   left-over device row it is not used until a restart; left-over subscriptions and mutes are deleted. It does not look
+//!   earlier, because that would read rows of every deleted device, and again after each restart.
 //!
 //! Changes can be undone until [`Blocks::keep`], the latest first, like those of a draft. This is a core: it has no rows and
 //! no clock.

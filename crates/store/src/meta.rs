@@ -71,7 +71,7 @@ pub(crate) struct State {
     pub(crate) publish_key_base: u64,
     #[serde(default)]
     pub(crate) publish_key_end: u64,
-    /// All mutes that end before this have ended, unless the clock was set back since.
+    /// All mutes that end before this have ended.
     #[serde(default)]
     pub(crate) mutes_ended: Timestamp,
 }

@@ -25,7 +25,7 @@ const WINDOW: Duration = Duration::from_secs(300);
 /// Keys that are remembered.
 const KEY_COUNT_MAX: u64 = if cfg!(test) { 8 } else { 1 << 20 };
 /// Keys that one round may forget, if there is time.
-const ROUND_COUNT: u64 = 2000;
+const ROUND_COUNT: usize = 2000;
 
 /// The hash of a channel and a key. A zero byte separates them, because a channel's name has none.
 pub(super) fn publish_key(channel: &ChannelName, key: &str) -> Hash16 {
@@ -55,11 +55,11 @@ impl Draft<'_> {
 
     /// Forgets expired keys, oldest first. True when there may be more.
     pub(crate) fn trim_keys(&mut self) -> Result<bool, EngineError> {
-        for _ in 0..ROUND_COUNT {
+        for done_count in 0..ROUND_COUNT {
             if self.state.publish_key_base == self.state.publish_key_end {
                 return Ok(false);
             }
-            if !self.has_time() {
+            if !self.may_go_on(done_count) {
                 break;
             }
             let oldest = self.oldest_key()?;

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidings_types::{ChannelName, Offset, Timestamp};
+use tokio::time::Instant;
 
 use crate::channels::rows::{ChannelRow, HistoryRow};
 use crate::committer::draft::Draft;
@@ -16,12 +17,12 @@ use crate::damage;
 use crate::engine::{EngineError, Place, Span, Table};
 use crate::rows;
 
-/// Channels that one round reads: half a millisecond.
+/// Channels that one round reads.
 const CHANNEL_COUNT: usize = 100;
 
-/// From the end of one pass to the begin of the next, at least: where a channel is due at every moment, the others are not
-/// read for each of them.
-const PASS_PAUSE: Duration = Duration::from_secs(1);
+/// The least time between two passes. Without it, a store in which some channel is due at every moment would read all channels
+/// all the time. Zero in the store's own tests.
+const PASS_PAUSE: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(1) };
 
 /// Publications that one round deletes.
 const PUBLICATION_COUNT: u64 = if cfg!(test) { 3 } else { 2000 };
@@ -36,8 +37,8 @@ pub(crate) struct ChannelPass {
     cursor: Vec<u8>,
     /// The earliest time at which a channel that was read is due. At first all are.
     due: Timestamp,
-    /// When the last pass ended.
-    ended_at: Timestamp,
+    /// When the next pass may begin. At first that is now.
+    next_at: Option<Instant>,
 }
 
 impl ChannelPass {
@@ -55,12 +56,12 @@ impl Draft<'_> {
         let new = self.shared.channels_due.swap(u64::MAX, Ordering::Relaxed);
         pass.due = pass.due.min(Timestamp(new));
         if pass.cursor.is_empty() {
-            if pass.due > self.now || self.now < pass.ended_at.saturating_add(PASS_PAUSE) {
+            if pass.due > self.now || pass.next_at.is_some_and(|next_at| Instant::now() < next_at) {
                 return Ok(false);
             }
             pass.due = Timestamp(u64::MAX);
         }
-        let ChannelPass { cursor, due, ended_at } = pass;
+        let ChannelPass { cursor, due, next_at } = pass;
         let (mut channels, mut before) = (Vec::with_capacity(CHANNEL_COUNT), cursor.clone());
         let (mut seen, mut last) = (0, Vec::new());
         self.engine.scan(Place::Channels, Table::Channel, &Span::all().behind(cursor), |key, row| {
@@ -72,11 +73,11 @@ impl Draft<'_> {
         })?;
         // At the end of the table, the next round begins again.
         *cursor = if seen < CHANNEL_COUNT { Vec::new() } else { last };
-        *ended_at = self.now;
+        *next_at = Some(Instant::now() + PASS_PAUSE);
         let (mut left, mut deleted_count) = (PUBLICATION_COUNT, 0);
-        for (name, mut row) in channels {
+        for (done_count, (name, mut row)) in channels.into_iter().enumerate() {
             let base = row.base;
-            let is_done = self.has_time() && self.skip_expired(&name, &mut row, left, due)?;
+            let is_done = self.may_go_on(done_count) && self.skip_expired(&name, &mut row, left, due)?;
             left -= row.base.0 - base.0;
             deleted_count += usize::from(row.base > base);
             let key = name.as_str().as_bytes().to_vec();
@@ -89,7 +90,7 @@ impl Draft<'_> {
             if !is_done {
                 // The next round begins with this channel.
                 if before.is_empty() {
-                    (*due, *ended_at) = (Timestamp(0), Timestamp(0));
+                    (*due, *next_at) = (Timestamp(0), None);
                 }
                 *cursor = before;
                 return Ok(true);

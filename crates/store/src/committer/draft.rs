@@ -29,6 +29,9 @@ use crate::shared::Shared;
 /// A batch with this many changes in memory takes no more requests.
 const EFFECT_COUNT_MAX: usize = if cfg!(test) { 256 } else { 16 << 10 };
 
+/// Steps that a round may do without having time.
+const STEP_COUNT_MIN: usize = 8;
+
 /// Answers a caller, after the batch is durable.
 pub(crate) type Ack = Box<dyn FnOnce()>;
 
@@ -101,9 +104,15 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether work that nobody waits for may go on.
+    /// Whether there is time for work that nobody waits for.
     pub(crate) fn has_time(&self) -> bool {
         self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+    }
+
+    /// Whether a round that has done so many steps may go on. It may always do a few, so that it gets somewhere however slow
+    /// the disk is.
+    pub(crate) fn may_go_on(&self, done_count: usize) -> bool {
+        done_count < STEP_COUNT_MIN || self.has_time()
     }
 
     /// The time by which mutes, idle devices and idle channels end: the clock, or the latest `now` if that is earlier. So

@@ -12,13 +12,16 @@ use crate::channels::trim::ChannelPass;
 use crate::devices::expire::IdlePass;
 use crate::mutes::ends::MuteEnds;
 
-/// How long all rounds of a batch may take: while callers wait (in a cluster there are fewer batches of rounds), and otherwise. A round looks at the time after each of its
-/// steps, and the longest of these takes half a millisecond. Committing what the rounds did takes about as long again.
+/// How long the rounds of one batch may take while callers wait. A round looks at the clock between two of its steps, so one
+/// step may exceed this. Committing what the rounds did comes on top.
 const TIME_WHILE_CALLERS_WAIT: Duration = Duration::from_micros(500);
+/// The same in a cluster, where rounds are done less often ([`BUSY_WITH_LOG`]).
 const TIME_WHILE_CALLERS_WAIT_WITH_LOG: Duration = Duration::from_millis(2);
+/// The same while nobody waits.
 const TIME: Duration = Duration::from_millis(5);
-/// The pause before the next round if there is more work; in a cluster, where each batch is a record of the log.
+/// The pause before the next round if there is more work.
 const BUSY: Duration = Duration::from_millis(5);
+/// The same in a cluster, where the rows of each batch go through the log.
 const BUSY_WITH_LOG: Duration = Duration::from_millis(20);
 /// The pause before the next round if a damaged row stopped this one.
 const DAMAGED: Duration = Duration::from_secs(60);

@@ -84,7 +84,7 @@ impl Draft<'_> {
         let (idle_count, mut count) = (idle.len(), 0);
         let effect_count_max = self.effects.len() + EFFECT_COUNT;
         for (number, row) in idle {
-            if count == EXPIRE_COUNT || self.effects.len() >= effect_count_max || !self.has_time() {
+            if count == EXPIRE_COUNT || self.effects.len() >= effect_count_max || !self.may_go_on(count) {
                 pass.due = now; // The others are for the next pass.
                 break;
             }

@@ -18,9 +18,9 @@ use crate::rows;
 
 /// How long a number rests after the last job that may hold it. Zero in the store's own tests.
 const REST: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(60) };
-/// Free numbers that a new device tries. More with rows of their former devices are no single accident.
+/// Free numbers that a new device tries. If all of these have rows of their former devices, the store is badly damaged.
 const TRY_COUNT: usize = 16;
-/// Blocks whose numbers one round makes free: some tens of microseconds.
+/// Blocks whose numbers one round makes free.
 const RIPE_BLOCK_COUNT: usize = 64;
 
 impl Draft<'_> {
@@ -32,7 +32,7 @@ impl Draft<'_> {
     /// A number for a new device; refused when there are `device_count_max` devices.
     ///
     /// # Errors
-    /// When so many free numbers in turn have unreadable rows of their former devices.
+    /// When [`TRY_COUNT`] free numbers, or all there are, have rows of their former devices.
     pub(crate) fn new_number(&mut self, device: &NewDevice) -> Result<Result<DeviceNumber, WriteError>, EngineError> {
         let limit = self.shared.config.device_count_max;
         let mut last_burnt = None;

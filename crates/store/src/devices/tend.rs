@@ -16,7 +16,7 @@ use crate::table::{DeviceTable, Ids};
 
 /// Rows that one round reads.
 const REPAIR_COUNT: usize = 256;
-/// Ids that one round reads: half a millisecond.
+/// Ids that one round reads.
 const ID_COUNT: usize = if cfg!(test) { 8 } else { 512 };
 
 impl Draft<'_> {

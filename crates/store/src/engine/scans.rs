@@ -1,7 +1,7 @@
 //! Counts what scans read, by the place in the code that asks.
 //!
-//! fjall walks over deleted rows that no compaction has dropped yet, and does not tell their number. They show as time: a
-//! place whose scans take much longer per row than those of its neighbours walks over them.
+//! A scan skips deleted rows that no compaction has dropped yet, and fjall does not tell how many. They show as time: if a place
+//! takes much longer per row than before, its scans skip many.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) enum Place {
     DeviceIds,
     /// What is known of one feed: its bound of entries.
     Feed,
-    /// All pauses: 16 384.
+    /// All pauses: [`PAUSE_COUNT_MAX`](crate::brakes::PAUSE_COUNT_MAX).
     Brakes,
     /// A round that deletes changes, ends mutes, forgets channels, finds idle devices, or reads ids into memory: the bound
     /// that the round states.

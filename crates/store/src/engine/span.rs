@@ -1,8 +1,8 @@
 //! Which rows a scan may visit: both ends are known.
 //!
-//! fjall keeps a deleted row as a *tombstone* until a compaction drops it, and walks over it without a word. A scan without an
-//! end that looks for the rows of one device would so walk over all deleted neighbours behind it. Here an open end cannot be
-//! expressed: whoever wants all of a table says [`Span::all`], or [`Span::behind`] for the next rows of a pass over it.
+//! fjall keeps a deleted row as a *tombstone* until a compaction drops it, and each scan that meets a tombstone has to skip it. A
+//! scan without an end that looks for the rows of one device would skip those of all deleted devices behind it. So each span has
+//! an end. A pass over a whole table says [`Span::all`], and [`Span::behind`] to go on: it does skip all tombstones on its way.
 
 use std::ops::Bound;
 

@@ -32,7 +32,8 @@ impl Draft<'_> {
         let owed = 2 * end.saturating_sub(trimmed_at.replace(end).unwrap_or(end));
         let mut is_early = false;
         for position in (first..trim_to.0.min(end).min(first + EVENT_COUNT)).map(JournalPosition) {
-            if position.0 - first >= owed && !self.has_time() {
+            let done_count = position.0 - first;
+            if done_count >= owed && !self.may_go_on(done_count as usize) {
                 is_early = true;
                 break;
             }

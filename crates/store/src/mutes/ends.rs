@@ -40,7 +40,8 @@ impl Draft<'_> {
         let now = self.wall();
         let mut ended = ends.ended.unwrap_or(self.state.mutes_ended);
         // Mutes that came meanwhile may end earlier.
-        ends.due = ends.due.min(Timestamp(self.shared.mutes_due.swap(u64::MAX, Ordering::Relaxed)));
+        let new = Timestamp(self.shared.mutes_due.swap(u64::MAX, Ordering::Relaxed));
+        (ends.due, ended) = (ends.due.min(new), ended.min(new));
         if now < ended {
             ended = Timestamp(0); // The clock was set back, so there may be new mutes with earlier ends.
         } else if now < ends.due {
@@ -58,7 +59,7 @@ impl Draft<'_> {
         let is_cut = read.is_none();
         ends.is_logged |= is_cut;
         let mut done_count = 0;
-        while done_count < over.len() && self.has_time() {
+        while done_count < over.len() && self.may_go_on(done_count) {
             let key = &over[done_count];
             done_count += 1;
             self.rows.delete(Table::MuteEnd, key.as_slice());

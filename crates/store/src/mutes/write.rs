@@ -76,6 +76,8 @@ impl Draft<'_> {
         }
         if let Some(until) = until {
             self.shared.mutes_due.fetch_min(until.0, Ordering::Relaxed);
+            // If the clock was set back, the mute may end before those that have ended.
+            self.state.mutes_ended = self.state.mutes_ended.min(until);
             self.rows.put(Table::MuteEnd, rows::mute_end_key(until, &key), []);
         }
         self.rows.put(Table::Mute, key, rows::mute_row(until));

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use tidings_types::{Json, Mute};
+use tokio::time::Instant;
 
 use super::*;
 use crate::channels::trim::ChannelPass;
@@ -133,6 +134,86 @@ async fn the_search_for_ended_mutes_begins_behind_those_that_have_ended() {
     CLOCK.set(500); // It was set back.
     assert!(!look(&mut later));
     assert_eq!(later.ended, Some(Timestamp(500)));
+}
+
+fn mute(device: &str, until: u64) -> (DeviceId, Mute) {
+    let scope = format!("team:{until}").parse().unwrap();
+    (DeviceId::new(device).unwrap(), Mute { scope, until: Some(Timestamp(until)) })
+}
+
+/// How many mutes there are.
+fn mute_count(store: &Store) -> usize {
+    let (engine, mut count) = (store.shared().engine.read(), 0);
+    let counted = engine.as_ref().unwrap().scan(Place::Open, Table::Mute, &Span::all(), |_, _| {
+        count += 1;
+        Ok(true)
+    });
+    counted.map(|()| count).unwrap()
+}
+
+/// The store remembers over a restart up to when mutes have ended. A mute that ends before that, because the clock was set
+/// back when it came, must end all the same.
+#[tokio::test]
+async fn a_mute_of_a_clock_that_was_set_back_ends_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = StoreConfig { clock: || Timestamp(CLOCK.get()), ..config(folder.path()) };
+    let store = Store::open(config, Arc::<Sink>::default()).unwrap();
+    store.put_device(device("phone"), PutTerms::default(), Timestamp(1)).await.unwrap();
+    let put = |until| {
+        with_draft(&store, Timestamp(u64::MAX), |draft| {
+            let (id, mute) = mute("phone", until);
+            assert!(draft.mute(&id, mute).unwrap().unwrap());
+        });
+    };
+    let look_after_restart = || {
+        store.shared().mutes_due.store(u64::MAX, Ordering::Relaxed);
+        with_draft(&store, Timestamp(u64::MAX), |draft| draft.end_mutes(&mut MuteEnds::default()).unwrap())
+    };
+    CLOCK.set(100);
+    put(500);
+    CLOCK.set(2000);
+    assert!(!look_after_restart());
+    assert_eq!(mute_count(&store), 0);
+    CLOCK.set(600); // It was set back.
+    put(1000);
+    CLOCK.set(3000);
+    assert!(!look_after_restart());
+    assert_eq!(mute_count(&store), 0);
+}
+
+/// A round without any time left, as on a disk that is slow all the time.
+#[tokio::test]
+async fn rounds_get_somewhere_however_little_time_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = StoreConfig { clock: || Timestamp(CLOCK.get()), ..config(folder.path()) };
+    let store = Store::open(config, Arc::<Sink>::default()).unwrap();
+    for number in 0..20 {
+        let (name, history_ttl) = (ChannelName::new(&format!("chat:{number}")).unwrap(), Duration::from_secs(1));
+        let channel = DurableChannel { name, history_size: 10, history_ttl, has_texts: false };
+        store.append_publication(channel, Json::of(&1), BTreeMap::new(), None, Timestamp(1000)).await.unwrap();
+    }
+    for name in ["a", "b", "c"] {
+        store.put_device(device(name), PutTerms::default(), Timestamp(1)).await.unwrap();
+        for until in 2000..2007 {
+            let (id, mute) = mute(name, until);
+            store.mute(&id, mute, Timestamp(1000)).await.unwrap();
+        }
+    }
+    CLOCK.set(9000);
+    let (mut pass, mut ends, mut rounds) = (ChannelPass::default(), MuteEnds::default(), 0);
+    let mut has_more = true;
+    while has_more {
+        has_more = with_draft(&store, Timestamp(9000), |draft| {
+            draft.deadline = Some(Instant::now());
+            draft.trim_channels(&mut pass).unwrap() | draft.end_mutes(&mut ends).unwrap()
+        });
+        rounds += 1;
+        assert!(rounds < 10, "it ends");
+    }
+    assert!(rounds > 1, "nobody has time for all of it at once");
+    assert_eq!(mute_count(&store), 0);
+    let name = |number| ChannelName::new(&format!("chat:{number}")).unwrap();
+    assert!((0..20).all(|number| store.history(&name(number), Timestamp(0)).unwrap().is_empty()));
 }
 
 thread_local! {
