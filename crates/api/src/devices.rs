@@ -102,8 +102,9 @@ pub(crate) async fn put_device(
     strict: Strict,
     body: JsonBody,
 ) -> Result<Response, Problem> {
-    let (device, proven) = new_device(target.id.clone(), &body.0)?;
+    let (mut device, proven) = new_device(target.id.clone(), &body.0)?;
     let mut warnings = Warnings::default();
+    leave_unknown_locale_out(&*shared.configured, &mut device, &mut warnings);
     note_unserved(&*shared.configured, &device, &mut warnings);
     strict.admit(&warnings)?;
     target.refuse_to_app("proven", proven.as_ref(), "can only be set by a backend, not by an app")?;
@@ -128,6 +129,15 @@ struct Put<'a> {
     device: View<'a>,
     #[serde(skip_serializing_if = "Warnings::is_empty")]
     warnings: Warnings,
+}
+
+/// A locale that is none would be kept for ever by whoever counts devices by locale.
+fn leave_unknown_locale_out(configured: &dyn Configured, device: &mut NewDevice, warnings: &mut Warnings) {
+    if !configured.knows_language(&device.locale) {
+        let rule = format!("{} is of no language, so the device has und, and gets the source texts", device.locale);
+        device.locale = Locale::new("und").expect("und is a language by BCP 47");
+        warnings.add(WarningKind::UnknownLocale, "locale", rule);
+    }
 }
 
 /// Warns if no push can reach the device although it has an address.

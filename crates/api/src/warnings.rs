@@ -37,6 +37,9 @@ pub trait Configured: Send + Sync {
     /// Whether the topic is configured; true if no topic is configured, since there is nothing to compare with.
     fn knows_topic(&self, topic: &TopicName) -> bool;
 
+    /// Whether the locale's language exists, or there are texts in it.
+    fn knows_language(&self, locale: &Locale) -> bool;
+
     /// Whether a provider is configured to push to devices with this app.
     fn serves(&self, app: &AppId, provider: Provider, environment: Environment) -> bool;
 }
@@ -50,17 +53,19 @@ pub(crate) enum Kind {
     UnservedApp,
     PlainMoment,
     UnknownValue,
+    UnknownLocale,
 }
 
 impl Kind {
     /// All kinds in the order of their declaration.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Untranslated,
         Self::NoChannel,
         Self::UnknownTopic,
         Self::UnservedApp,
         Self::PlainMoment,
         Self::UnknownValue,
+        Self::UnknownLocale,
     ];
 
     /// The last part of its type, and its meaning.
@@ -76,6 +81,7 @@ impl Kind {
             Self::UnknownValue => {
                 ("unknown-value", "The topic has no text for this value, so its text without a value is shown")
             }
+            Self::UnknownLocale => ("unknown-locale", "The locale is of no language, so the device has none"),
         }
     }
 }

@@ -120,7 +120,7 @@ fn import(number: u32) -> NewImport {
 }
 
 impl<'a> Aging<'a> {
-    /// A store with all devices.
+    /// A store with all devices, opened anew: so its rows are in files at the first reads, as they are at the last ones.
     async fn new(folder: &'a Path, device_count: u32) -> Result<Self, CommandError> {
         let store = store::open(folder).await?;
         for first in (0..device_count).step_by(CHUNK) {
@@ -128,6 +128,8 @@ impl<'a> Aging<'a> {
             let imported = store.import_devices(devices, None, unix_now()).await;
             imported.map_err(|error| failed_by("an import was refused", &error))?;
         }
+        store.close().await;
+        let store = store::open(folder).await?;
         Ok(Self { folder, store, device_count, writes: 0 })
     }
 

@@ -304,7 +304,8 @@ section! {
         /// When the server stops: over how long its clients are disconnected, so that they do not all come to another server at
         /// once. They are served until then. Few clients take less time: a thousand of them are disconnected in a second.
         shutdown_spread: Duration = "5s", from "0s" to "10m";
-        /// When the server stops: how long its connections may take to be closed.
+        /// When the server stops: how long requests may take to end, and clients to be disconnected. Clients have `shutdown_spread`
+        /// and `close_timeout` together if that is longer. Who takes longer is cut off, and named in the log.
         shutdown_timeout: Duration = "10s", from "0s" to "10m";
         /// Who signs connection tokens, and what they must say.
         token: Token;

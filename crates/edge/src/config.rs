@@ -48,6 +48,9 @@ pub struct EdgeConfig {
     pub close_timeout: Duration,
     /// When the server stops: over how long its connections are closed, at most a millisecond for each of a loop.
     pub shutdown_spread: Duration,
+    /// How long stopping may take: what was published before is written as long as there is time for it, and then clients are
+    /// disconnected. `shutdown_spread` and `close_timeout` together if they are longer.
+    pub shutdown_timeout: Duration,
     /// Web origins that may connect. Requests without an `Origin` header may always connect.
     pub allowed_origins: Vec<OriginPattern>,
 }

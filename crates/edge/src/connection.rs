@@ -285,6 +285,15 @@ impl Connection {
         self.abort();
     }
 
+    /// Who it is, for the log: its user, and the address of its peer.
+    pub(crate) fn name(&self) -> String {
+        let peer = self.socket.tcp().peer_addr().map_or_else(|error| error.to_string(), |peer| peer.to_string());
+        match self.session.user() {
+            "" => peer,
+            user => format!("{user} at {peer}"),
+        }
+    }
+
     /// When the socket, which is full, last took bytes, as far as the sweep has seen.
     pub(crate) fn moved_at(&self) -> Option<Instant> {
         self.stall.map(|stall| stall.moved_at)

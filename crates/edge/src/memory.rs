@@ -57,6 +57,7 @@ impl EdgeConfig {
             stale_timeout: _,
             close_timeout: _,
             shutdown_spread: _,
+            shutdown_timeout: _,
             allowed_origins: _,
         } = self;
         let (connections, loops) = (*connection_count_max, edge.loop_count);

@@ -34,8 +34,9 @@ use tidings_telemetry::chain;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
-use tracing::error;
+use tracing::{error, warn};
 
+use crate::config::EdgeConfig;
 use crate::control::Control;
 use crate::edge_loop::{EdgeLoop, SWEEP_INTERVAL};
 use crate::orders::Posted;
@@ -46,6 +47,9 @@ use crate::subscribers::Key;
 
 /// The longest time from one close to the next when the server stops, so that few connections are closed at once.
 const CLOSE_PAUSE: Duration = Duration::from_millis(1);
+
+/// Clients that one line of the log names.
+const TOLD_COUNT_MAX: usize = 8;
 
 /// A loop with its tasks and its inputs.
 pub(crate) struct Worker<'a> {
@@ -120,15 +124,15 @@ impl Worker<'_> {
     /// Closes every connection with 3001, a few at a time; aborts those that are not closed in time.
     async fn stop(mut self) {
         self.edge_loop.begin_stop();
-        let close_timeout = self.edge_loop.shared.config.close_timeout;
-        let deadline = Instant::now() + close_timeout;
+        let EdgeConfig { close_timeout, shutdown_spread, shutdown_timeout, .. } = self.edge_loop.shared.config;
+        let keys: Vec<Key> = self.edge_loop.state().connections.iter().map(|(key, _)| key).collect();
+        let spread = shutdown_spread.min(CLOSE_PAUSE * keys.len() as u32);
+        let deadline = Instant::now() + shutdown_timeout.saturating_sub(spread + close_timeout);
         self.turn(); // Earlier publications are still written.
         while self.edge_loop.state().fanout.has_more() && Instant::now() < deadline {
             self.turn();
         }
         self.edge_loop.write_all_waiting();
-        let keys: Vec<Key> = self.edge_loop.state().connections.iter().map(|(key, _)| key).collect();
-        let spread = self.edge_loop.shared.config.shutdown_spread.min(CLOSE_PAUSE * keys.len() as u32);
         let (began, count) = (Instant::now(), keys.len().max(1) as f64);
         for (index, key) in keys.into_iter().enumerate() {
             self.serve_until(began + spread.mul_f64(index as f64 / count)).await;
@@ -138,7 +142,22 @@ impl Worker<'_> {
         while let Ok(Some(ended)) = tokio::time::timeout_at(deadline, self.tasks.join_next()).await {
             Self::report(ended);
         }
+        self.tell_cut_off();
         self.tasks.shutdown().await;
+    }
+
+    /// Logs who is still connected.
+    fn tell_cut_off(&self) {
+        let state = self.edge_loop.state();
+        let count = state.connections.iter().count();
+        if count > 0 {
+            let examples: Vec<_> = state.connections.iter().take(TOLD_COUNT_MAX).map(|(_, it)| it.name()).collect();
+            warn!(
+                count,
+                clients = ?examples,
+                "Clients were cut off because they did not take their last bytes and close within client.close_timeout"
+            );
+        }
     }
 
     /// Serves the connections that are not closed yet.

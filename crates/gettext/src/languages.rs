@@ -1,8 +1,11 @@
-//! The `Plural-Forms` lines of languages, for a new PO file.
+//! Which languages exist, and their `Plural-Forms` lines for a new PO file.
 //!
 //! The lines are those of GNU `msginit`, and for languages that it does not know, those of CLDR's rules for whole
 //! numbers. The tests compare each line with both.
 
+use std::sync::LazyLock;
+
+use icu_locale::{LocaleCanonicalizer, LocaleExpander, TransformResult};
 use tidings_types::Locale;
 
 /// For a language that is not in the table.
@@ -39,6 +42,20 @@ const LINES: [(&str, &str); 16] = [
         "mt",
     ),
 ];
+
+/// Whether its language exists: CLDR says in which script it is probably written, or knows it by another code, as `iw` for
+/// Hebrew. `und` (none is known) and codes for private use (`qaa` to `qtz`) count, too.
+pub fn is_language(locale: &Locale) -> bool {
+    static EXPANDER: LazyLock<LocaleExpander> = LazyLock::new(LocaleExpander::new_extended);
+    static CANONICALIZER: LazyLock<LocaleCanonicalizer> = LazyLock::new(LocaleCanonicalizer::new_extended);
+    let code = locale.fallbacks().last().unwrap_or_default();
+    let is_private = code.len() == 3 && ("qaa"..="qtz").contains(&code);
+    let Ok(mut language) = code.parse::<icu_locale_core::Locale>() else { return false };
+    is_private
+        || code == "und"
+        || CANONICALIZER.canonicalize(&mut language) == TransformResult::Modified
+        || EXPANDER.maximize(&mut language.id) == TransformResult::Modified
+}
 
 /// The `Plural-Forms` line of a locale; `None` if its language is not known here. Then take `nplurals=2; plural=n != 1;`
 /// and let a translator look at it.

@@ -43,7 +43,7 @@ pub use error::{
     Flaw, PlaceholderError, PluralRuleError, PoError, PoProblem, RenderError, TemplateError, ValueProblem,
 };
 pub use format::{check_value, offset};
-pub use languages::plural_forms;
+pub use languages::{is_language, plural_forms};
 pub use merge::{Changes, Merged, merge};
 pub use message::{Message, PLACEHOLDER_LENGTH, text_length};
 pub use normalise::normalise;

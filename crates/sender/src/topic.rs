@@ -179,6 +179,11 @@ impl Topics {
         self.missing.get(topic).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Whether there is a catalogue for the locale or for a more general one.
+    pub fn has_catalogue(&self, locale: &Locale) -> bool {
+        self.domains.values().any(|domain| locale.fallbacks().any(|tag| domain.indexes.contains_key(tag)))
+    }
+
     /// As [`Topics::untranslated`], without the languages of the event's own texts.
     pub fn untranslated_of(&self, event: &Event) -> Vec<Locale> {
         if event.push == PushPolicy::Never {

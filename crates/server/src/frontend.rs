@@ -327,10 +327,10 @@ impl Frontend {
         self.leading.send_replace(None); // The routes hold the edge, which holds this.
         let deadline = Instant::now() + self.config.client.shutdown_timeout;
         let listeners = self.listeners.take();
-        listeners.iter().for_each(Listeners::begin_to_stop);
+        listeners.iter().for_each(|listeners| listeners.begin_to_stop(deadline));
         let stopped = async {
             if let Some(listeners) = listeners {
-                listeners.stopped(deadline).await;
+                listeners.stopped().await;
             }
         };
         tokio::join!(self.edge.shutdown(), stopped);

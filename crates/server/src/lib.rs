@@ -209,8 +209,11 @@ impl Server {
         let listeners = frontend.listen()?;
         let (addr, tls_addr, api_addr) = (listeners.addr(), listeners.tls_addr(), listeners.api_addr());
         let (pushes, stopping, named) = (providers.watch(), listeners.stopping(), listeners.named());
-        let readiness =
-            move || Readiness { is_stopping: *stopping.borrow(), listeners: named.clone(), providers: pushes() };
+        let readiness = move || Readiness {
+            is_stopping: stopping.borrow().is_some(),
+            listeners: named.clone(),
+            providers: pushes(),
+        };
         let Frontend { config, store, hub, texts, edge, audit, load, keys, .. } = &frontend;
         let api = Api {
             config: api_config(config),

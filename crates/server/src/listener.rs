@@ -15,8 +15,9 @@
 //! With TLS as many bytes again may be held encrypted in each direction. A peer that speaks plain HTTP where TLS is
 //! expected is told so (400).
 //!
-//! Stopping: no new connections, requests in work are finished.
+//! Stopping: no new connections, requests in work are finished. Those that do not end in time are cut off, and the log says whose they are.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::io;
@@ -47,8 +48,8 @@ use tidings_types::Timestamp;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 use tower::ServiceExt as _;
 use tracing::{debug, warn};
@@ -102,6 +103,9 @@ impl Limits {
 
 /// A reason to refuse connections is logged once in this time.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Peers that one line of the log names.
+const TOLD_COUNT_MAX: usize = 8;
 
 /// How far connections may be ahead of their rate.
 const ACCEPT_AHEAD_MAX: Duration = Duration::from_millis(100);
@@ -234,31 +238,52 @@ fn connection_files(limit: u64) -> u64 {
     limit - FILE_RESERVE.min(limit / 2)
 }
 
+/// When a listener that was told to stop cuts off the requests that are still in work. `None`: it was not told.
+pub(super) type StopBy = Option<Instant>;
+
 /// Serves the routes until `stopped`, with TLS if there is one. Routes that take the place of others hold for the next request.
 pub(super) async fn serve(
     listener: TcpListener,
     routes: watch::Receiver<Router>,
     admission: Arc<Admission>,
     tls: Option<Arc<Tls>>,
-    mut stopped: watch::Receiver<bool>,
+    mut stopped: watch::Receiver<StopBy>,
 ) {
     let permits = Arc::new(Semaphore::new(admission.limits.connection_count_max));
     let to_stop = stopped.clone();
-    let mut tasks = JoinSet::new();
+    let (mut tasks, mut peers) = (JoinSet::new(), HashMap::new());
     let mut pace = Pace::new(admission.limits.accept_per_second, Instant::now());
     loop {
         tokio::select! {
-            _ = stopped.wait_for(|stopped| *stopped) => break,
+            _ = stopped.wait_for(Option::is_some) => break,
             accepted = accept(&listener, &permits, &admission, &mut pace) => {
+                let addr = accepted.peer.addr;
                 let conversation = attend(accepted, routes.clone(), tls.clone(), to_stop.clone());
                 // A request's own panic is answered by the router; one of its connection closes that.
-                tasks.spawn(panics::catch_async(Work::Connection, conversation));
+                let task = tasks.spawn(panics::catch_async(Work::Connection, conversation));
+                peers.insert(task.id(), addr);
             }
-            Some(_closed) = tasks.join_next() => {}
+            Some(closed) = tasks.join_next_with_id() => drop(peers.remove(&task_id(closed))),
         }
     }
     drop(listener);
-    while tasks.join_next().await.is_some() {}
+    let stop_by = (*stopped.borrow()).unwrap_or_else(Instant::now); // Without an order, the server is gone.
+    while let Ok(Some(closed)) = timeout_at(stop_by, tasks.join_next_with_id()).await {
+        peers.remove(&task_id(closed));
+    }
+    if !peers.is_empty() {
+        let examples: Vec<_> = peers.values().take(TOLD_COUNT_MAX).collect();
+        warn!(
+            count = peers.len(),
+            peers = ?examples,
+            "Connections were cut off because their requests did not end within client.shutdown_timeout after the server began to stop"
+        );
+    }
+    tasks.shutdown().await;
+}
+
+fn task_id<T>(closed: Result<(Id, T), JoinError>) -> Id {
+    closed.map_or_else(|error| error.id(), |(id, _)| id)
 }
 
 /// A connection that was let in.
@@ -334,7 +359,7 @@ async fn attend(
     accepted: Accepted,
     routes: watch::Receiver<Router>,
     tls: Option<Arc<Tls>>,
-    mut stopped: watch::Receiver<bool>,
+    mut stopped: watch::Receiver<StopBy>,
 ) {
     let Accepted { socket, peer } = accepted;
     let limits = peer.lease.admission.limits;
@@ -342,7 +367,7 @@ async fn attend(
     let heard = timeout(limits.head_timeout, socket.peek(&mut first));
     let is_heard = tokio::select! {
         heard = heard => matches!(heard, Ok(Ok(1))),
-        _ = stopped.wait_for(|stopped| *stopped) => false,
+        _ = stopped.wait_for(Option::is_some) => false,
     };
     if !is_heard {
         return;
@@ -356,7 +381,7 @@ async fn attend(
         Some(tls) => {
             let secured = tokio::select! {
                 secured = Box::pin(secure(socket, &peer, &tls, first[0])) => secured,
-                _ = stopped.wait_for(|stopped| *stopped) => None,
+                _ = stopped.wait_for(Option::is_some) => None,
             };
             if let Some(socket) = secured {
                 Box::pin(converse(Socket::Tls(Box::new(socket)), peer, routes, stopped)).await;
@@ -397,7 +422,7 @@ async fn refuse_plain(mut socket: TcpStream) {
 
 /// One connection from its first request to its last, or until an edge loop takes its socket. hyper itself rather than hyper-util's automatic
 /// server: that one first waits, without a limit, for the bytes that tell HTTP/1 from HTTP/2.
-async fn converse(socket: Socket, peer: Peer, routes: watch::Receiver<Router>, mut stopped: watch::Receiver<bool>) {
+async fn converse(socket: Socket, peer: Peer, routes: watch::Receiver<Router>, mut stopped: watch::Receiver<StopBy>) {
     let Peer { addr, lease, _permit } = peer;
     let limits = lease.admission.limits;
     let socket = LentSocket::new(socket);
@@ -413,7 +438,7 @@ async fn converse(socket: Socket, peer: Peer, routes: watch::Receiver<Router>, m
     builder.auto_date_header(has_http_date(tidings_telemetry::unix_now()));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service).with_upgrades());
     let stop = async move {
-        let _ = stopped.wait_for(|stopped| *stopped).await; // An error: the server is gone, which is the same.
+        let _ = stopped.wait_for(Option::is_some).await; // An error: the server is gone, which is the same.
     };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -495,7 +520,7 @@ mod tests {
     struct Served {
         addr: SocketAddr,
         registry: Registry,
-        stop: watch::Sender<bool>,
+        stop: watch::Sender<StopBy>,
         tasks: JoinSet<()>,
     }
 
@@ -507,7 +532,7 @@ mod tests {
         fn start_with(limits: Limits, file_number_max: Option<u64>, router: Router, tls: Option<Arc<Tls>>) -> Self {
             let listener = listen(([127, 0, 0, 1], 0).into()).unwrap();
             let addr = listener.local_addr().unwrap();
-            let (registry, (stop, stopped)) = (Registry::new(), watch::channel(false));
+            let (registry, (stop, stopped)) = (Registry::new(), watch::channel(None));
             let admission = Admission::with_files(limits, file_number_max, &registry);
             let mut tasks = JoinSet::new();
             tasks.spawn(serve(listener, watch::channel(router).1, admission, tls, stopped));
@@ -584,7 +609,7 @@ mod tests {
             served.ask(bytes).await;
         }
         assert!(served.ask(GET).await.starts_with("HTTP/1.1 404"), "and one that asks nothing more is closed as well");
-        served.stop.send_replace(true);
+        served.stop.send_replace(Some(Instant::now() + Duration::from_secs(60)));
         within(served.tasks.join_next()).await.unwrap().unwrap().unwrap();
     }
 

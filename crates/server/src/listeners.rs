@@ -11,11 +11,11 @@ use tidings_telemetry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tracing::info;
 
 use crate::error::ServeError;
-use crate::listener::{self, Admission};
+use crate::listener::{self, Admission, StopBy};
 use crate::settings::{bind, listener_limits};
 use crate::tls::Tls;
 
@@ -36,7 +36,7 @@ pub(super) struct Listeners {
     tls: Option<Arc<Tls>>,
     public: watch::Sender<Router>,
     internal: watch::Sender<Router>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<StopBy>,
     /// Those that do not serve yet: connections wait in the system's queue.
     bound: Vec<Bound>,
     /// They end when they are told to.
@@ -77,7 +77,7 @@ impl Listeners {
                 add(secure, public_routes, admission, tls.clone());
             }
         }
-        let (stop, tasks) = (watch::channel(false).0, JoinSet::new());
+        let (stop, tasks) = (watch::channel(None).0, JoinSet::new());
         Ok(Self { addr, tls_addr, internal_addr, tls, public, internal, stop, bound, tasks })
     }
 
@@ -119,7 +119,7 @@ impl Listeners {
     }
 
     /// Whether they were told to stop.
-    pub(super) fn stopping(&self) -> watch::Receiver<bool> {
+    pub(super) fn stopping(&self) -> watch::Receiver<StopBy> {
         self.stop.subscribe()
     }
 
@@ -130,17 +130,13 @@ impl Listeners {
         }
     }
 
-    /// From now on, nothing more is accepted, and requests in work are finished.
-    pub(super) fn begin_to_stop(&self) {
-        self.stop.send_replace(true);
+    /// From now on, nothing more is accepted, and requests in work are finished. At `stop_by` they are cut off.
+    pub(super) fn begin_to_stop(&self, stop_by: Instant) {
+        self.stop.send_replace(Some(stop_by));
     }
 
-    /// Waits until the requests in work are finished. At the deadline they are cut off.
-    pub(super) async fn stopped(mut self, deadline: Instant) {
-        let ended = async { while self.tasks.join_next().await.is_some() {} };
-        if timeout_at(deadline, ended).await.is_err() {
-            info!("Requests did not end in time");
-        }
-        self.tasks.shutdown().await;
+    /// Waits until all requests have ended or were cut off.
+    pub(super) async fn stopped(mut self) {
+        while self.tasks.join_next().await.is_some() {}
     }
 }

@@ -127,6 +127,7 @@ pub(super) fn edge_config(config: &Config, node: &str) -> EdgeConfig {
         bytes_per_second_max: client.bytes_per_second_max.0,
         close_timeout: client.close_timeout,
         shutdown_spread: client.shutdown_spread,
+        shutdown_timeout: client.shutdown_timeout,
         allowed_origins: client.allowed_origins.clone(),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidings_api::{CheckError, Configured, EventCheck};
 use tidings_gettext::limits::FILE_BYTES_MAX;
-use tidings_gettext::{Catalogue, PoError, Template, TemplateError, Translations};
+use tidings_gettext::{Catalogue, PoError, Template, TemplateError, Translations, is_language};
 use tidings_sender::{CurrentTopics, NAMES, TopicTemplates, Topics};
 use tidings_types::{AppId, Environment, Event, EventChannels, Locale, Provider, TopicName};
 use tracing::warn;
@@ -89,6 +89,10 @@ impl Configured for Door {
     fn knows_topic(&self, topic: &TopicName) -> bool {
         let topics = self.topics.get();
         topics.has(topic) || topics.names().next().is_none()
+    }
+
+    fn knows_language(&self, locale: &Locale) -> bool {
+        is_language(locale) || self.topics.get().has_catalogue(locale)
     }
 
     fn serves(&self, app: &AppId, provider: Provider, environment: Environment) -> bool {

@@ -3,8 +3,8 @@
 //! Devices of one platform, locale and country get numbers that lie together, in *blocks*. So their sets are dense, their
 //! records are neighbours, and the devices of a job come grouped by text. The blocks of a group grow from 64 numbers to 4096.
 //! A device that moves to another group keeps its number, so a block says only what its devices were when they registered.
-//! There are at most 4096 groups. Further groups, and devices that were numbered before there were blocks, share one common
-//! group.
+//! There are at most 4096 groups. A further one takes the place of a small group without devices. If none is found, it shares
+//! the common group with devices that were numbered before there were blocks.
 //!
 //! ```text
 //!             the block's next number        deleted                trim_to has passed `at`         60 s later
@@ -57,7 +57,9 @@ mod tests;
 const BLOCK_COUNT_MIN: u32 = 64;
 const BLOCK_COUNT_MAX: u32 = 4096;
 /// Groups that have blocks of their own.
-const GROUP_COUNT_MAX: usize = 4096;
+const GROUP_COUNT_MAX: usize = if cfg!(test) { 8 } else { 4096 };
+/// Groups that a device of a further group looks at, to find one without devices.
+const IDLE_LOOK_COUNT: usize = if cfg!(test) { 4 } else { 64 };
 /// A group of devices; `None` is the common group.
 pub(crate) type Group = Option<Traits>;
 
@@ -112,6 +114,8 @@ pub(crate) struct Blocks {
     /// The common group first.
     groups: Vec<GroupState>,
     by_name: HashMap<Traits, usize>,
+    /// The group that was looked at last, to find one without devices.
+    looked_at: usize,
     alive: RoaringBitmap,
     /// By the journal's end at their deletion.
     waiting: BTreeMap<u64, RoaringBitmap>,
@@ -130,6 +134,8 @@ pub(crate) struct Given {
     pub(crate) number: DeviceNumber,
     /// The first number of its block and the block's row, if the row has changed.
     pub(crate) row: Option<(u32, BlockRow)>,
+    /// It is that of a deleted device.
+    pub(crate) is_again: bool,
 }
 
 /// A change that can be undone.
@@ -152,6 +158,10 @@ enum Step {
     Deleted {
         number: u32,
         at: u64,
+    },
+    Renamed {
+        group: usize,
+        former: Group,
     },
 }
 
@@ -218,6 +228,11 @@ impl Blocks {
         self.groups.len() - 1
     }
 
+    /// How many groups have blocks of their own.
+    pub(crate) fn group_count(&self) -> usize {
+        self.by_name.len()
+    }
+
     /// How many numbers may be given again.
     #[cfg(test)]
     pub(crate) fn free_count(&self) -> u64 {
@@ -244,9 +259,41 @@ impl Blocks {
             return None;
         }
         let number_end = number_count_max(device_count_max);
-        let group = self.group(Some(traits));
+        let group = self.group(Some(traits.clone()));
+        if group == 0
+            && let Some((idle, first)) = self.find_idle()
+        {
+            self.rename(idle, traits);
+            let mut given = self.give_known(idle)?;
+            given.row = Some((first, self.row(first)));
+            return Some(given);
+        }
         let anywhere = |blocks: &mut Self| (0..blocks.groups.len()).find_map(|group| blocks.give_known(group));
         self.give_known(group).or_else(|| self.give_opening(group, number_end)).or_else(|| anywhere(self))
+    }
+
+    /// Looks at some groups for one that has one block, all numbers of which can be given. Returns it with its block.
+    fn find_idle(&mut self) -> Option<(usize, u32)> {
+        for _ in 0..IDLE_LOOK_COUNT {
+            self.looked_at = self.looked_at % GROUP_COUNT_MAX + 1; // The common group is not one of them.
+            let group = self.groups.get(self.looked_at)?;
+            let Some(first) = group.open.or_else(|| Some(self.neighbours(group.free.min()?).1.start)) else { continue };
+            let Block { length, given, .. } = self.blocks[&first];
+            let ungiven = if group.open.is_some() { length - given } else { 0 };
+            if group.number_count == length && group.free.len() == u64::from(length - ungiven) {
+                return Some((self.looked_at, first));
+            }
+        }
+        None
+    }
+
+    fn rename(&mut self, group: usize, traits: Traits) {
+        let former = self.groups[group].name.replace(traits.clone());
+        if let Some(former) = &former {
+            self.by_name.remove(former);
+        }
+        self.by_name.insert(traits, group);
+        self.steps.push(Step::Renamed { group, former });
     }
 
     /// A number from the open block or a free one.
@@ -261,13 +308,13 @@ impl Blocks {
             }
             self.alive.insert(number);
             self.steps.push(Step::Given { number, first });
-            return Some(Given { number: DeviceNumber(number), row: Some((first, self.row(first))) });
+            return Some(Given { number: DeviceNumber(number), row: Some((first, self.row(first))), is_again: false });
         }
         let number = state.free.min()?;
         state.free.remove(number);
         self.alive.insert(number);
         self.steps.push(Step::GivenAgain { number, group });
-        Some(Given { number: DeviceNumber(number), row: None })
+        Some(Given { number: DeviceNumber(number), row: None, is_again: true })
     }
 
     /// A number from a new block, if there is room for one before `number_end`.
@@ -380,6 +427,11 @@ impl Blocks {
                 Step::Deleted { number, at } => {
                     self.waiting.entry(at).or_default().remove(number);
                     self.alive.insert(number);
+                }
+                Step::Renamed { group, former } => {
+                    let name = std::mem::replace(&mut self.groups[group].name, former.clone());
+                    name.map(|name| self.by_name.remove(&name));
+                    former.map(|former| self.by_name.insert(former, group));
                 }
             }
         }

@@ -46,7 +46,7 @@ use self::state::lock;
 pub(crate) use self::state::{Checkpointing, Loaded};
 
 /// The rest after a checkpoint, as a multiple of its duration.
-const REST_FACTOR: u32 = 10;
+const REST_FACTOR: u32 = if cfg!(test) { 1 } else { 10 };
 /// The rest after a failed checkpoint.
 const FAILED_REST: Duration = if cfg!(test) { Duration::from_millis(10) } else { Duration::from_secs(10) };
 /// The speed of writing while the store is open.
@@ -133,7 +133,7 @@ fn take_one(shared: &Shared, pace: Pace) -> bool {
     // After a failure, the old checkpoint may still use all files. They are deleted only if the disk is full.
     let is_full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     if written.as_ref().err().is_none_or(is_full) {
-        let retired = shared.table.write().end_checkpoint(); // Deleted after the lock is released.
+        let retired = shared.table.write().take_retired(); // Deleted after the lock is released.
         if let Err(error) = retired.delete() {
             warn!(error = chain(&error), "Unused files of the heap cannot be deleted");
         }
@@ -163,16 +163,9 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     let mut throttle = Throttle { state, pace, began: Instant::now(), bytes: 0, unsynced_bytes: 0 };
     let mut bytes = Vec::new();
     shared.table.write().begin_checkpoint();
-    for part in 0.. {
-        bytes.clear();
-        let table = shared.table.read();
-        if part >= table.part_count() {
-            break;
-        }
-        table.encode(part, &mut bytes);
-        drop(table);
-        writer.section(Section::Table(part), &bytes, CHUNK_BYTES, |file| throttle.after_chunk(file))?;
-    }
+    let written = write_table(shared, &mut writer, &mut throttle, &mut bytes);
+    shared.table.write().end_checkpoint();
+    written?;
     // The records must be durable before the slots that point to them.
     let unsynced = shared.table.read().unsynced();
     unsynced.sync(|bytes| throttle.rest_after(bytes))?;
@@ -195,6 +188,25 @@ fn write(shared: &Shared, pace: Pace) -> io::Result<u64> {
     state.taken.store(head.change, Ordering::Relaxed);
     state.is_missing.store(false, Ordering::Relaxed);
     Ok(bytes)
+}
+
+fn write_table(
+    shared: &Shared,
+    writer: &mut Writer,
+    throttle: &mut Throttle<'_>,
+    bytes: &mut Vec<u8>,
+) -> io::Result<()> {
+    for part in 0.. {
+        bytes.clear();
+        let table = shared.table.read();
+        if part >= table.part_count() {
+            break;
+        }
+        table.encode(part, bytes);
+        drop(table);
+        writer.section(Section::Table(part), bytes, CHUNK_BYTES, |file| throttle.after_chunk(file))?;
+    }
+    Ok(())
 }
 
 /// Limits the speed of writing.

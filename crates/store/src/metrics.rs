@@ -1,8 +1,8 @@
 //! The store's metrics. Levels and counts are read at each scrape; only the durations of commits and checkpoints are
 //! recorded when they end.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use tidings_telemetry::metrics::store as table;
 use tidings_telemetry::{Metric, Registry, ValueFn, unix_now};
@@ -11,6 +11,7 @@ use tidings_types::Timestamp;
 use crate::engine::{Place, Scanned, Table};
 use crate::queue::Class;
 use crate::service::{Counts, Store};
+use crate::table::NAME_KINDS;
 
 impl Store {
     /// Makes what the store measures part of `registry`.
@@ -19,6 +20,14 @@ impl Store {
         self.register_queues(registry);
         self.register_scans(registry);
         let counters = &self.shared().counters;
+        for (at, kind) in NAME_KINDS.into_iter().enumerate() {
+            let store = self.clone();
+            let count = move || store.shared().table.read().name_counts()[at] as f64;
+            registry.computed(&table::DEVICE_NAMES, &[kind], Arc::new(count));
+        }
+        let store = self.clone();
+        let groups = move || store.shared().blocks.lock().unwrap_or_else(PoisonError::into_inner).group_count() as f64;
+        registry.computed(&table::DEVICE_NAMES, &["group"], Arc::new(groups));
         registry.adopt(&table::COMMIT_SECONDS, &["synced"], &counters.synced);
         registry.adopt(&table::COMMIT_SECONDS, &["handed"], &counters.handed);
         registry.adopt(&table::CHECKPOINT_SECONDS, &[], &counters.checkpointed);
@@ -38,7 +47,7 @@ impl Store {
 
     fn register_counts(&self, registry: &Registry) {
         type Count = (&'static Metric, fn(Counts) -> u64);
-        let counts: [Count; 19] = [
+        let counts: [Count; 20] = [
             (&table::BATCHES_TOTAL, |counts| counts.batches),
             (&table::REQUESTS_TOTAL, |counts| counts.commands),
             (&table::FAILURES_TOTAL, |counts| counts.failures),
@@ -50,6 +59,7 @@ impl Store {
             (&table::CHECKPOINTS_FAILED_TOTAL, |counts| counts.checkpoints_failed),
             (&table::REBUILT_TOTAL, |counts| counts.rebuilt),
             (&table::DEVICES, |counts| counts.devices),
+            (&table::RESIDENT_DEVICES, |counts| counts.resident),
             (&table::PROVEN_DEVICES, |counts| counts.proven),
             (&table::SUBSCRIPTIONS, |counts| counts.subscriptions),
             (&table::LATER_EVENTS, |counts| counts.later),

@@ -61,6 +61,8 @@ pub struct Counts {
     pub repaired: u64,
     /// Devices.
     pub devices: u64,
+    /// Devices that are in memory as a whole, because the heap has no room for them or one of their names has no number.
+    pub resident: u64,
     /// Bytes of the heap's files.
     pub heap_bytes: u64,
     /// Bytes of the living records in the heap's files.
@@ -123,9 +125,9 @@ impl Store {
         let shared = self.shared();
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // Each lock is released before the next is taken (see `shared.rs`).
-        let (devices, proven, heap) = {
+        let (devices, resident, proven, heap) = {
             let table = shared.table.read();
-            (table.count(), table.proven_count(), table.heap_usage())
+            (table.count(), table.resident_count(), table.proven_count(), table.heap_usage())
         };
         let subscriptions = shared.index.read().subscription_count();
         let (paused, cancelled) = {
@@ -144,6 +146,7 @@ impl Store {
             expired: value(&shared.counters.expired),
             repaired: value(&shared.counters.repaired),
             devices,
+            resident,
             heap_bytes: heap.disk_bytes,
             heap_live_bytes: heap.live_bytes,
             heap_scattered_bytes: heap.scattered_bytes,

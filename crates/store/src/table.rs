@@ -18,8 +18,8 @@
 //! [`DeviceTable::set`] should not fail because of a full disk. If it does, the device stays in memory.
 //!
 //! **Checkpoint.** Slots and counts go into it in parts of 2^20 numbers, each with all names ([`DeviceTable::encode`]).
-//! The heap's files stay and are synced ([`DeviceTable::unsynced`]). A name's number keeps its meaning as long as the
-//! heap exists: it is never given to another name. If a checkpoint's slots point to older records, its replay sets the
+//! The heap's files stay and are synced ([`DeviceTable::unsynced`]). The names of a checkpoint are those of its moment: later
+//! a number may be that of another name (`names`). If a checkpoint's slots point to older records, its replay sets the
 //! newer ones again. Without a checkpoint the heap starts empty.
 //!
 //! **Order.** Records are read in the order of numbers, but written in the order in which devices came.
@@ -28,7 +28,7 @@
 //!
 //! **Garbage.** [`DeviceTable::collect`] also moves living records out of segments that are mostly garbage. The files
 //! are deleted when a checkpoint that does not use them is durable ([`DeviceTable::begin_checkpoint`],
-//! [`DeviceTable::end_checkpoint`]).
+//! [`DeviceTable::take_retired`]).
 //!
 //! Bound: `device_count_max`.
 
@@ -59,6 +59,7 @@ mod record;
 mod tests;
 
 pub(crate) use self::ids::Ids;
+pub(crate) use self::names::NAME_KINDS;
 pub(crate) use self::proven::proven_place;
 
 const FOLDER: &str = "heap";
@@ -80,6 +81,8 @@ const WILL_NEED_STEP: usize = 64;
 /// Slots that one call of [`DeviceTable::collect`] reads, and bytes that it moves: a few milliseconds.
 const COLLECT_SLOT_COUNT: usize = if cfg!(test) { 64 } else { 1 << 16 };
 const COLLECT_BYTES: u64 = if cfg!(test) { 16 << 10 } else { 256 << 10 };
+/// Records of which one call of [`DeviceTable::collect`] reads the names.
+const NAMING_COUNT: usize = if cfg!(test) { 16 } else { 1024 };
 /// Devices that one call writes into the heap because there was no room before.
 const SETTLE_COUNT: usize = 1024;
 /// Segments that one sweep over all slots empties.
@@ -106,7 +109,13 @@ pub(crate) struct DeviceTable {
     is_full: bool,
     /// Devices of a checkpoint whose records do not exist.
     lost_count: u64,
+    /// Devices that were resident at the checkpoint. Until they are read they are lost.
+    unread: Vec<DeviceNumber>,
     names: Names,
+    /// The next number of a pass that finds out which names are in use.
+    naming: Option<usize>,
+    /// From [`DeviceTable::begin_checkpoint`] to [`DeviceTable::end_checkpoint`].
+    is_in_checkpoint: bool,
     ids: Ids,
     count: u64,
     proven: Proven,
@@ -162,7 +171,10 @@ impl DeviceTable {
             unsettled: Vec::new(),
             is_full: false,
             lost_count: 0,
+            unread: Vec::new(),
             names: Names::default(),
+            naming: None,
+            is_in_checkpoint: false,
             ids: Ids::default(),
             count: 0,
             proven: Proven::default(),
@@ -392,6 +404,16 @@ impl DeviceTable {
         self.proven.count()
     }
 
+    /// How many different names there are of each of the [`NAME_KINDS`].
+    pub(crate) fn name_counts(&self) -> [u64; NAME_KINDS.len()] {
+        self.names.counts()
+    }
+
+    /// Devices that have no record, and are in memory as a whole.
+    pub(crate) fn resident_count(&self) -> u64 {
+        self.resident.len() as u64
+    }
+
     pub(crate) fn heap_usage(&self) -> Usage {
         self.heap.usage()
     }
@@ -402,12 +424,18 @@ impl DeviceTable {
     /// To be called before the first part is encoded.
     pub(crate) fn begin_checkpoint(&mut self) {
         self.heap.retire();
+        self.is_in_checkpoint = true;
+    }
+
+    /// To be called after the last part was encoded, or an earlier one failed.
+    pub(crate) fn end_checkpoint(&mut self) {
+        self.is_in_checkpoint = false;
     }
 
     /// To be called after the checkpoint is durable. Returns the files that no checkpoint uses any more, to be deleted without
     /// a lock. Also called after a checkpoint that failed because the disk is full: garbage must not fill the disk. Then the
     /// old checkpoint may use deleted files, and the next start reads such devices from their rows.
-    pub(crate) fn end_checkpoint(&mut self) -> Retired {
+    pub(crate) fn take_retired(&mut self) -> Retired {
         self.heap.take_retired()
     }
 
@@ -422,9 +450,7 @@ impl DeviceTable {
         self.names.encode(out);
         put_varint(out, slots.len() as u64);
         out.reserve(SLOT_BYTES * slots.len());
-        // Devices without a record are lost for the next start, which then reads their rows.
-        let kept = |slot: &u64| if *slot == RESIDENT { LOST } else { *slot };
-        slots.iter().map(kept).for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
+        slots.iter().for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
         let counts = &self.subscription_counts[start..][..slots.len()];
         counts.iter().for_each(|count| out.extend_from_slice(&count.to_le_bytes()));
     }
@@ -456,6 +482,10 @@ impl DeviceTable {
             let slot = match Place::from_bits(slot) {
                 Some(place) if self.heap.adopt(place) => slot,
                 Some(_) => LOST,
+                None if slot == RESIDENT => {
+                    self.unread.push(DeviceNumber(self.slots.len() as u32));
+                    LOST
+                }
                 None if slot == NONE || slot == LOST => slot,
                 None => return Err(DecodeError),
             };
@@ -468,13 +498,21 @@ impl DeviceTable {
         Ok(())
     }
 
+    /// The devices whose rows are to be read and [`set`](DeviceTable::set_reserving), because their checkpoint has no record of
+    /// them. To be called after the changes since the checkpoint.
+    pub(crate) fn take_unread(&mut self) -> Vec<DeviceNumber> {
+        let unread = mem::take(&mut self.unread);
+        unread.into_iter().filter(|number| self.slot(*number) == LOST).collect()
+    }
+
     /// To be called after all parts. Deletes files that no part uses.
     ///
     /// # Errors
     /// When a file cannot be deleted, or so many devices are lost that reading all rows at once is faster.
     pub(crate) fn finish_decoding(&mut self) -> io::Result<()> {
-        if self.lost_count > LOST_COUNT_MAX.max(self.count / 8) {
-            return Err(io::Error::other(format!("{} of {} devices are not in the heap", self.lost_count, self.count)));
+        let missing_count = self.lost_count + self.unread.len() as u64;
+        if missing_count > LOST_COUNT_MAX.max(self.count / 8) {
+            return Err(io::Error::other(format!("{missing_count} of {} devices are not in the heap", self.count)));
         }
         self.heap.remove_unused()
     }
@@ -505,7 +543,8 @@ impl DeviceTable {
             }
         }
         self.flush();
-        collected.has_more = !self.unsettled.is_empty() && !self.is_full;
+        let has_names = self.find_unused_names();
+        collected.has_more = has_names || !self.unsettled.is_empty() && !self.is_full;
         let mut sweep = match self.sweep.take() {
             Some(sweep) => sweep,
             None => {
@@ -533,6 +572,36 @@ impl DeviceTable {
             self.sweep = Some(sweep);
         }
         Collected { has_more: true, ..collected }
+    }
+
+    /// Continues the pass that finds out which names are in use, or begins one if it is due. True when there is more to do.
+    fn find_unused_names(&mut self) -> bool {
+        let begin = match self.naming {
+            Some(next) => next,
+            None if !self.names.is_pass_due() => return false,
+            None => {
+                self.names.begin_pass();
+                0
+            }
+        };
+        let end = self.slots.len().min(begin + NAMING_COUNT);
+        let stored = |slot: &u64| Place::from_bits(*slot).map(|place| self.heap.stored(place));
+        self.slots[begin..end].iter().filter_map(stored).for_each(Stored::prefetch);
+        for (number, slot) in (begin as u32..).zip(&self.slots[begin..end]) {
+            // A lost record is written anew when it is noticed, with the names that there are then.
+            let record = Place::from_bits(*slot).and_then(|place| self.heap.get(number, place).ok());
+            if let Some(numbers) = record.and_then(record::name_numbers) {
+                self.names.see(numbers);
+            }
+        }
+        self.naming = Some(end);
+        if end == self.slots.len() && !self.is_in_checkpoint {
+            self.naming = None;
+            if self.names.end_pass() {
+                self.unsettled.extend(self.resident.keys()); // Their names may get numbers now.
+            }
+        }
+        self.naming.is_some() || !self.unsettled.is_empty() && !self.is_full
     }
 
     /// The bytes of records that may exist twice until a checkpoint has their new places: a part of all records, and of the

@@ -304,6 +304,10 @@ impl Configured for OneTopic {
         !topic.as_str().starts_with("misspelt")
     }
 
+    fn knows_language(&self, locale: &Locale) -> bool {
+        locale.as_str() != "xq"
+    }
+
     fn serves(&self, app: &AppId, provider: Provider, environment: Environment) -> bool {
         let is_apple = provider == Provider::Apns && environment == Environment::Production;
         !app.as_str().starts_with("other") || is_apple && app.as_str() == "other.on-apple"

@@ -166,3 +166,19 @@ async fn a_device_is_shown_with_what_it_is_subscribed_to_and_has_muted() {
     assert_eq!((&whole["subscriptions"], &whole["mutes"]), (&subscriptions, &json!([{"scope": "team:42"}])));
     assert_eq!((&answer.headers["etag"], &answer.headers["cache-control"]), (&tag, &"no-store".parse().unwrap()));
 }
+
+#[tokio::test]
+async fn a_locale_of_no_language_is_left_out_and_told() {
+    let server = Server::start();
+    let phone = |locale: &str| json!({"platform": "ios", "token": TOKEN, "app": "a", "locale": locale}).to_string();
+    let detail = "locale: xq-SE is of no language, so the device has und, and gets the source texts";
+    let refused = server.send("PUT", "/v1/devices/d-1?strict=true", phone("xq_se")).await;
+    assert_eq!((refused.status, refused.detail().as_str()), (StatusCode::BAD_REQUEST, detail));
+    let accepted = server.send("PUT", "/v1/devices/d-1", phone("xq_se")).await.json();
+    assert_eq!(
+        (&accepted["locale"], &accepted["warnings"]),
+        (&json!("und"), &json!([warning("unknown-locale", detail, "locale")]))
+    );
+    let known = server.send("PUT", "/v1/devices/d-1", phone("sv-SE")).await.json();
+    assert_eq!((&known["locale"], known.get("warnings")), (&json!("sv-SE"), None));
+}

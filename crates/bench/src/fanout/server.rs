@@ -179,6 +179,7 @@ fn edge_config() -> EdgeConfig {
         bytes_per_second_max: 0,
         close_timeout: Duration::from_secs(5),
         shutdown_spread: Duration::ZERO,
+        shutdown_timeout: Duration::from_secs(10),
         allowed_origins: Vec::new(),
     }
 }

@@ -351,6 +351,7 @@ impl Server {
             bytes_per_second_max: options.bytes_per_second_max,
             close_timeout: options.close_timeout,
             shutdown_spread: options.shutdown_spread,
+            shutdown_timeout: Duration::from_secs(10),
             allowed_origins: vec![OriginPattern::new(ORIGIN).unwrap()],
         };
         let gate = Arc::new(AtomicU8::new(gate::OPEN));

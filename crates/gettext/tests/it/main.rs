@@ -7,6 +7,7 @@ mod check;
 mod demo;
 mod icu;
 mod intl;
+mod languages;
 mod merge;
 mod msgfmt;
 mod normalise;

@@ -134,10 +134,16 @@ impl World {
         let room = self.blocks.room(self.limit);
         let given = self.blocks.give(traits(group), self.limit);
         assert_eq!(given.is_some(), room > 0, "room for {room}");
-        let Some(Given { number, row }) = given else { return };
+        let Some(Given { number, row, is_again }) = given else { return };
+        let DeviceNumber(index) = number;
+        assert_eq!(is_again, self.model.deleted.contains_key(&index) || self.model.burnt.contains(&index));
+        if let Some((first, row)) = row {
+            assert!((first..first + row.given).contains(&index) && row.given <= row.length);
+            self.model.rows.insert(first, row);
+        }
         assert!(!self.model.alive.contains(&number.0), "{number:?} has a device");
         assert!(!self.model.burnt.contains(&number.0));
-        if burn && row.is_none() {
+        if burn && is_again {
             self.blocks.burn(number);
             self.model.burnt.insert(number.0);
             return;
@@ -148,10 +154,6 @@ impl World {
             assert!(at <= self.trim_to, "{number} was deleted at {at}, the sender needs {}", self.trim_to);
             let passed = self.model.passed.remove(&number).expect("it was seen to pass");
             assert!(self.now - passed >= REST);
-        }
-        if let Some((first, row)) = row {
-            assert!((first..first + row.given).contains(&number) && row.given <= row.length);
-            self.model.rows.insert(first, row);
         }
         assert!(self.model.alive.len() <= self.limit as usize);
         assert!(self.blocks.end() <= number_count_max(self.limit));
@@ -265,6 +267,35 @@ fn groups_beyond_the_bound_share_their_blocks() {
     }
     assert_eq!(blocks.groups.len(), GROUP_COUNT_MAX + 1);
     assert_eq!(blocks.groups[0].number_count, 512);
+}
+
+#[test]
+fn a_group_without_devices_makes_room_for_another_one() {
+    let mut blocks = Blocks::new([], 0, RoaringBitmap::new(), 1);
+    let country = |index: usize| Country::new(["SE", "NO", "FI", "DK"][index]).ok();
+    let of_country = |index: usize, part: usize| Traits { country: country(part), ..traits(index) };
+    let give = |blocks: &mut Blocks, traits: Traits| {
+        let given = blocks.give(traits.clone(), 1000).unwrap();
+        (given.number, given.row.is_some_and(|(_, row)| row.group == Some(traits)))
+    };
+    let numbers: Vec<DeviceNumber> = (0..8).map(|index| give(&mut blocks, of_country(index, 0)).0).collect();
+    blocks.delete(numbers[5], 1);
+    blocks.keep();
+    assert!(!give(&mut blocks, of_country(0, 1)).1, "the number of the deleted device is not free yet");
+    blocks.take_back();
+    let now = Instant::now();
+    blocks.rest(1, now);
+    while blocks.ripen(now, 1) {}
+    blocks.keep();
+    let end = blocks.end();
+    for _ in 0..2 {
+        let is_own = (0..3).map(|_| give(&mut blocks, of_country(0, 1)).1).any(|is_own| is_own);
+        assert!(is_own && blocks.group_count() == 8, "it is found after some looks");
+        let other = give(&mut blocks, of_country(1, 2));
+        assert!(!other.1, "no other group is empty");
+        blocks.take_back();
+        assert_eq!((blocks.end(), blocks.group_count()), (end, 8));
+    }
 }
 
 /// A store of format 1 has no blocks.

@@ -111,6 +111,13 @@ fn from_checkpoint(engine: &Engine, folder: &Path, state: &State) -> Result<(Dev
     }
     let (mut table, mut index) = decode(&reader, folder, state.device_next)?;
     let replayed_count = changes::replay(engine, change, state, &mut table, &mut index)?;
+    for number in table.take_unread() {
+        let row = engine.read(Table::Device, &rows::number_key(number), rows::decode_device);
+        // A damaged row is told when the device is read.
+        if let Some(row) = damage::tolerate_quietly(row)?.flatten() {
+            table.set_reserving(number, row.device);
+        }
+    }
     Ok((table, index, Loaded { taken: change, replayed_count }))
 }
 

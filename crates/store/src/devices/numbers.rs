@@ -40,10 +40,12 @@ impl Draft<'_> {
             let mut blocks = self.blocks();
             let (given, end) = (blocks.give(Traits::of(device), limit), blocks.end());
             drop(blocks);
-            let Some(Given { number, row }) = given else { break };
+            let Some(Given { number, row, is_again }) = given else { break };
             self.state.device_next = end;
             if let Some((first, block)) = row {
                 self.rows.put(Table::Block, rows::block_key(first), rows::block_row(&block));
+            }
+            if !is_again {
                 return Ok(Ok(number));
             }
             if damage::tolerate(self.clean(number), "Rows of a deleted device cannot be read")? == Some(true) {

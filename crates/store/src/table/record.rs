@@ -13,7 +13,7 @@
 use tidings_heap::stored_bytes;
 use tidings_types::{Device, DeviceNumber, Environment, JournalPosition, Provider, TokenRef};
 
-use super::names::{NOTHING, Names};
+use super::names::{NOTHING, NameNumbers, Names};
 use crate::devices::Recipient;
 use crate::devices::rows::device::{PERMISSIONS, PLATFORMS, place};
 use crate::packed::Unpack;
@@ -61,6 +61,13 @@ pub(super) fn encode(device: &Device, names: &mut Names, out: &mut Vec<u8>) -> O
         token.pack(out);
     }
     Some(())
+}
+
+/// The numbers of the names of a record; `None` if it is invalid.
+pub(super) fn name_numbers(record: &[u8]) -> Option<NameNumbers> {
+    let numbers: &[u8; 8] = record.get(1..)?.first_chunk()?;
+    let numbers = numbers.as_chunks().0;
+    Some(std::array::from_fn(|at| u16::from_le_bytes(numbers[at])))
 }
 
 /// `None`: the record is invalid or has unknown names.

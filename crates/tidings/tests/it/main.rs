@@ -7,6 +7,7 @@ mod devices;
 mod log;
 mod program;
 mod reload;
+mod stop;
 mod store;
 mod texts;
 mod translations;

@@ -216,6 +216,29 @@ async fn rounds_get_somewhere_however_little_time_there_is() {
     assert!((0..20).all(|number| store.history(&name(number), Timestamp(0)).unwrap().is_empty()));
 }
 
+/// A device with a name beyond the bound has no record, so a checkpoint knows of it only that it exists.
+#[tokio::test]
+async fn a_device_without_a_record_is_no_damage_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = || StoreConfig { device_count_max: 10_000, ..config(folder.path()) };
+    let open = || Store::open(config(), Arc::<Sink>::default()).unwrap();
+    let store = open();
+    let numbers: Vec<u32> = (0..4100).collect();
+    for numbers in numbers.chunks(100) {
+        let of_app = |number: &u32| {
+            let app = AppId::new(&format!("app-{number}")).unwrap();
+            NewDevice { app, ..device(&format!("phone-{number}")) }.into()
+        };
+        store.import_devices(numbers.iter().map(of_app).collect(), None, Timestamp(1)).await.unwrap();
+    }
+    assert_eq!(store.counts().resident, 4);
+    store.close().await;
+    let store = open();
+    let counts = store.counts();
+    assert_eq!((counts.devices, counts.resident, counts.rebuilt), (4100, 4, 0));
+    assert_eq!(store.shared().table.read().lost(), []);
+}
+
 thread_local! {
     static CLOCK: Cell<u64> = const { Cell::new(0) };
 }
