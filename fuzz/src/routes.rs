@@ -134,6 +134,10 @@ impl Configured for Nothing {
         topic.as_str() == "goal"
     }
 
+    fn knows_language(&self, _: &Locale) -> bool {
+        false
+    }
+
     fn serves(&self, _: &AppId, _: Provider, _: Environment) -> bool {
         false
     }

@@ -3,8 +3,6 @@
 //! The lines are those of GNU `msginit`, and for languages that it does not know, those of CLDR's rules for whole
 //! numbers. The tests compare each line with both.
 
-use std::sync::LazyLock;
-
 use icu_locale::{LocaleCanonicalizer, LocaleExpander, TransformResult};
 use tidings_types::Locale;
 
@@ -46,8 +44,8 @@ const LINES: [(&str, &str); 16] = [
 /// Whether its language exists: CLDR says in which script it is probably written, or knows it by another code, as `iw` for
 /// Hebrew. `und` (none is known) and codes for private use (`qaa` to `qtz`) count, too.
 pub fn is_language(locale: &Locale) -> bool {
-    static EXPANDER: LazyLock<LocaleExpander> = LazyLock::new(LocaleExpander::new_extended);
-    static CANONICALIZER: LazyLock<LocaleCanonicalizer> = LazyLock::new(LocaleCanonicalizer::new_extended);
+    const EXPANDER: LocaleExpander = LocaleExpander::new_extended();
+    const CANONICALIZER: LocaleCanonicalizer = LocaleCanonicalizer::new_extended();
     let code = locale.fallbacks().last().unwrap_or_default();
     let is_private = code.len() == 3 && ("qaa"..="qtz").contains(&code);
     let Ok(mut language) = code.parse::<icu_locale_core::Locale>() else { return false };

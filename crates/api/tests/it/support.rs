@@ -305,7 +305,7 @@ impl Configured for OneTopic {
     }
 
     fn knows_language(&self, locale: &Locale) -> bool {
-        locale.as_str() != "xq"
+        !locale.as_str().starts_with("xq")
     }
 
     fn serves(&self, app: &AppId, provider: Provider, environment: Environment) -> bool {

@@ -540,7 +540,7 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
-    use crate::listener::{self, Admission, Limits};
+    use crate::listener::{self, Admission, Limits, StopBy};
     use crate::tls::Tls;
 
     const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone";
@@ -548,7 +548,7 @@ mod tests {
     /// A router on a real socket. Its connections break off when it is dropped.
     struct Served {
         addr: SocketAddr,
-        _stop: watch::Sender<bool>,
+        _stop: watch::Sender<StopBy>,
         _tasks: JoinSet<()>,
     }
 
@@ -564,7 +564,7 @@ mod tests {
             };
             let listener = listener::listen(([127, 0, 0, 1], 0).into()).unwrap();
             let addr = listener.local_addr().unwrap();
-            let (stop, stopped) = watch::channel(false);
+            let (stop, stopped) = watch::channel(None);
             let (admission, routes) = (Admission::internal(limits, &Registry::new()), watch::channel(router).1);
             let mut tasks = JoinSet::new();
             tasks.spawn(listener::serve(listener, routes, admission, tls, stopped));

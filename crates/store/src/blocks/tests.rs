@@ -289,7 +289,7 @@ fn a_group_without_devices_makes_room_for_another_one() {
     blocks.keep();
     let end = blocks.end();
     for _ in 0..2 {
-        let is_own = (0..3).map(|_| give(&mut blocks, of_country(0, 1)).1).any(|is_own| is_own);
+        let is_own = (0..3).any(|_| give(&mut blocks, of_country(0, 1)).1);
         assert!(is_own && blocks.group_count() == 8, "it is found after some looks");
         let other = give(&mut blocks, of_country(1, 2));
         assert!(!other.1, "no other group is empty");

@@ -17,12 +17,15 @@ listen = "127.0.0.1:0"
 
 [client]
 allow_anonymous = true
+uni_http_stream = true
+close_timeout = "500ms"
 shutdown_spread = "0s"
 shutdown_timeout = "500ms"
 
 [channel.without_namespace]
 allow_subscribe_for_client = true
 allow_subscribe_for_anonymous = true
+slow_readers = "skip"
 
 [[api.keys]]
 name = "test"
