@@ -4,7 +4,7 @@
 //! error. The real parts are measured: the load on a server comes from another process. Where a part has a physical
 //! limit (one `write` per delivery, another HTTP/2 client), that limit is measured in the same run. Every run checks
 //! its answers: a publication lost or doubled, a missing device or a wrong language fails the run, however fast it was. What
-//! was computed is also in the result as a checksum ([`checksum`]), which is the same for every run of the same program.
+//! was computed is also in the result as a checksum (`checksum`), which is the same for every run of the same program.
 //!
 //! The other process is this program again (`bench peer`, hidden). It gets its commands over standard input. So CPU
 //! time and memory of the two sides are known separately. Linux only. Where the machine has two cores, each side

@@ -161,11 +161,15 @@ impl Caller {
             .body(Full::new(body))
             .map_err(|error| error.to_string())?;
         // It is put back when all went well: a call that is given up breaks its connection.
-        let mut sender = match self.sender.take() {
+        let kept = match self.sender.take() {
+            Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
+            None => None,
+        };
+        let mut sender = match kept {
             Some(sender) => sender,
+            // There is none, or the server has closed it because nothing was asked for a while.
             None => connect(self.addr, &mut self.driver).await?,
         };
-        sender.ready().await.map_err(|error| error.to_string())?;
         let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
