@@ -17,7 +17,7 @@ import { fileURLToPath } from "node:url";
 
 export const BINARY = process.env.TIDINGS_BIN ?? fileURLToPath(new URL("../target/release/tidings", import.meta.url));
 export const API_KEY = "conformance-api-key-0123456789";
-export const DEADLINE_MS = 20_000;
+export const DEADLINE_MS = 60_000;
 /** Of a suite, whose tests have deadlines of their own. On a busy machine their sum is minutes. */
 export const SUITE = { timeout: 1_500_000 };
 /** Whether this is the long proof (`cargo xtask conformance-long`), which tries all ways where the short one tries each once. */
