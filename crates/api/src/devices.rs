@@ -131,10 +131,10 @@ struct Put<'a> {
     warnings: Warnings,
 }
 
-/// A locale that is none would be kept for ever by whoever counts devices by locale.
+/// A locale whose language does not exist is not kept. An import takes it as it is.
 fn leave_unknown_locale_out(configured: &dyn Configured, device: &mut NewDevice, warnings: &mut Warnings) {
     if !configured.knows_language(&device.locale) {
-        let rule = format!("{} is of no language, so the device has und, and gets the source texts", device.locale);
+        let rule = format!("{} is of no known language, so und is used, with the source texts", device.locale);
         device.locale = Locale::new("und").expect("und is a language by BCP 47");
         warnings.add(WarningKind::UnknownLocale, "locale", rule);
     }

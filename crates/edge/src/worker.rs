@@ -127,9 +127,13 @@ impl Worker<'_> {
         let EdgeConfig { close_timeout, shutdown_spread, shutdown_timeout, .. } = self.edge_loop.shared.config;
         let keys: Vec<Key> = self.edge_loop.state().connections.iter().map(|(key, _)| key).collect();
         let spread = shutdown_spread.min(CLOSE_PAUSE * keys.len() as u32);
-        let deadline = Instant::now() + shutdown_timeout.saturating_sub(spread + close_timeout);
-        self.turn(); // Earlier publications are still written.
+        let (begin, closing) = (Instant::now(), spread + close_timeout);
+        let end = begin + shutdown_timeout.max(closing);
+        // Earlier publications are still written. If all of the time is for closing, a part of that.
+        let deadline = begin + shutdown_timeout.saturating_sub(closing).max(close_timeout / 4);
+        self.turn();
         while self.edge_loop.state().fanout.has_more() && Instant::now() < deadline {
+            tokio::task::yield_now().await;
             self.turn();
         }
         self.edge_loop.write_all_waiting();
@@ -138,7 +142,7 @@ impl Worker<'_> {
             self.serve_until(began + spread.mul_f64(index as f64 / count)).await;
             self.edge_loop.close(key, &Disconnect::SHUTDOWN);
         }
-        let deadline = Instant::now() + close_timeout;
+        let deadline = end.min(Instant::now() + close_timeout);
         while let Ok(Some(ended)) = tokio::time::timeout_at(deadline, self.tasks.join_next()).await {
             Self::report(ended);
         }
@@ -150,12 +154,14 @@ impl Worker<'_> {
     fn tell_cut_off(&self) {
         let state = self.edge_loop.state();
         let count = state.connections.iter().count();
-        if count > 0 {
+        let handshakes = self.tasks.len().saturating_sub(count);
+        if count + handshakes > 0 {
             let examples: Vec<_> = state.connections.iter().take(TOLD_COUNT_MAX).map(|(_, it)| it.name()).collect();
             warn!(
                 count,
+                handshakes,
                 clients = ?examples,
-                "Clients were cut off because they did not take their last bytes and close within client.close_timeout"
+                "Clients were cut off because they were not closed within client.close_timeout"
             );
         }
     }

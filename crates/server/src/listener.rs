@@ -15,7 +15,7 @@
 //! With TLS as many bytes again may be held encrypted in each direction. A peer that speaks plain HTTP where TLS is
 //! expected is told so (400).
 //!
-//! Stopping: no new connections, requests in work are finished. Those that do not end in time are cut off, and the log says whose they are.
+//! Stopping: no new connections, requests in work are finished. Those that do not end in time are cut off, and the log names their peers.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -103,6 +103,9 @@ impl Limits {
 
 /// A reason to refuse connections is logged once in this time.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Connections on which nothing is asked have so long to notice the stop.
+const STOP_GRACE: Duration = Duration::from_millis(100);
 
 /// Peers that one line of the log names.
 const TOLD_COUNT_MAX: usize = 8;
@@ -267,11 +270,12 @@ pub(super) async fn serve(
         }
     }
     drop(listener);
-    let stop_by = (*stopped.borrow()).unwrap_or_else(Instant::now); // Without an order, the server is gone.
+    let told = *stopped.borrow(); // Without an order, the server is gone.
+    let stop_by = told.unwrap_or_else(Instant::now).max(Instant::now() + STOP_GRACE);
     while let Ok(Some(closed)) = timeout_at(stop_by, tasks.join_next_with_id()).await {
         peers.remove(&task_id(closed));
     }
-    if !peers.is_empty() {
+    if told.is_some() && !peers.is_empty() {
         let examples: Vec<_> = peers.values().take(TOLD_COUNT_MAX).collect();
         warn!(
             count = peers.len(),

@@ -259,32 +259,44 @@ impl Blocks {
             return None;
         }
         let number_end = number_count_max(device_count_max);
-        let group = self.group(Some(traits.clone()));
-        if group == 0
-            && let Some((idle, first)) = self.find_idle()
-        {
+        let mut group = self.group(Some(traits.clone()));
+        let idle = if group == 0 { self.find_idle() } else { None };
+        if let Some(idle) = idle {
             self.rename(idle, traits);
-            let mut given = self.give_known(idle)?;
-            given.row = Some((first, self.row(first)));
-            return Some(given);
+            group = idle;
         }
         let anywhere = |blocks: &mut Self| (0..blocks.groups.len()).find_map(|group| blocks.give_known(group));
-        self.give_known(group).or_else(|| self.give_opening(group, number_end)).or_else(|| anywhere(self))
+        let given = self.give_known(group).or_else(|| self.give_opening(group, number_end)).or_else(|| anywhere(self));
+        given.map(|mut given| {
+            if idle.is_some() && given.row.is_none() {
+                given.row = self.block_of(given.number.0).map(|first| (first, self.row(first))); // It has another group now.
+            }
+            given
+        })
     }
 
-    /// Looks at some groups for one that has one block, all numbers of which can be given. Returns it with its block.
-    fn find_idle(&mut self) -> Option<(usize, u32)> {
+    /// Looks at some groups for one without devices: it has no block, or one, all numbers of which can be given.
+    fn find_idle(&mut self) -> Option<usize> {
         for _ in 0..IDLE_LOOK_COUNT {
             self.looked_at = self.looked_at % GROUP_COUNT_MAX + 1; // The common group is not one of them.
             let group = self.groups.get(self.looked_at)?;
-            let Some(first) = group.open.or_else(|| Some(self.neighbours(group.free.min()?).1.start)) else { continue };
-            let Block { length, given, .. } = self.blocks[&first];
-            let ungiven = if group.open.is_some() { length - given } else { 0 };
-            if group.number_count == length && group.free.len() == u64::from(length - ungiven) {
-                return Some((self.looked_at, first));
+            let first = group.open.or_else(|| self.block_of(group.free.min()?));
+            let is_idle = first.map_or(group.number_count == 0, |first| {
+                let Block { length, given, .. } = self.blocks[&first];
+                let ungiven = if group.open.is_some() { length - given } else { 0 };
+                group.number_count == length && group.free.len() == u64::from(length - ungiven)
+            });
+            if is_idle {
+                return Some(self.looked_at);
             }
         }
         None
+    }
+
+    /// The first number of the block that a number is in.
+    fn block_of(&self, number: u32) -> Option<u32> {
+        let (first, block) = self.blocks.range(..=number).next_back()?;
+        (number - first < block.length).then_some(*first)
     }
 
     fn rename(&mut self, group: usize, traits: Traits) {

@@ -18,8 +18,8 @@
 //! [`DeviceTable::set`] should not fail because of a full disk. If it does, the device stays in memory.
 //!
 //! **Checkpoint.** Slots and counts go into it in parts of 2^20 numbers, each with all names ([`DeviceTable::encode`]).
-//! The heap's files stay and are synced ([`DeviceTable::unsynced`]). The names of a checkpoint are those of its moment: later
-//! a number may be that of another name (`names`). If a checkpoint's slots point to older records, its replay sets the
+//! The heap's files stay and are synced ([`DeviceTable::unsynced`]). A checkpoint's names hold for its own slots only: later, a
+//! number may belong to another name (`names`). If a checkpoint's slots point to older records, its replay sets the
 //! newer ones again. Without a checkpoint the heap starts empty.
 //!
 //! **Order.** Records are read in the order of numbers, but written in the order in which devices came.
@@ -46,7 +46,7 @@ use tidings_types::{Device, DeviceId, DeviceNumber};
 use tracing::{error, warn};
 
 use self::ids::IdHash;
-use self::names::Names;
+use self::names::{NameNumbers, Names};
 use self::proven::Proven;
 use crate::devices::Recipient;
 use crate::packed::{Unpack, put_varint};
@@ -107,13 +107,15 @@ pub(crate) struct DeviceTable {
     unsettled: Vec<DeviceNumber>,
     /// The disk had no room for a segment at the last attempt.
     is_full: bool,
-    /// Devices of a checkpoint whose records do not exist.
+    /// Devices of a checkpoint whose records do not exist, with those in `unread`.
     lost_count: u64,
     /// Devices that were resident at the checkpoint. Until they are read they are lost.
     unread: Vec<DeviceNumber>,
     names: Names,
     /// The next number of a pass that finds out which names are in use.
     naming: Option<usize>,
+    /// The names of the records from a number on, read beforehand for this pass.
+    named: Option<(usize, Vec<NameNumbers>)>,
     /// From [`DeviceTable::begin_checkpoint`] to [`DeviceTable::end_checkpoint`].
     is_in_checkpoint: bool,
     ids: Ids,
@@ -174,6 +176,7 @@ impl DeviceTable {
             unread: Vec::new(),
             names: Names::default(),
             naming: None,
+            named: None,
             is_in_checkpoint: false,
             ids: Ids::default(),
             count: 0,
@@ -510,9 +513,8 @@ impl DeviceTable {
     /// # Errors
     /// When a file cannot be deleted, or so many devices are lost that reading all rows at once is faster.
     pub(crate) fn finish_decoding(&mut self) -> io::Result<()> {
-        let missing_count = self.lost_count + self.unread.len() as u64;
-        if missing_count > LOST_COUNT_MAX.max(self.count / 8) {
-            return Err(io::Error::other(format!("{missing_count} of {} devices are not in the heap", self.count)));
+        if self.lost_count > LOST_COUNT_MAX.max(self.count / 8) {
+            return Err(io::Error::other(format!("{} of {} devices are not in the heap", self.lost_count, self.count)));
         }
         self.heap.remove_unused()
     }
@@ -520,8 +522,16 @@ impl DeviceTable {
 
 /// Garbage and damage.
 impl DeviceTable {
-    /// Makes the room that [`DeviceTable::collect`] will need, without the lock. If the disk is full, `collect` notices it.
+    /// Makes the room that [`DeviceTable::collect`] will need, without the lock, and reads the records that it will ask for their
+    /// names, so that readers do not wait for the disk. If the disk is full, `collect` notices it.
     pub(crate) fn prepare_collect(table: &RwLock<Self>) {
+        let named = {
+            let table = table.read();
+            table.naming.map(|begin| (begin, table.names_from(begin)))
+        };
+        if named.is_some() {
+            table.write().named = named;
+        }
         let is_wanted = {
             let table = table.read();
             table.sweep.is_some() || !table.heap.untidy(table.room_for_copies(table.set_bytes)).is_empty()
@@ -536,6 +546,7 @@ impl DeviceTable {
     pub(crate) fn collect(&mut self) -> Collected {
         self.is_full = false;
         let mut collected = Collected::default();
+        let refused_count = self.names.refused_count;
         for number in self.unsettled.split_off(self.unsettled.len().saturating_sub(SETTLE_COUNT)) {
             if let Some(device) = self.resident.get(&number).cloned() {
                 self.set_reserving(number, *device);
@@ -543,8 +554,11 @@ impl DeviceTable {
             }
         }
         self.flush();
-        let has_names = self.find_unused_names();
-        collected.has_more = has_names || !self.unsettled.is_empty() && !self.is_full;
+        self.names.refused_count = refused_count; // These are not new.
+        collected.has_more = self.find_unused_names() || !self.unsettled.is_empty() && !self.is_full;
+        if self.naming.is_some() && self.sweep.is_none() {
+            return collected; // Calls follow fast now, so `set_bytes` would not tell whether many devices register.
+        }
         let mut sweep = match self.sweep.take() {
             Some(sweep) => sweep,
             None => {
@@ -574,34 +588,43 @@ impl DeviceTable {
         Collected { has_more: true, ..collected }
     }
 
-    /// Continues the pass that finds out which names are in use, or begins one if it is due. True when there is more to do.
-    fn find_unused_names(&mut self) -> bool {
-        let begin = match self.naming {
-            Some(next) => next,
-            None if !self.names.is_pass_due() => return false,
-            None => {
-                self.names.begin_pass();
-                0
-            }
-        };
-        let end = self.slots.len().min(begin + NAMING_COUNT);
-        let stored = |slot: &u64| Place::from_bits(*slot).map(|place| self.heap.stored(place));
-        self.slots[begin..end].iter().filter_map(stored).for_each(Stored::prefetch);
-        for (number, slot) in (begin as u32..).zip(&self.slots[begin..end]) {
+    /// The names of the next records of a pass.
+    fn names_from(&self, begin: usize) -> Vec<NameNumbers> {
+        let slots = &self.slots[begin..self.slots.len().min(begin + NAMING_COUNT)];
+        self.heap.will_need(slots.iter().step_by(WILL_NEED_STEP).filter_map(|slot| Place::from_bits(*slot)));
+        let record = |(number, slot): (u32, &u64)| {
             // A lost record is written anew when it is noticed, with the names that there are then.
-            let record = Place::from_bits(*slot).and_then(|place| self.heap.get(number, place).ok());
-            if let Some(numbers) = record.and_then(record::name_numbers) {
-                self.names.see(numbers);
+            self.heap.get(number, Place::from_bits(*slot)?).ok().and_then(record::name_numbers)
+        };
+        (begin as u32..).zip(slots).filter_map(record).collect()
+    }
+
+    /// Continues the pass that finds out which names are in use, or begins one if it is due. True when there is more to do now.
+    fn find_unused_names(&mut self) -> bool {
+        let Some(begin) = self.naming else {
+            let is_due = self.names.is_pass_due();
+            if is_due {
+                self.names.begin_pass();
+                self.naming = Some(0);
             }
-        }
+            return is_due;
+        };
+        let named = self.named.take().filter(|(at, _)| *at == begin).map(|(_, named)| named);
+        named.unwrap_or_else(|| self.names_from(begin)).into_iter().for_each(|numbers| self.names.see(numbers));
+        let end = self.slots.len().min(begin + NAMING_COUNT);
         self.naming = Some(end);
-        if end == self.slots.len() && !self.is_in_checkpoint {
-            self.naming = None;
-            if self.names.end_pass() {
-                self.unsettled.extend(self.resident.keys()); // Their names may get numbers now.
-            }
+        if end < self.slots.len() {
+            return true;
         }
-        self.naming.is_some() || !self.unsettled.is_empty() && !self.is_full
+        if self.is_in_checkpoint {
+            return false; // It ends when the checkpoint has all its parts.
+        }
+        self.naming = None;
+        if self.names.end_pass() {
+            self.unsettled.clear();
+            self.unsettled.extend(self.resident.keys()); // Their names may get numbers now.
+        }
+        false
     }
 
     /// The bytes of records that may exist twice until a checkpoint has their new places: a part of all records, and of the

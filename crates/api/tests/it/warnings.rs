@@ -171,7 +171,7 @@ async fn a_device_is_shown_with_what_it_is_subscribed_to_and_has_muted() {
 async fn a_locale_of_no_language_is_left_out_and_told() {
     let server = Server::start();
     let phone = |locale: &str| json!({"platform": "ios", "token": TOKEN, "app": "a", "locale": locale}).to_string();
-    let detail = "locale: xq-SE is of no language, so the device has und, and gets the source texts";
+    let detail = "locale: xq-SE is of no known language, so und is used, with the source texts";
     let refused = server.send("PUT", "/v1/devices/d-1?strict=true", phone("xq_se")).await;
     assert_eq!((refused.status, refused.detail().as_str()), (StatusCode::BAD_REQUEST, detail));
     let accepted = server.send("PUT", "/v1/devices/d-1", phone("xq_se")).await.json();

@@ -113,7 +113,7 @@ fn from_checkpoint(engine: &Engine, folder: &Path, state: &State) -> Result<(Dev
     let replayed_count = changes::replay(engine, change, state, &mut table, &mut index)?;
     for number in table.take_unread() {
         let row = engine.read(Table::Device, &rows::number_key(number), rows::decode_device);
-        // A damaged row is told when the device is read.
+        // A damaged row is reported when the device is read.
         if let Some(row) = damage::tolerate_quietly(row)?.flatten() {
             table.set_reserving(number, row.device);
         }

@@ -41,19 +41,11 @@ pub(super) fn encode(device: &Device, names: &mut Names, out: &mut Vec<u8>) -> O
     let permission = place(&PERMISSIONS, &device.push_permission);
     let token_kind = token.map_or(0, |token| place(&PROVIDERS, &token.provider()) + 1);
     let kinds = platform | environment | token_kind << TOKEN_SHIFT | permission << PERMISSION_SHIFT;
-    let (app, locale) = (names.apps.number(&device.app)?, names.locales.number(&device.locale)?);
-    let country = match &device.country {
-        Some(country) => names.countries.number(country)?,
-        None => NOTHING,
-    };
-    let time_zone = match &device.time_zone {
-        Some(zone) => names.time_zones.number(zone)?,
-        None => NOTHING,
-    };
+    let numbers = names.numbers(device)?;
     let id = device.id.as_str();
     out.clear();
     out.push(kinds);
-    [app, locale, country, time_zone].into_iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+    numbers.into_iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
     out.extend_from_slice(&device.since.0.to_le_bytes());
     out.push(u8::try_from(id.len()).ok()?);
     out.extend_from_slice(id.as_bytes());

@@ -64,10 +64,10 @@ group! {
     /// Registered devices.
     DEVICES = Metric::gauge("tidings_store_devices").panel("Devices and subscriptions");
 
-    /// Devices that are in memory as a whole: the disk is full, or a name of theirs exceeds the bound of tidings_store_device_names.
+    /// Devices that are in memory as a whole, because the disk has no room for them or one of their names has no number.
     RESIDENT_DEVICES = Metric::gauge("tidings_store_resident_devices").panel("Devices kept in memory");
 
-    /// Different names of a kind that devices have, and groups of devices with equal platform, locale and country: at most 4096 each.
+    /// Different names of a kind that devices have or had until lately, and groups of devices with equal platform, locale and country: at most 4096 each.
     DEVICE_NAMES = Metric::gauge("tidings_store_device_names").labels(&["kind"]).panel("Names of devices");
 
     /// Devices whose token a provider has accepted.

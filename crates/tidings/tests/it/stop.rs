@@ -67,6 +67,6 @@ async fn a_stop_does_not_wait_for_those_who_stand_still_and_says_who_they_are() 
     let told = |what: &str| log.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {log}"));
     for (line, who) in [("Clients were cut off", &reader), ("Connections were cut off", &writer)] {
         let (line, who) = (told(line), who.local_addr().unwrap());
-        assert!(line.contains("WARN") && line.contains("count=1") && line.contains(&who.to_string()), "{line}");
+        assert!(line.contains("WARN") && line.contains("count=1 ") && line.contains(&who.to_string()), "{line}");
     }
 }
