@@ -20,6 +20,9 @@ use jiff::civil::Date;
 use crate::workshop::Workshop;
 
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(45);
+/// The step that takes an hour, and some minutes for what it waits for.
+const SOAK: &str = "soak";
+const SOAK_TIMEOUT: Duration = Duration::from_mins(100);
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 const TAIL_LINES_MAX: usize = 120;
 const FAILURE_LINES_MAX: usize = 60;
@@ -147,10 +150,11 @@ fn follow(step: &str, mut command: Command, mut on_line: impl FnMut(&str) -> Res
             }
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        if watch.elapsed() > COMMAND_TIMEOUT {
+        let timeout = if step == SOAK { SOAK_TIMEOUT } else { COMMAND_TIMEOUT };
+        if watch.elapsed() > timeout {
             child.kill()?;
             child.wait()?;
-            bail!("killed after {} s", COMMAND_TIMEOUT.as_secs());
+            bail!("killed after {} s", timeout.as_secs());
         }
     }
     let status = child.wait()?;
