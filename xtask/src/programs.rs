@@ -22,7 +22,7 @@ const AT_ONCE: usize = 3;
 /// bug in code that it did not touch. Set the variable for other cases; a plain `cargo test` draws new cases each time.
 pub(crate) const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
 
-/// Builds the test programs. If one of [`TEST_TOOLS`] is missing, those of its crate are left out; [`test`] reports that.
+/// Builds the test programs. If one of [`TEST_TOOLS`] is missing, those of its crate are left out; [`test()`] reports that.
 pub(crate) fn build(workshop: &Workshop) -> Result<Built, Failure> {
     let mut words = workshop.scope.words();
     words.extend(missing(workshop).iter().flat_map(|(_, _, of)| ["--exclude", of]));
