@@ -1,7 +1,7 @@
 //! The step `properties`: each property of the workspace in many more cases than the step `test` draws.
 //!
 //! A property is a function in a `proptest!` block. Its test program is started again and again for it alone, each time with
-//! another seed ([`PROPERTY_SEED`](crate::programs::PROPERTY_SEED)), until [`CASES`] cases were drawn or its time is over, whichever comes first:
+//! another seed ([`PROPERTY_SEED`]), until [`CASES`] cases were drawn or its time is over, whichever comes first:
 //! [`SECONDS`], or what `TIDINGS_PROPERTY_SECONDS` says. A property that fails is not drawn from further; the report says with
 //! which seed it failed.
 
