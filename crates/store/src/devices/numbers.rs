@@ -24,7 +24,7 @@ const TRY_COUNT: usize = 16;
 const RIPE_BLOCK_COUNT: usize = 64;
 
 impl Draft<'_> {
-    /// Only the committer takes this lock, so there is no waiting.
+    /// Beside the committer only a metric takes this lock, for a moment, so there is hardly any waiting.
     pub(crate) fn blocks(&self) -> MutexGuard<'_, Blocks> {
         self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner) // It is valid after each step.
     }
