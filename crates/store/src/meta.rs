@@ -74,6 +74,9 @@ pub(crate) struct State {
     /// All mutes that end before this have ended.
     #[serde(default)]
     pub(crate) mutes_ended: Timestamp,
+    /// No row of `channel_due` that counts is before this.
+    #[serde(default)]
+    pub(crate) channel_due: Timestamp,
 }
 
 impl State {
@@ -99,6 +102,7 @@ impl State {
             publish_key_base: 0,
             publish_key_end: 0,
             mutes_ended: Timestamp(0),
+            channel_due: Timestamp(u64::MAX),
         }
     }
 

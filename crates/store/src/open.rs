@@ -115,7 +115,6 @@ impl Store {
             journal_bytes: AtomicU64::new(state.journal_bytes),
             trim_to: AtomicU64::new(0),
             counters,
-            channels_due: AtomicU64::new(u64::MAX),
             devices_seen: AtomicU64::new(u64::MAX),
             mutes_due: AtomicU64::new(u64::MAX),
             backup: Slot::default(),

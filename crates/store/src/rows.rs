@@ -10,6 +10,7 @@
 //! event_id      hash16 of id → position u64 (or, while the event is in `later`, its key there), hash32 of content
 //! later         at u64, arrival u64 → hash16 of id, JSON {accepted_at, channels, audience_max?, event}
 //! channel       name → ChannelRow
+//! channel_due   at u64, name → nothing
 //! history       name 0 offset → HistoryRow
 //! publish_key   hash16 of channel 0 idempotency key → number u64, published_at u64, offset u64
 //! publish_key_order   number u64 → hash16 of channel 0 idempotency key

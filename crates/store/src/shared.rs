@@ -48,9 +48,8 @@ pub(crate) struct Shared {
     pub(crate) journal_bytes: AtomicU64,
     /// The sender needs no event before this position.
     pub(crate) trim_to: AtomicU64,
-    /// Of what was written since the last look: when the first channel is due (`channels/trim.rs`), when the device was seen
-    /// that was seen first (`devices/expire.rs`), and when the first mute ends (`mutes/ends.rs`).
-    pub(crate) channels_due: AtomicU64,
+    /// Of what was written since the last look: when the device was seen that was seen first (`devices/expire.rs`), and when
+    /// the first mute ends (`mutes/ends.rs`).
     pub(crate) devices_seen: AtomicU64,
     pub(crate) mutes_due: AtomicU64,
     pub(crate) counters: Counters,

@@ -21,6 +21,7 @@ pub(crate) const KEPT: [Table; Table::ALL.len() - 1] = [
     Table::EventId,
     Table::Channel,
     Table::History,
+    Table::ChannelDue,
     Table::PublishKeyOrder,
     Table::PublishKey,
     Table::Job,

@@ -149,6 +149,7 @@ impl Inspector {
             Table::Feed => rows::decode::<FeedState>(table, key, value).map(drop),
             Table::FeedEntry => rows::decode_feed_entry(key, value).map(drop),
             Table::Block => self.block(key, value),
+            Table::ChannelDue => rows::decode_channel_due(key).map(drop), // The store itself mends what is missing.
             Table::Change => Ok(()),
         };
         if read.is_err() {

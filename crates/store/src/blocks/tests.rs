@@ -287,15 +287,39 @@ fn a_group_without_devices_makes_room_for_another_one() {
     blocks.rest(1, now);
     while blocks.ripen(now, 1) {}
     blocks.keep();
-    let end = blocks.end();
+    let (end, former) = (blocks.end(), of_country(5, 0));
+    let is_known = |blocks: &Blocks, traits: &Traits| blocks.by_name.contains_key(traits);
     for _ in 0..2 {
         let is_own = (0..3).any(|_| give(&mut blocks, of_country(0, 1)).1);
         assert!(is_own && blocks.group_count() == 8, "it is found after some looks");
+        assert!(is_known(&blocks, &of_country(0, 1)) && !is_known(&blocks, &former));
         let other = give(&mut blocks, of_country(1, 2));
         assert!(!other.1, "no other group is empty");
         blocks.take_back();
         assert_eq!((blocks.end(), blocks.group_count()), (end, 8));
+        assert!(is_known(&blocks, &former) && !is_known(&blocks, &of_country(0, 1)));
     }
+}
+
+/// All numbers of its block were given, so the next one is given again, which by itself writes no row.
+#[test]
+fn the_row_of_a_full_block_is_written_when_its_group_makes_room() {
+    let mut blocks = Blocks::new([], 0, RoaringBitmap::new(), 1);
+    let country = |index: usize| Country::new(["SE", "NO", "FI", "DK"][index]).ok();
+    let of_country = |index: usize, part: usize| Traits { country: country(part), ..traits(index) };
+    let numbers: Vec<DeviceNumber> =
+        (0..BLOCK_COUNT_MIN).map(|_| blocks.give(of_country(0, 0), 1000).unwrap().number).collect();
+    (1..8).for_each(|index| _ = blocks.give(of_country(index, 0), 1000).unwrap());
+    numbers.iter().for_each(|number| blocks.delete(*number, 1));
+    blocks.keep();
+    let now = Instant::now();
+    blocks.rest(1, now);
+    while blocks.ripen(now, 1) {}
+    blocks.keep();
+    let given: Vec<_> = (0..3).map(|_| blocks.give(of_country(0, 1), 1000).unwrap()).collect();
+    let of_block = given.iter().find(|given| numbers.contains(&given.number)).expect("the empty group makes room");
+    let (first, row) = of_block.row.clone().expect("the block has another group now");
+    assert!(of_block.is_again && first == numbers[0].0 && row.group == Some(of_country(0, 1)));
 }
 
 /// A store of format 1 has no blocks.

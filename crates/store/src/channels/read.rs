@@ -62,7 +62,8 @@ fn channel_of_history(engine: &Engine, name: &ChannelName) -> Result<Option<Chan
         let top = rows::decode_history_offset(key)?;
         let published = rows::decode::<HistoryRow>(Table::History, key, row).map(|row| row.publication.time);
         let base = found.map_or(top, |row| row.base);
-        found = Some(ChannelRow { top, base, published_at: published.unwrap_or_default(), version: None });
+        found =
+            Some(ChannelRow { top, base, published_at: published.unwrap_or_default(), version: None, due_at: None });
         Ok(true)
     })?;
     Ok(found)

@@ -52,6 +52,9 @@ impl Draft<'_> {
             self.rows.delete(Table::History, rows::history_key(&name, row.base));
             row.base = row.base.next();
         }
+        if row.base > row.top {
+            self.order_idle(&name, &mut row);
+        }
         self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
         self.effects.push(Effect::HistoryRemoved { channel: name, until: Offset(end.0 - 1) });
         Ok((row.base <= until).then_some(until))

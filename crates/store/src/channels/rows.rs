@@ -18,6 +18,9 @@ pub(crate) struct ChannelRow {
     /// The version of the newest publication that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<VersionRow>,
+    /// The time of the channel's row in `channel_due`. `None`: it has none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) due_at: Option<Timestamp>,
 }
 
 /// A version number, and the hash of its epoch.
@@ -29,7 +32,7 @@ impl ChannelRow {
     /// millisecond since 1970.
     pub(crate) fn behind_all(floor: Offset, now: Timestamp) -> Self {
         let top = Offset(floor.0.saturating_add(now.as_millis()));
-        Self { top, base: top.next(), published_at: now, version: None }
+        Self { top, base: top.next(), published_at: now, version: None, due_at: None }
     }
 }
 
@@ -55,6 +58,16 @@ pub(crate) fn decode_history_offset(key: &[u8]) -> Result<Offset, EngineError> {
 pub(crate) fn decode_channel_name(key: &[u8]) -> Result<ChannelName, EngineError> {
     let name = std::str::from_utf8(key).ok().and_then(|name| ChannelName::new(name).ok());
     name.ok_or_else(|| EngineError::damaged(Table::Channel, key))
+}
+
+pub(crate) fn channel_due_key(at: Timestamp, channel: &ChannelName) -> Vec<u8> {
+    [&at.0.to_be_bytes(), channel.as_str().as_bytes()].concat()
+}
+
+pub(crate) fn decode_channel_due(key: &[u8]) -> Result<(Timestamp, ChannelName), EngineError> {
+    let (at, name) = key.split_first_chunk().ok_or_else(|| EngineError::damaged(Table::ChannelDue, key))?;
+    let name = decode_channel_name(name).map_err(|_| EngineError::damaged(Table::ChannelDue, key))?;
+    Ok((Timestamp(u64::from_be_bytes(*at)), name))
 }
 
 /// The row of an idempotency key.

@@ -1,116 +1,205 @@
 //! Deletes expired publications, and forgets channels that are idle for `channel_ttl`, or that of their
 //! namespace, in bounded rounds.
 //!
-//! A pass reads all channels, some in each round, and finds out when the next of them is due. Until then there is no further
-//! pass, so channels of which none is due cost nothing.
+//! Each channel has one row in `channel_due`, and its own row says which. The time of that row is when the channel is due,
+//! or earlier: a publication makes the channel due later, and leaves the row as it is. When its time has come, the channel is
+//! looked at, and gets a row for the time at which it is really due. So a round reads what is due, and not what exists.
+//!
+//! After a start, one pass over all channels gives a row to those that have none: an older version wrote them, or a file was
+//! lost.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidings_types::{ChannelName, Offset, Timestamp};
-use tokio::time::Instant;
 
 use crate::channels::rows::{ChannelRow, HistoryRow};
 use crate::committer::draft::Draft;
 use crate::committer::effect::Effect;
 use crate::damage;
-use crate::engine::{EngineError, Place, Span, Table};
+use crate::engine::{EngineError, Place, STATE_KEY, Span, Table};
 use crate::rows;
 
 /// Channels that one round reads.
 const CHANNEL_COUNT: usize = 100;
 
-/// The least time between two passes. Without it, a store in which some channel is due at every moment would read all channels
-/// all the time. Zero in the store's own tests.
-const PASS_PAUSE: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(1) };
-
 /// Publications that one round deletes.
 const PUBLICATION_COUNT: u64 = if cfg!(test) { 3 } else { 2000 };
+
+/// When an idle channel is looked at again that cannot go because the clock was set back.
+const CLOCK_PAUSE: Duration = Duration::from_secs(60);
 
 /// More publications than most channels have between two floors. JavaScript's largest integer is 8 G strides.
 const FLOOR_STRIDE: u64 = 1 << 20;
 
-/// A pass over all channels.
+/// A pass over all channels, which gives a row in `channel_due` to those that have none.
 #[derive(Debug, Default)]
 pub(crate) struct ChannelPass {
     /// The key of the last channel.
     cursor: Vec<u8>,
-    /// The earliest time at which a channel that was read is due. At first all are.
-    due: Timestamp,
-    /// When the next pass may begin. At first that is now.
-    next_at: Option<Instant>,
+    /// It has read all channels.
+    is_done: bool,
+    /// Another pass has to follow.
+    is_stale: bool,
 }
 
 impl ChannelPass {
-    /// What was read may be wrong, so another pass follows this one.
+    /// Rows of `channel_due` may be missing, so another pass follows.
     pub(crate) fn repeat(&mut self) {
-        self.due = Timestamp(0);
+        self.is_stale = true;
     }
 }
 
 impl Draft<'_> {
-    /// Continues the pass, or begins one if a channel is due: deletes expired publications, and forgets idle channels. True
-    /// when the round ended early, or found much to delete.
+    /// Of channels that are due, deletes the expired publications, and forgets those that are idle. True when there may be
+    /// more to do now.
     pub(crate) fn trim_channels(&mut self, pass: &mut ChannelPass) -> Result<bool, EngineError> {
-        // Publications that came meanwhile may be due earlier.
-        let new = self.shared.channels_due.swap(u64::MAX, Ordering::Relaxed);
-        pass.due = pass.due.min(Timestamp(new));
-        if pass.cursor.is_empty() {
-            if pass.due > self.now || pass.next_at.is_some_and(|next_at| Instant::now() < next_at) {
+        if self.order_channels(pass)? {
+            return Ok(true); // The rows below do not show yet what it wrote.
+        }
+        let now = self.now;
+        if now < self.state.channel_due {
+            return Ok(false);
+        }
+        let mut due = Vec::new();
+        let span = Span::prefix(&now.0.to_be_bytes()).from(&self.state.channel_due.0.to_be_bytes());
+        let scanned = self.engine.scan(Place::Channels, Table::ChannelDue, &span, |key, _| {
+            due.push(key.to_vec());
+            Ok(due.len() < CHANNEL_COUNT)
+        });
+        let is_read = match pass.is_stale {
+            true => damage::tolerate_quietly(scanned)?.is_some(),
+            false => damage::tolerate(scanned, "All channels are read to find those that are due")?.is_some(),
+        };
+        if !is_read {
+            pass.repeat();
+        }
+        // A changed row has the batch written, and with it the state.
+        self.rows.put(Table::Meta, STATE_KEY, []);
+        let has_more = due.len() == CHANNEL_COUNT;
+        if !has_more {
+            self.state.channel_due = self.next_due(now)?;
+        }
+        let mut left = PUBLICATION_COUNT;
+        for (done_count, key) in due.iter().enumerate() {
+            let Some((at, name)) = rows::decode_channel_due(key).ok() else {
+                self.rows.delete(Table::ChannelDue, key.as_slice());
+                continue;
+            };
+            if has_more {
+                self.state.channel_due = at;
+            }
+            if !self.may_go_on(done_count) || !self.trim_channel(name, at, &mut left)? {
+                self.state.channel_due = self.state.channel_due.min(at);
+                return Ok(true);
+            }
+        }
+        Ok(has_more)
+    }
+
+    /// The first time in `channel_due` behind `now`, of the rows that are durable.
+    fn next_due(&self, now: Timestamp) -> Result<Timestamp, EngineError> {
+        let (behind, mut next) = (Timestamp(now.0.saturating_add(1)), Timestamp(u64::MAX));
+        let span = Span::all().from(&behind.0.to_be_bytes());
+        let scanned = self.engine.scan(Place::Channels, Table::ChannelDue, &span, |key, _| {
+            next = rows::decode_channel_due(key).map_or(behind, |(at, _)| at);
+            Ok(false)
+        });
+        Ok(damage::tolerate_quietly(scanned)?.map_or(behind, |()| next))
+    }
+
+    /// Does what is due in a channel that has this time in `channel_due`. Deletes at most `left` publications; false when that
+    /// was not all.
+    fn trim_channel(&mut self, name: ChannelName, at: Timestamp, left: &mut u64) -> Result<bool, EngineError> {
+        let key = name.as_str().as_bytes();
+        // A damaged row stays until the next publication in its channel, which replaces and logs it.
+        let row = damage::tolerate_quietly(
+            self.read(Table::Channel, key, |key, row| rows::decode::<ChannelRow>(Table::Channel, key, row)),
+        );
+        let Some(mut row) = row?.flatten().filter(|row| row.due_at == Some(at)) else {
+            self.rows.delete(Table::ChannelDue, rows::channel_due_key(at, &name));
+            return Ok(true);
+        };
+        let base = row.base;
+        let expires_at = self.skip_expired(&name, &mut row, *left)?;
+        *left -= row.base.0 - base.0;
+        let is_empty = row.base > row.top;
+        let due = if is_empty { row.published_at.saturating_add(self.channel_ttl(&name)) } else { expires_at };
+        if is_empty && self.wall() > due {
+            self.forget_channel(name, &row);
+            return Ok(true);
+        }
+        let is_done = is_empty || due > self.now;
+        if is_done {
+            self.rows.delete(Table::ChannelDue, rows::channel_due_key(at, &name));
+            row.due_at = None;
+            let due = if due > self.now { due } else { self.now.saturating_add(CLOCK_PAUSE) };
+            self.order_channel(&name, &mut row, due);
+        }
+        self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
+        Ok(is_done)
+    }
+
+    /// Gives the channel a row in `channel_due` for this time, unless it has one for an earlier time. The caller writes the
+    /// channel's row.
+    pub(crate) fn order_channel(&mut self, name: &ChannelName, row: &mut ChannelRow, due: Timestamp) {
+        if row.due_at.is_some_and(|at| at <= due) {
+            return;
+        }
+        if let Some(at) = row.due_at.replace(due) {
+            self.rows.delete(Table::ChannelDue, rows::channel_due_key(at, name));
+        }
+        self.rows.put(Table::ChannelDue, rows::channel_due_key(due, name), []);
+        self.state.channel_due = self.state.channel_due.min(due);
+    }
+
+    /// The same for the time at which a channel without publications is idle.
+    pub(crate) fn order_idle(&mut self, name: &ChannelName, row: &mut ChannelRow) {
+        self.order_channel(name, row, row.published_at.saturating_add(self.channel_ttl(name)));
+    }
+
+    /// Reads the next channels of the pass, and gives those that have no row in `channel_due` one for now.
+    /// Whether there were any.
+    fn order_channels(&mut self, pass: &mut ChannelPass) -> Result<bool, EngineError> {
+        if pass.is_done {
+            if !pass.is_stale {
                 return Ok(false);
             }
-            pass.due = Timestamp(u64::MAX);
+            *pass = ChannelPass::default();
         }
-        let ChannelPass { cursor, due, next_at } = pass;
-        let (mut channels, mut before) = (Vec::with_capacity(CHANNEL_COUNT), cursor.clone());
+        let row_count = self.rows.of(Table::ChannelDue).len();
+        let mut channels = Vec::with_capacity(CHANNEL_COUNT);
         let (mut seen, mut last) = (0, Vec::new());
-        self.engine.scan(Place::Channels, Table::Channel, &Span::all().behind(cursor), |key, row| {
+        self.engine.scan(Place::Channels, Table::Channel, &Span::all().behind(&pass.cursor), |key, row| {
             let name = rows::decode_channel_name(key).ok();
-            // A damaged row stays until the next publication in its channel, which replaces and logs it.
             channels.extend(name.zip(rows::decode::<ChannelRow>(Table::Channel, key, row).ok()));
             (seen, last) = (seen + 1, key.to_vec());
             Ok(seen < CHANNEL_COUNT)
         })?;
-        // At the end of the table, the next round begins again.
-        *cursor = if seen < CHANNEL_COUNT { Vec::new() } else { last };
-        *next_at = Some(Instant::now() + PASS_PAUSE);
-        let (mut left, mut deleted_count) = (PUBLICATION_COUNT, 0);
         for (done_count, (name, mut row)) in channels.into_iter().enumerate() {
-            let base = row.base;
-            let is_done = self.may_go_on(done_count) && self.skip_expired(&name, &mut row, left, due)?;
-            left -= row.base.0 - base.0;
-            deleted_count += usize::from(row.base > base);
-            let key = name.as_str().as_bytes().to_vec();
-            if is_done && self.is_idle(&name, &row, due) {
-                self.forget_channel(name, &row);
-                deleted_count += 1;
-            } else if row.base > base {
-                self.rows.put(Table::Channel, key.clone(), rows::encode(&row));
+            if !self.may_go_on(done_count) {
+                last = std::mem::take(&mut pass.cursor);
+                seen = CHANNEL_COUNT;
+                break;
             }
-            if !is_done {
-                // The next round begins with this channel.
-                if before.is_empty() {
-                    (*due, *next_at) = (Timestamp(0), None);
+            let key = name.as_str().as_bytes();
+            if !self.is_ordered(&name, &row)? {
+                if let Some(at) = row.due_at.take() {
+                    self.rows.delete(Table::ChannelDue, rows::channel_due_key(at, &name));
                 }
-                *cursor = before;
-                return Ok(true);
+                self.order_channel(&name, &mut row, self.now);
+                self.rows.put(Table::Channel, key, rows::encode(&row));
             }
-            before = key;
+            pass.cursor = key.to_vec();
         }
-        Ok(deleted_count > CHANNEL_COUNT / 2 && !cursor.is_empty())
+        (pass.cursor, pass.is_done) = (last, seen < CHANNEL_COUNT);
+        Ok(self.rows.of(Table::ChannelDue).len() > row_count)
     }
 
-    /// Whether a channel is empty and idle. If it is only empty, `due` is made early enough.
-    fn is_idle(&self, name: &ChannelName, row: &ChannelRow, due: &mut Timestamp) -> bool {
-        if row.base <= row.top {
-            return false;
-        }
-        let idle_at = row.published_at.saturating_add(self.channel_ttl(name));
-        let is_idle = self.wall() > idle_at;
-        if !is_idle {
-            *due = idle_at.min(*due);
-        }
-        is_idle
+    /// Whether the channel's row in `channel_due` will be found.
+    fn is_ordered(&self, name: &ChannelName, row: &ChannelRow) -> Result<bool, EngineError> {
+        let Some(at) = row.due_at.filter(|at| *at >= self.state.channel_due) else { return Ok(false) };
+        let found = damage::tolerate_quietly(self.get(Table::ChannelDue, &rows::channel_due_key(at, name)))?;
+        Ok(found.flatten().is_some())
     }
 
     /// How long an empty channel is remembered.
@@ -125,6 +214,9 @@ impl Draft<'_> {
     /// reader that comes back and finds a higher floor has to start anew.
     fn forget_channel(&mut self, name: ChannelName, row: &ChannelRow) {
         self.rows.delete(Table::Channel, name.as_str().as_bytes());
+        if let Some(at) = row.due_at {
+            self.rows.delete(Table::ChannelDue, rows::channel_due_key(at, &name));
+        }
         self.state.channel_count = self.state.channel_count.saturating_sub(1);
         if row.top > self.state.channel_floor {
             self.state.channel_floor = Offset((row.top.0 / FLOOR_STRIDE + 1).saturating_mul(FLOOR_STRIDE));
@@ -134,15 +226,13 @@ impl Draft<'_> {
     }
 
     /// Deletes at most so many of the channel's publications, oldest first, if the last one has expired, and moves its base behind
-    /// them. Meanwhile a reader gets none of them. If it has not expired, `due` is made early enough. Returns whether that was
-    /// all.
+    /// them. Meanwhile a reader gets none of them. Returns when the last one expires.
     fn skip_expired(
         &mut self,
         name: &ChannelName,
         row: &mut ChannelRow,
         count_max: u64,
-        due: &mut Timestamp,
-    ) -> Result<bool, EngineError> {
+    ) -> Result<Timestamp, EngineError> {
         // Of damaged publications. Readers that resume from before them are told of the gap.
         let mut expires_at = row.published_at;
         for offset in (row.base.0..=row.top.0).rev() {
@@ -155,14 +245,13 @@ impl Draft<'_> {
             }
         }
         if expires_at > self.now {
-            *due = expires_at.min(*due);
-            return Ok(true);
+            return Ok(expires_at);
         }
         let end = Offset(row.base.0.saturating_add(count_max)).min(row.top.next());
         while row.base < end {
             self.rows.delete(Table::History, rows::history_key(name, row.base));
             row.base = row.base.next();
         }
-        Ok(row.base > row.top)
+        Ok(expires_at)
     }
 }

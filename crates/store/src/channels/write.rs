@@ -3,7 +3,6 @@
 //! Bound: `channel_count_max` channels; publishing into a further one is refused.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::Ordering;
 
 use tidings_types::{ChannelName, Json, Offset, StreamPosition, Timestamp};
 
@@ -160,7 +159,7 @@ impl Draft<'_> {
         row.top = row.top.next();
         row.published_at = row.published_at.max(publication.time);
         let history = HistoryRow { expires_at: publication.time.saturating_add(channel.history_ttl), publication };
-        self.shared.channels_due.fetch_min(history.expires_at.0, Ordering::Relaxed);
+        self.order_channel(&channel.name, &mut row, history.expires_at);
         self.rows.put(Table::History, rows::history_key(&channel.name, row.top), rows::encode(&history));
         let kept_from = Offset((row.top.0 + 1).saturating_sub(u64::from(channel.history_size)));
         while row.base < kept_from {
@@ -177,6 +176,7 @@ impl Draft<'_> {
     pub(crate) fn keep_channel(&mut self, name: &ChannelName, at: Timestamp) -> Result<(), EngineError> {
         let mut row = self.channel_or_new(name)?;
         row.published_at = row.published_at.max(at);
+        self.order_idle(name, &mut row);
         self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
         Ok(())
     }
@@ -186,8 +186,7 @@ impl Draft<'_> {
     pub(crate) fn release_channel(&mut self, name: &ChannelName) -> Result<(), EngineError> {
         let Some(mut row) = self.channel(name)? else { return Ok(()) };
         row.published_at = row.published_at.min(self.now);
-        let idle_at = row.published_at.saturating_add(self.channel_ttl(name));
-        self.shared.channels_due.fetch_min(idle_at.0, Ordering::Relaxed);
+        self.order_idle(name, &mut row);
         self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
         Ok(())
     }
@@ -198,7 +197,7 @@ impl Draft<'_> {
             return Ok(row);
         }
         self.state.channel_count += 1;
-        Ok(ChannelRow { top: Offset(0), base: Offset(1), published_at: Timestamp(0), version: None })
+        Ok(ChannelRow { top: Offset(0), base: Offset(1), published_at: Timestamp(0), version: None, due_at: None })
     }
 
     /// A channel's row. A damaged one gets a [`replacement`]; clients that resume from before it are told of the gap.

@@ -41,10 +41,11 @@ pub(crate) enum Table {
     PublishKeyOrder,
     Feed,
     FeedEntry,
+    ChannelDue,
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Meta,
         Self::Event,
         Self::EventId,
@@ -68,6 +69,7 @@ impl Table {
         Self::PublishKeyOrder,
         Self::Feed,
         Self::FeedEntry,
+        Self::ChannelDue,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -95,6 +97,7 @@ impl Table {
             Self::PublishKeyOrder => "publish_key_order",
             Self::Feed => "feed",
             Self::FeedEntry => "feed_entry",
+            Self::ChannelDue => "channel_due",
         }
     }
 

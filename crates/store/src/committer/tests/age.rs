@@ -1,7 +1,9 @@
 //! What is gone costs nothing: devices, mutes and channels that were deleted are not read again, also not after a restart.
 
 use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
 
+use proptest::prelude::*;
 use tidings_types::{Json, Mute};
 use tokio::time::Instant;
 
@@ -243,11 +245,12 @@ thread_local! {
     static CLOCK: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A pass over the channels is followed by another one when a channel is due, and not earlier.
+/// After the first pass over all channels, a round reads those that are due, and the next one.
 #[tokio::test]
-async fn channels_of_which_none_is_due_are_not_read() {
+async fn channels_that_are_not_due_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path(), Arc::default());
+    let config = StoreConfig { channel_count_max: 1000, ..config(folder.path()) };
+    let store = Store::open(config, Arc::<Sink>::default()).unwrap();
     let publish = async |name: &str, ttl: u64| {
         let channel = DurableChannel {
             name: ChannelName::new(name).unwrap(),
@@ -257,19 +260,155 @@ async fn channels_of_which_none_is_due_are_not_read() {
         };
         store.append_publication(channel, Json::of(&1), BTreeMap::new(), None, Timestamp(1000)).await.unwrap();
     };
-    publish("chat:1", 100).await;
-    publish("chat:2", 50).await;
+    for number in 0..150 {
+        publish(&format!("chat:{number}"), 100).await;
+    }
+    publish("chat:soon", 50).await;
     let mut pass = ChannelPass::default();
-    let mut look = |seconds: u64| {
+    let mut rows_read = |seconds: u64| {
         let now = Timestamp(1000).saturating_add(Duration::from_secs(seconds));
-        let before = scanned(&store, Place::Channels).scans;
-        let more = with_draft(&store, now, |draft| draft.trim_channels(&mut pass).unwrap());
-        assert!(!more);
-        scanned(&store, Place::Channels).scans - before
+        let before = scanned(&store, Place::Channels).rows;
+        with_draft(&store, now, |draft| draft.trim_channels(&mut pass).unwrap());
+        scanned(&store, Place::Channels).rows - before
     };
-    assert_eq!([0, 1, 49].map(&mut look), [1, 0, 0], "one pass, and then none is due");
-    assert_eq!([50, 51, 99].map(&mut look), [1, 0, 0]);
-    publish("chat:3", 99).await;
-    assert_eq!([99, 99, 100, 101].map(&mut look), [1, 0, 1, 0], "a new publication is due earlier");
-    assert_eq!(store.durable_channels(Timestamp(0)).unwrap().len(), 3);
+    assert_eq!([0, 0, 1, 49].map(&mut rows_read), [100, 51, 0, 0], "one pass over all, and then none is due");
+    assert_eq!([50, 51, 99].map(&mut rows_read), [2, 0, 0], "the one that is due, and the next one");
+    publish("chat:new", 99).await;
+    assert_eq!([99, 99].map(&mut rows_read), [2, 0], "a new publication is due earlier");
+    for _ in 0..20 {
+        publish("chat:new", 1000).await; // It is due later: looked at once, and not at each publication.
+    }
+    assert_eq!(store.durable_channels(Timestamp(0)).unwrap().len(), 152);
+}
+
+/// What happens to channels.
+#[derive(Debug, Clone)]
+enum Turn {
+    /// The channel, and how long the publication is kept, in seconds.
+    Publish(u8, u64),
+    RemoveHistory(u8),
+    /// Schedules an event for the channel, in so many seconds.
+    Schedule(u8, u64),
+    /// Cancels the last event that was scheduled.
+    Cancel,
+    /// So many seconds pass.
+    Wait(u64),
+    Restart,
+    /// The files of the order are lost, and the store is opened again.
+    Lose,
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        4 => (0..3_u8, 1..200_u64).prop_map(|(channel, ttl)| Turn::Publish(channel, ttl)),
+        1 => (0..3_u8).prop_map(Turn::RemoveHistory),
+        1 => (0..3_u8, 1..200_u64).prop_map(|(channel, seconds)| Turn::Schedule(channel, seconds)),
+        1 => Just(Turn::Cancel),
+        2 => (1..150_u64).prop_map(Turn::Wait),
+        1 => Just(Turn::Restart),
+        1 => Just(Turn::Lose),
+    ]
+}
+
+const CHANNEL_TTL: Duration = Duration::from_secs(60);
+
+static TIME: AtomicU64 = AtomicU64::new(0);
+
+fn keys(engine: &Engine, table: Table) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    let keep = |key: &[u8], _: &[u8]| {
+        keys.push(key.to_vec());
+        Ok::<_, EngineError>(true)
+    };
+    engine.scan(Place::Open, table, &Span::all(), keep).unwrap();
+    keys
+}
+
+/// Whether each channel has the row in `channel_due` that its own row names, early enough if it is empty, no other row is there,
+/// and none will be passed over.
+fn is_in_order(store: &Store) -> bool {
+    let engine = store.shared().engine.read();
+    let engine = engine.as_ref().unwrap();
+    let mut named = Vec::new();
+    let look = |key: &[u8], row: &[u8]| {
+        let row: rows::ChannelRow = rows::decode(Table::Channel, key, row)?;
+        let idle_at = row.published_at.saturating_add(CHANNEL_TTL);
+        let due_at = row.due_at.filter(|at| row.base <= row.top || *at <= idle_at);
+        named.extend(due_at.map(|at| rows::channel_due_key(at, &rows::decode_channel_name(key).unwrap())));
+        Ok::<_, EngineError>(true)
+    };
+    engine.scan(Place::Open, Table::Channel, &Span::all(), look).unwrap();
+    named.sort();
+    let first = crate::meta::read_state(engine).unwrap().channel_due.0.to_be_bytes();
+    let channel_count = keys(engine, Table::Channel).len();
+    named.len() == channel_count
+        && keys(engine, Table::ChannelDue) == named
+        && named.iter().all(|key| key[..8] >= first[..])
+}
+
+async fn channels_go_when_they_are_due(turns: Vec<Turn>) {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = || Timestamp(TIME.load(Ordering::Relaxed));
+    let config = || StoreConfig { clock, channel_ttl: CHANNEL_TTL, ..config(folder.path()) };
+    let open = || Store::open(config(), Arc::<Sink>::default()).unwrap();
+    TIME.store(1_000_000, Ordering::Relaxed);
+    let (mut store, mut scheduled) = (open(), None);
+    let name = |channel: u8| ChannelName::new(&format!("chat:{channel}")).unwrap();
+    for (number, turn) in turns.into_iter().enumerate() {
+        match turn {
+            Turn::Publish(channel, ttl) => {
+                let history_ttl = Duration::from_secs(ttl);
+                let channel = DurableChannel { name: name(channel), history_size: 4, history_ttl, has_texts: false };
+                store.append_publication(channel, Json::of(&1), BTreeMap::new(), None, clock()).await.unwrap();
+            }
+            Turn::RemoveHistory(channel) => store.remove_history(&name(channel)).await.unwrap(),
+            Turn::Schedule(channel, seconds) => {
+                let due = clock().saturating_add(Duration::from_secs(seconds)).0;
+                let mut new = later(&format!("later-{number}"), due);
+                new[0].channels[0].name = name(channel);
+                scheduled = Some(new[0].event.id.clone());
+                store.append_events(new, clock()).await.unwrap();
+            }
+            Turn::Cancel => {
+                if let Some(id) = scheduled.take() {
+                    store.cancel_later(&id).await.unwrap();
+                }
+            }
+            Turn::Wait(seconds) => _ = TIME.fetch_add(seconds * 1000, Ordering::Relaxed),
+            Turn::Restart => {
+                store.close().await;
+                store = open();
+            }
+            Turn::Lose => {
+                store.close().await;
+                let engine = Engine::open_again(folder.path(), 1 << 20).unwrap();
+                let mut lost = Rows::default();
+                let lose = |key: &[u8], _: &[u8]| {
+                    lost.delete(Table::ChannelDue, key);
+                    Ok::<_, EngineError>(true)
+                };
+                engine.scan(Place::Open, Table::ChannelDue, &Span::all(), lose).unwrap();
+                engine.commit(lost, Durability::Synced).unwrap();
+                drop(engine);
+                store = open();
+            }
+        }
+        eventually("each channel has its place in the order", || is_in_order(&store)).await;
+    }
+    TIME.fetch_add(1_000_000, Ordering::Relaxed);
+    let tables = [Table::Channel, Table::History, Table::ChannelDue];
+    let are_gone = || {
+        let engine = store.shared().engine.read();
+        tables.iter().all(|table| keys(engine.as_ref().unwrap(), *table).is_empty())
+    };
+    eventually("all channels go", are_gone).await;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn a_channel_has_one_place_in_the_order_and_goes_when_it_is_due(turns in prop::collection::vec(turn(), 1..14)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(channels_go_when_they_are_due(turns));
+    }
 }
