@@ -419,6 +419,7 @@ impl Server {
             channel_count_max: 10_000,
             tail: TailBounds { frame_count_max: 64, bytes_max: 1 << 20 },
             tails_bytes_max: usize::MAX,
+            history_bytes_max: usize::MAX,
             durable_start: store.channel_start(),
             receipt_event_count_max: 100,
             receipt_bytes_max: 256 << 20,

@@ -26,7 +26,7 @@ use super::value::{
 section! {
     /// The server.
     Config {
-        /// Folder for all durable data; the server creates it. Only one server may use it at a time.
+        /// Folder for all durable data; the server creates it, or takes an empty one. Only one server may use it at a time.
         data_dir: PathBuf = "tidings-data";
         /// Listeners and requests.
         http: Http;
@@ -407,6 +407,10 @@ section! {
         /// The most channels that have subscribers, a history or a position to resume from. For a further one the server forgets a
         /// channel that has only its position; if there is none, publishing or subscribing is refused (docs/server-api.md).
         count_max: usize = "100000", from "1" to "10000000";
+        /// Bytes of the histories of all channels in memory. Above that the largest histories lose publications, of those of about
+        /// one size the one without a new publication for longest; a client that comes back and missed them starts anew
+        /// (`recovered` is false). Histories of durable channels are on the disk.
+        history_bytes_max: ByteSize = "1GiB", from "1MiB" to "1024GiB";
     }
 
     /// Rules of channels, by namespace: the text before the first `:` of the channel's name.

@@ -454,6 +454,25 @@ impl Channel {
         self.tell_removed(cluster, until, epoch);
     }
 
+    /// The bytes of the history, and when the newest of its publications came; `None` if it has none.
+    pub(crate) fn history_use(&self) -> Option<(usize, Timestamp)> {
+        let state = lock(&self.state);
+        (!state.history.is_empty()).then(|| (state.history.bytes(), state.history.published_at()))
+    }
+
+    /// Removes the publications that the history has now, perhaps without the newest. Returns whether there were any.
+    pub(crate) fn cut_history(&self, keeps_newest: bool, cluster: &Cluster) -> bool {
+        let until = {
+            let state = lock(&self.state);
+            if state.history.len() <= usize::from(keeps_newest) {
+                return false;
+            }
+            state.history.top().offset
+        };
+        self.remove_history(Some(if keeps_newest { Offset(until.0 - 1) } else { until }), cluster);
+        true
+    }
+
     /// The journal tells every node what is removed from a durable channel.
     fn tell_removed(&self, cluster: &Cluster, until: Offset, epoch: Epoch) {
         if !self.options.durable && until > Offset(0) {

@@ -63,6 +63,7 @@ mod texts;
 mod version;
 mod wishes;
 
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -90,7 +91,7 @@ use relay::Cluster;
 pub use relay::{Applied, ChannelCopy, CopyCursor, News, Relay};
 pub use reports::{RECEIPTS_TTL, Report};
 use roster::{Admission, Full, Roster};
-use table::Table;
+use table::{SHARD_COUNT, Table};
 pub use texts::{LiveText, Localizer, TAG_BODY, TAG_LANG, TAG_TITLE};
 pub use version::Version;
 pub use wishes::Wishes;
@@ -106,6 +107,8 @@ pub struct HubConfig {
     pub tail: TailBounds,
     /// Bytes of all tails together. Above that, the oldest frames are dropped, whatever channel they are of.
     pub tails_bytes_max: usize,
+    /// Bytes of the histories of all memory channels together. Above that, the largest histories lose what is in them.
+    pub history_bytes_max: usize,
     /// The position at which a durable channel begins. The epoch is one life of the store; the offset rises with
     /// [`Hub::on_channel_forgotten`].
     pub durable_start: StreamPosition,
@@ -191,8 +194,10 @@ pub struct Hub {
     mailboxes: Box<[Arc<Mailbox>]>,
     fan_out: Arc<FanOut>,
     tails: Arc<TailUse>,
-    /// Held by whoever drops frames because the tails have too many.
+    /// Held by whoever drops frames because the tails have too many, or publications because the histories have.
     dropping: Mutex<()>,
+    /// Histories of memory channels that lost publications because all of them had too many bytes.
+    histories_cut: AtomicU64,
     receipts: Arc<Receipts>,
     changes: Option<Arc<Changes>>,
     localizer: Option<Arc<dyn Localizer>>,
@@ -219,6 +224,7 @@ impl Hub {
             fan_out,
             tails: Arc::default(),
             dropping: Mutex::default(),
+            histories_cut: AtomicU64::new(0),
             changes: None,
             localizer: None,
             histories: None,
@@ -626,6 +632,7 @@ impl Hub {
             let channel = self.channel(name, creation)?;
             if let Acted::Done(value) = act(&channel) {
                 self.bound_tails();
+                self.bound_histories();
                 return Ok(value);
             }
         }
@@ -667,6 +674,41 @@ impl Hub {
             let time = earliest(oldest, newest, |time| before(time) >= surplus);
             channels.iter().for_each(|channel| channel.drop_before(time, kept));
         }
+    }
+
+    /// Removes publications that memory channels keep if all of them have too many bytes: first from the largest histories,
+    /// because whoever keeps much pays first, and of histories of about one size from the one in which nobody has published for
+    /// longest. Frees a quarter, so that not every further publication has to search. The newest publication of a channel goes
+    /// only if the others are not enough. Must not be called with a channel or a shard locked.
+    ///
+    /// On a node that is not the home this does nothing: its copies become smaller when the home's channels do.
+    fn bound_histories(&self) {
+        let bytes_max = self.config.history_bytes_max;
+        if self.history_bytes() <= bytes_max || !self.cluster.is_home() {
+            return;
+        }
+        let _one = lock(&self.dropping);
+        if self.history_bytes() <= bytes_max {
+            return;
+        }
+        for keeps_newest in [true, false] {
+            let channels = (0..SHARD_COUNT).flat_map(|index| self.table.memory_channels(index));
+            let mut kept: Vec<_> = channels.filter_map(|channel| Some((channel.history_use()?, channel))).collect();
+            kept.sort_by_key(|((bytes, published_at), _)| (Reverse(bytes.checked_ilog2()), *published_at));
+            for (_, channel) in kept {
+                if self.history_bytes() <= bytes_max / 4 * 3 {
+                    return;
+                }
+                if channel.cut_history(keeps_newest, &self.cluster) {
+                    self.histories_cut.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// How often the history of a memory channel lost publications to [`HubConfig::history_bytes_max`].
+    pub fn histories_cut(&self) -> u64 {
+        self.histories_cut.load(Ordering::Relaxed)
     }
 
     /// Tells the loop that the channel has something new.

@@ -37,13 +37,14 @@ impl HubConfig {
             channel_count_max,
             tail: TailBounds { frame_count_max: _, bytes_max: _ }, // In `tails_bytes_max`.
             tails_bytes_max,
+            history_bytes_max,
             durable_start: _,
             receipt_event_count_max: _, // In `receipt_bytes_max`.
             receipt_bytes_max,
         } = self;
         let has_durable = namespaces.all().any(|it| it.durable);
         let durable = if has_durable { hub.durable_channel_count_max } else { 0 };
-        let longest = namespaces.all().filter(|it| !it.durable).map(|it| it.history_size).max().unwrap_or(0);
+        let has_histories = namespaces.all().any(|it| !it.durable && it.has_history());
         let channels = channel_count_max.saturating_add(durable);
         let mut terms = vec![
             Term::standing(
@@ -59,12 +60,7 @@ impl HubConfig {
                 "store.history_cache_bytes",
             ),
             Term::peak("channel logs", 1, *tails_bytes_max, "edge.memory_bytes_max"),
-            Term::estimate(
-                "channel histories",
-                *channel_count_max,
-                longest as usize * PUBLICATION_BYTES,
-                "channels.count_max, the longest history_size",
-            ),
+            Term::standing("channel histories", has_histories.into(), *history_bytes_max, "channels.history_bytes_max"),
             Term::peak("receipts", 1, *receipt_bytes_max, "edge.receipt_bytes_max"),
         ];
         if namespaces.all().any(|it| it.presence) {

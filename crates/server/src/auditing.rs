@@ -7,11 +7,13 @@ use tidings_audit::{Audit, AuditConfig, Entry};
 use tidings_config::Config;
 use tidings_telemetry::{Registry, unix_now};
 
+use crate::data_folder;
+
 /// `None`: it is off.
 pub(crate) fn start(config: &Config, registry: &Registry) -> io::Result<Option<Audit>> {
     let audit = &config.audit;
     let files = AuditConfig {
-        folder: config.data_dir.join("audit"),
+        folder: config.data_dir.join(data_folder::AUDIT),
         file_bytes_max: audit.file_bytes_max.as_usize() as u64,
         file_count_max: audit.file_count_max,
         is_logged: audit.log,

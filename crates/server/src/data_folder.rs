@@ -1,10 +1,15 @@
 //! Makes the data folder private: folders have mode 700, files 600 (a file that its owner may only read stays
 //! read-only).
 //!
+//! A folder that is not ours is refused before anything in it is changed. A folder is ours if it has the [`MARKER`], which is
+//! put into an empty one, and into one with a store that an earlier version left without it. In a folder of ours, only what
+//! we make ([`OWN`]) is changed.
+//!
 //! Files that this process makes are private from the beginning ([`keep_private`]). Files that an earlier version or a
 //! copy left open are closed when the folder is used ([`secure`]). Links are not followed, so nothing outside the
 //! folder is changed.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
@@ -13,9 +18,26 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
+use tidings_store::Store;
 use tracing::warn;
 
+use crate::keys::ADMIN_KEY_FILE;
+use crate::texts::KEPT_TEXTS_FILE;
+
 const FOLDER_MODE: u32 = 0o700;
+/// The file that says that a folder is ours.
+const MARKER: &str = ".tidings-data";
+/// What the marker says, to whoever finds it.
+const MARKER_TEXT: &str =
+    "This is the data folder of a Tidings server. Without this file the server does not start on it.\n";
+/// The folder of the store.
+pub(crate) const STORE: &str = "store";
+/// The folder of the audit log.
+pub(crate) const AUDIT: &str = "audit";
+/// What we make in the folder, without the endings `.new` and `.before` of files that are being replaced.
+const OWN: [&str; 5] = [MARKER, STORE, AUDIT, ADMIN_KEY_FILE, KEPT_TEXTS_FILE];
+/// What a file system makes in its own root folder.
+const OF_FILE_SYSTEM: &str = "lost+found";
 /// What group and others may do.
 const OTHERS: u32 = 0o077;
 
@@ -31,6 +53,16 @@ pub enum DataFolderError {
         owner: u32,
         /// This process's user.
         own: u32,
+    },
+    /// It has files of somebody else, whose rights must not be changed.
+    #[error(
+        "{} is not a data folder of Tidings, because it has {found:?}: name an empty folder, or one that does not exist", path.display()
+    )]
+    NotOurs {
+        /// The folder.
+        path: PathBuf,
+        /// What is in it.
+        found: OsString,
     },
     /// It cannot be made or read, or its mode cannot be changed.
     #[error("cannot make {} readable for its owner only", path.display())]
@@ -57,11 +89,11 @@ pub fn keep_private() {
 }
 
 /// Makes the folder if it does not exist, and removes the rights of group and others from all our files in it. Returns
-/// what they could read until now. Once the folder itself is closed, nobody else can reach its content, so files of
-/// other users (`lost+found`, a snapshot) and files that cannot be changed stay as they are.
+/// what they could read until now. Once the folder itself is closed, nobody else can reach its content, so all other files
+/// (`lost+found`, a snapshot) and files that cannot be changed stay as they are.
 ///
 /// # Errors
-/// If the folder is not ours, or cannot be made, read or changed.
+/// If the folder is not ours, or cannot be made, read or changed. Then nothing in it was changed.
 pub fn secure(folder: &Path) -> Result<Option<Exposed>, DataFolderError> {
     let at = |path: &Path| {
         let path = path.to_owned();
@@ -73,12 +105,38 @@ pub fn secure(folder: &Path) -> Result<Option<Exposed>, DataFolderError> {
     if owner != own {
         return Err(DataFolderError::Foreign { path: folder.to_owned(), owner, own });
     }
+    claim(folder)?;
     if metadata.mode() & OTHERS == 0 {
         _ = close_all(folder, metadata); // A folder that was closed exposed nothing.
         return Ok(None);
     }
     close(folder, &metadata).map_err(at(folder))?; // Before its content, so that nobody can change the content meanwhile.
     Ok(Some(close_all(folder, metadata)))
+}
+
+/// Marks the folder as ours, if it may be.
+fn claim(folder: &Path) -> Result<(), DataFolderError> {
+    let at = |source| DataFolderError::Unusable { path: folder.to_owned(), source };
+    let marker = folder.join(MARKER);
+    if marker.try_exists().map_err(at)? {
+        return Ok(());
+    }
+    let has_store = Store::is_in(&folder.join(STORE)).is_ok_and(|has_store| has_store);
+    for entry in fs::read_dir(folder).map_err(at)? {
+        let found = entry.map_err(at)?.file_name();
+        let is_ours = found != STORE && is_own(&found);
+        if !has_store && !is_ours && found != OF_FILE_SYSTEM {
+            return Err(DataFolderError::NotOurs { path: folder.to_owned(), found });
+        }
+    }
+    fs::write(marker, MARKER_TEXT).map_err(at)
+}
+
+/// Whether we make what has this name in the folder.
+fn is_own(name: &OsStr) -> bool {
+    let path = Path::new(name);
+    let is_replacing = path.extension().is_some_and(|ending| ending == "new" || ending == "before");
+    OWN.iter().any(|own| name == *own || is_replacing && path.file_stem() == Path::new(own).file_stem())
 }
 
 /// As [`secure`], and says in the log what others could read.
@@ -98,13 +156,14 @@ pub(super) fn secure_and_say(folder: &Path) -> Result<(), DataFolderError> {
 }
 
 /// Closes the content of the folder. The count includes the folder.
-fn close_all(folder: &Path, metadata: Metadata) -> Exposed {
+fn close_all(top: &Path, metadata: Metadata) -> Exposed {
     let mut exposed = Exposed { count: 1, since: made_at(&metadata) };
     let own = metadata.uid();
-    let mut rest = vec![folder.to_owned()];
+    let mut rest = vec![top.to_owned()];
     while let Some(folder) = rest.pop() {
         let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-        for path in entries.map(|entry| entry.path()) {
+        let is_ours = |entry: &fs::DirEntry| folder != top || is_own(&entry.file_name());
+        for path in entries.filter(is_ours).map(|entry| entry.path()) {
             let Ok(metadata) = fs::symlink_metadata(&path) else { continue }; // Gone meanwhile.
             if metadata.uid() != own || !(metadata.is_dir() || metadata.is_file()) {
                 continue;
@@ -163,9 +222,49 @@ mod tests {
         assert_eq!((exposed.count, exposed.since > UNIX_EPOCH), (4, true));
         assert_eq!(modes(&folder), [0o700, 0o700, 0o700, 0o600]);
         assert_eq!(fs::metadata(&elsewhere).unwrap().mode() & 0o777, 0o644, "links are not followed");
+        let note = folder.join("note");
+        fs::write(&note, "of the operator").unwrap();
+        open(&note, 0o644);
         open(&inside.join("0.jnl"), 0o455);
         assert_eq!(secure(&folder).unwrap(), None);
         assert_eq!(modes(&folder)[3], 0o400, "what its owner may do stays");
+        assert_eq!(fs::metadata(&note).unwrap().mode() & 0o777, 0o644, "what is not ours stays as it is");
         assert_eq!(secure(&folder).unwrap(), None);
+    }
+    #[test]
+    fn a_folder_of_somebody_else_is_refused_and_not_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        for (number, names) in
+            [&["thesis.tex"][..], &["lost+found", "Music"], &["store"], &["api-key", "id_rsa"]].into_iter().enumerate()
+        {
+            let folder = dir.path().join(number.to_string());
+            for name in names {
+                fs::create_dir_all(folder.join(name)).unwrap();
+                fs::set_permissions(folder.join(name), Permissions::from_mode(0o755)).unwrap();
+            }
+            fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+            let refusal = secure(&folder).unwrap_err();
+            let found = format!("because it has {:?}: name an empty folder", names.last().unwrap());
+            assert!(
+                matches!(refusal, DataFolderError::NotOurs { .. }) && refusal.to_string().contains(&found),
+                "{refusal}"
+            );
+            assert_eq!((mode(&folder), mode(&folder.join(names[0]))), (0o777, 0o755));
+            assert!(!folder.join(MARKER).exists());
+        }
+    }
+
+    #[test]
+    fn an_empty_folder_and_one_with_a_store_from_before_become_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        for names in [&[][..], &["lost+found"], &["api-key", "last-good-texts.before"], &["store/data", "note"]] {
+            let folder = dir.path().join(names.len().to_string() + names.first().unwrap_or(&""));
+            fs::create_dir_all(&folder).unwrap();
+            names.iter().for_each(|name| fs::create_dir_all(folder.join(name)).unwrap());
+            assert_eq!(secure(&folder).unwrap(), None);
+            fs::write(folder.join("more"), "of the operator").unwrap();
+            assert_eq!(secure(&folder).unwrap(), None, "it is ours from then on");
+        }
     }
 }

@@ -46,6 +46,8 @@ pub(super) fn register(registry: &Registry, sources: &Sources<'_>) {
     let histories = Arc::clone(hub);
     let dropped = move || histories.dropped_history_count() as f64;
     registry.computed(&table::hub::HISTORIES_DROPPED_TOTAL, &[], Arc::new(dropped));
+    let histories = Arc::clone(hub);
+    registry.computed(&table::hub::HISTORIES_CUT_TOTAL, &[], Arc::new(move || histories.histories_cut() as f64));
     disk(registry, data_dir);
     memory::register_bounds(registry, memory);
     memory::register_use(registry, memory, live(registry, sources));

@@ -19,7 +19,7 @@ use tidings_types::StreamPosition;
 use tokio::net::TcpListener;
 
 use crate::error::ServeError;
-use crate::listener;
+use crate::{data_folder, listener};
 
 /// How long a peer may take for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ pub(super) fn store_config(config: &Config) -> StoreConfig {
     let store = &config.store;
     let queue = |count, bytes: tidings_config::ByteSize| QueueLimit { count, bytes: bytes.as_usize() };
     StoreConfig {
-        path: config.data_dir.join("store"),
+        path: config.data_dir.join(data_folder::STORE),
         event_queue: queue(store.event_queue_count_max, store.event_queue_bytes_max),
         device_queue: queue(store.device_queue_count_max, store.device_queue_bytes_max),
         import_queue: queue(store.import_queue_count_max, store.import_queue_bytes_max),
@@ -89,6 +89,7 @@ pub(super) fn hub_config(
             bytes_max: config.edge.log_bytes_max.as_usize(),
         },
         tails_bytes_max: usize::try_from(config.edge.logs_bytes_max()).unwrap_or(usize::MAX),
+        history_bytes_max: config.channels.history_bytes_max.as_usize(),
         durable_start,
         receipt_event_count_max: config.edge.receipt_event_count_max,
         receipt_bytes_max: config.edge.receipt_bytes_max.as_usize(),

@@ -36,7 +36,7 @@ use crate::text::{File, Limits, Source, TextError};
 /// The most bytes of the file in which texts are kept.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 /// The file, in the data folder.
-const KEPT_FILE: &str = "last-good-texts.json";
+pub(crate) const KEPT_TEXTS_FILE: &str = "last-good-texts.json";
 /// The ending of the file with those before, for a rollback.
 const BEFORE_ENDING: &str = "before";
 /// Faults that are logged and kept.
@@ -98,7 +98,7 @@ impl Kept {
     }
 
     fn into_source(self, file: &Path) -> Option<Source> {
-        let Config { topics, translations, .. } = tidings_config::parse(KEPT_FILE, &self.topics, []).ok()?.config;
+        let Config { topics, translations, .. } = tidings_config::parse(KEPT_TEXTS_FILE, &self.topics, []).ok()?.config;
         let files = self.catalogues.into_iter().map(|KeptCatalogue { domain, locale, po }| {
             let path = file.join(locale.as_str()).join(format!("{domain}.po"));
             File { domain, locale, path, bytes: po.into_bytes() }
@@ -111,7 +111,7 @@ impl Texts {
     /// Reads the texts. `wrong`: what is wrong with topics that the configuration therefore lacks. Returns also what
     /// [`Texts::keep`] keeps once the data folder is this server's alone; `None` if something is wrong.
     pub(crate) fn start(config: &Config, wrong: &[Problem], registry: &Registry) -> (Self, Option<Source>) {
-        let (mut faults, file) = (Vec::new(), config.data_dir.join(KEPT_FILE));
+        let (mut faults, file) = (Vec::new(), config.data_dir.join(KEPT_TEXTS_FILE));
         let limits = Limits::of(config);
         let source = Source::read(config, &mut faults);
         let mut topics = source.build(&limits, &mut faults);

@@ -557,6 +557,7 @@ impl Server {
             channel_count_max: 1100,
             tail,
             tails_bytes_max: usize::MAX,
+            history_bytes_max: usize::MAX,
             durable_start,
             receipt_event_count_max: 100,
             receipt_bytes_max: 256 << 20,

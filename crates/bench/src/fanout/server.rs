@@ -152,6 +152,7 @@ fn hub_config() -> HubConfig {
         channel_count_max: 100,
         tail: TailBounds { frame_count_max: 4096, bytes_max: 1 << 20 },
         tails_bytes_max: usize::MAX,
+        history_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(0) },
         receipt_event_count_max: 10_000,
         receipt_bytes_max: 256 << 20,

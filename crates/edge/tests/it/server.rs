@@ -301,6 +301,7 @@ impl Server {
             channel_count_max: 100,
             tail: TailBounds { frame_count_max: options.frame_count_max, bytes_max: 100 << 20 },
             tails_bytes_max: options.tails_bytes_max,
+            history_bytes_max: usize::MAX,
             durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
             receipt_event_count_max: 2000,
             receipt_bytes_max: 256 << 20,

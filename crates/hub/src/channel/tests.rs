@@ -82,6 +82,7 @@ fn hub() -> Hub {
         channel_count_max: MEMORY_MAX,
         tail: TailBounds { frame_count_max: 10, bytes_max: usize::MAX },
         tails_bytes_max: usize::MAX,
+        history_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 1,
         receipt_bytes_max: 1 << 20,

@@ -114,6 +114,7 @@ fn node() -> Node {
         channel_count_max: 100,
         tail: TailBounds { frame_count_max: 1_000, bytes_max: usize::MAX },
         tails_bytes_max: usize::MAX,
+        history_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 1,
         receipt_bytes_max: 256 << 20,

@@ -122,6 +122,7 @@ fn bounded_hub(journal: &Arc<Journal>, bytes_max: usize) -> Hub {
         channel_count_max: 10,
         tail: TailBounds { frame_count_max: 1000, bytes_max: usize::MAX },
         tails_bytes_max: usize::MAX,
+        history_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 3,
         receipt_bytes_max: 1 << 20,

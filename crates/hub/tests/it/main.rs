@@ -34,6 +34,10 @@ fn hub(channel_count_max: usize) -> Hub {
 }
 
 fn hub_with(channel_count_max: usize, tails_bytes_max: usize) -> Hub {
+    hub_within(channel_count_max, tails_bytes_max, usize::MAX)
+}
+
+fn hub_within(channel_count_max: usize, tails_bytes_max: usize, history_bytes_max: usize) -> Hub {
     let (history_ttl, history_meta_ttl) = (Duration::from_secs(60), Duration::from_secs(600));
     let kept = NamespaceOptions { history_size: 100_000, history_ttl, history_meta_ttl, ..NamespaceOptions::closed() };
     let named = BTreeMap::from([
@@ -49,6 +53,7 @@ fn hub_with(channel_count_max: usize, tails_bytes_max: usize) -> Hub {
         channel_count_max,
         tail: TailBounds { frame_count_max: 1_000_000, bytes_max: usize::MAX },
         tails_bytes_max,
+        history_bytes_max,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 3,
         receipt_bytes_max: 256 << 20,

@@ -140,6 +140,35 @@ fn a_sweep_looks_at_what_is_due_and_at_nothing_else() {
     assert_eq!((sweep(&hub, after(709)), sweep(&hub, after(800)), hub.counts().channels), (9, 1, 0));
 }
 
+/// Small histories stay while somebody fills channels with large publications.
+#[test]
+fn histories_have_a_budget_and_the_largest_pay_first() {
+    const BYTES_MAX: usize = 512 << 10;
+    let hub = hub_within(10_000, usize::MAX, BYTES_MAX);
+    let publish = |name: &str, bytes: usize, second| {
+        let publication = Publication { data: Json::of(&"x".repeat(bytes)), ..publication(1) };
+        let new = NewPublication { publication, skip_history: false };
+        hub.publish(&channel(name), new, after(second)).unwrap().unwrap()
+    };
+    let small: Vec<_> = (0..100).map(|number| format!("kept:small-{number}")).collect();
+    let tops: Vec<_> = small.iter().map(|name| publish(name, 10, 0)).collect();
+    for second in 1..50 {
+        publish("kept:hog", 20_000, second);
+        publish(&format!("kept:new-{second}"), 30_000, second);
+        assert!(hub.history_bytes() <= BYTES_MAX);
+    }
+    assert!(hub.histories_cut() > 0);
+    let kept = |name: &str| hub.history(&channel(name), HistoryFilter::default()).unwrap();
+    for (name, top) in small.iter().zip(&tops) {
+        let (publications, at) = kept(name);
+        assert_eq!((publications.len(), &at), (1, top), "{name}");
+    }
+    let (publications, top) = kept("kept:hog");
+    assert!(publications.len() < 40 && publications.last().is_none_or(|last| last.offset == top.offset));
+    assert_eq!(top.offset, Offset(49), "its position stays");
+    assert!(kept("kept:new-49").0.len() == 1 && kept("kept:new-1").0.is_empty(), "of one size the oldest goes first");
+}
+
 #[test]
 fn a_position_outlives_its_history_and_its_readers_for_the_time_that_is_set() {
     let hub = hub(10);

@@ -269,6 +269,7 @@ fn new_hub() -> Hub {
         channel_count_max: 3,
         tail: TailBounds { frame_count_max: TAIL_FRAMES, bytes_max: usize::MAX },
         tails_bytes_max: usize::MAX,
+        history_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 1,
         receipt_bytes_max: 256 << 20,

@@ -83,6 +83,7 @@ fn hub(key: Option<&str>) -> Hub {
         channel_count_max: 10,
         tail: TailBounds { frame_count_max: FRAME_COUNT_MAX, bytes_max: usize::MAX },
         tails_bytes_max: usize::MAX,
+        history_bytes_max: usize::MAX,
         durable_start: StreamPosition { offset: Offset(0), epoch: Epoch::from_random(1) },
         receipt_event_count_max: 3,
         receipt_bytes_max: 256 << 20,
