@@ -634,6 +634,7 @@ pub(crate) async fn connect_once(config: &ClusterConfig) -> Result<Client, Clust
     };
     let options = options.name(format!("tidings {}", config.node));
     let options = options.tls_client_config(rustls::ClientConfig::clone(&config.tls));
+    let options = options.ignore_discovered_servers(); // They would be spoken to as they say, so perhaps in plain text.
     let options = options.subscription_capacity(WAITING_COUNT_MAX).client_capacity(COMMAND_COUNT_MAX);
     Ok(options.connect(&config.servers).await?)
 }

@@ -14,7 +14,7 @@ use axum::http::header::CONTENT_TYPE;
 use tidings_feed::Mapping;
 use tidings_gateway::{Certificate, CertificateError, ClientCertificate};
 use tidings_gettext::{Message, PLACEHOLDER_LENGTH};
-use tidings_intake::{SOURCE_COUNT_MAX, is_identifier, is_nats_name, is_table};
+use tidings_intake::{SOURCE_COUNT_MAX, is_identifier, is_loopback, is_nats_name, is_table};
 use tidings_protocol::token::TokenKey;
 use tidings_protocol::{
     DeltaType, HookId, NamespaceOptions, PublicationKey, RecoveryMode, SessionHooks, SlowReaders, Thinning,
@@ -756,7 +756,10 @@ impl Check<'_> {
         }
         match address.as_ref().map(|address| address.parse::<tidings_http1::Origin>()) {
             Some(Ok(_)) => {}
-            Some(Err(error)) => self.problem("cluster.address", &format!("{error}, got {address:?}")),
+            Some(Err(error)) => self.problem(
+                "cluster.address",
+                &format!("{error}, got {:?}", without_password(address.as_deref().unwrap_or_default())),
+            ),
             None => {
                 let message =
                     "is missing: where the other servers reach this one, such as \"http://a.example.com:8000\"";
@@ -776,7 +779,7 @@ impl Check<'_> {
     fn nats(&mut self, path: &str, servers: &[String], credentials_file: Option<&Path>, ca_file: Option<&Path>) {
         for server in servers {
             if let Err(error) = tidings_intake::check_server(server) {
-                self.problem(&format!("{path}.servers"), &format!("{error}, got {server:?}"));
+                self.problem(&format!("{path}.servers"), &format!("{error}, got {:?}", without_password(server)));
             }
         }
         if let Some(file) = credentials_file {
@@ -878,6 +881,11 @@ impl Check<'_> {
         }
         if traces.endpoint.is_none() && !traces.headers.is_empty() {
             self.warn("traces.headers", "have no effect without `traces.endpoint`");
+        }
+        if traces.endpoint.as_ref().is_some_and(|url| !url.origin.is_tls() && !is_loopback(url.origin.host()))
+            && !traces.headers.is_empty()
+        {
+            self.warn("traces.endpoint", "others can read `traces.headers` on their way: use https:// beyond loopback");
         }
     }
 
@@ -1311,4 +1319,9 @@ impl Config {
         let all = if namespace.durable { self.store.channel_count_max } else { self.channels.count_max as u64 };
         namespace.options(u32::try_from(all.div_ceil(2)).unwrap_or(u32::MAX), |name| self.hook_id(name))
     }
+}
+
+/// An address without what may be a password in it.
+fn without_password(address: &str) -> String {
+    address.rsplit_once('@').map_or_else(|| address.to_owned(), |(_, rest)| format!("…@{rest}"))
 }

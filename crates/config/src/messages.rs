@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tidings_intake::open_within;
 use tidings_types::{Locale, TopicName};
 
 use super::check::check_topics;
 use super::field::{Reader, Section as _, read_table};
-use super::file::read_file_up_to;
+use super::file::read_up_to;
 use super::sections::{Config, Topic, TopicPresent, ValueTexts};
 use super::tree::{self, Node, Origin, Problem, Table, Value};
 use super::value::Leaf as _;
@@ -38,7 +39,7 @@ pub(crate) fn add(table: &mut Table, problems: &mut Vec<Problem>) {
     }
     for file in files {
         let name = file.display().to_string();
-        match read_file_up_to(&file, FILE_BYTES_MAX) {
+        match read_within(&folder, &file) {
             Ok(text) => {
                 let before = problems.len();
                 let found = tree::parse(&name, &text, problems);
@@ -119,6 +120,12 @@ fn folder(table: &Table) -> Option<(PathBuf, Origin)> {
         Value::Text(path) | Value::Variable(path) => Some((path.into(), origin.clone())),
         _ => None, // The setting's type says what is wrong.
     }
+}
+
+/// A file of the folder.
+fn read_within(folder: &Path, file: &Path) -> std::io::Result<String> {
+    let within = file.strip_prefix(folder).expect("the file is in the folder");
+    read_up_to(open_within(folder, within)?, FILE_BYTES_MAX)
 }
 
 /// The files of the folder, by name.

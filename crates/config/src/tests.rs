@@ -1086,6 +1086,29 @@ fn feeds_are_checked_and_their_secrets_are_not_shown() {
 }
 
 #[test]
+fn a_password_in_an_address_is_not_shown() {
+    let text = "[jetstream.shop]\nservers = [\"tls://me:hunter2@nats.example.com\"]\nstream = \"s\"";
+    let Err(error) = parse("t.toml", text, []) else { panic!() };
+    let error = error.to_string();
+    assert!(error.contains("must not have a password") && error.contains("…@nats.example.com"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn headers_of_traces_in_plain_text_are_told_of() {
+    let told = |endpoint: &str| {
+        let read = loaded(&format!("[traces]\nendpoint = {endpoint:?}\nheaders = [\"Authorization: Bearer hunter2\"]"));
+        read.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let warning =
+        "t.toml:2:12: `traces.endpoint`: others can read `traces.headers` on their way: use https:// beyond loopback";
+    assert_eq!(told("http://collector.example.com:4318/v1/traces"), [warning]);
+    for near in ["https://collector.example.com/v1/traces", "http://127.0.0.1:4318/v1/traces", "http://[::1]:4318/"] {
+        assert_eq!(told(near), [""; 0], "{near}");
+    }
+}
+
+#[test]
 fn settings_of_what_the_program_was_built_without_are_refused() {
     let text = r#"[outbox.orders]
 database = "host=localhost"

@@ -34,10 +34,10 @@ pub enum PoProblem {
     /// A byte order mark, which gettext refuses as well.
     #[error("the file begins with a byte order mark")]
     ByteOrderMark,
-    /// Not a comment, a keyword or a string.
-    #[error("expected a comment, a keyword or a quoted string, found {found:?}")]
+    /// Not a comment, a keyword or a string. The error does not quote the text: the file may be no PO file, but a secret.
+    #[error("expected a comment, a keyword or a quoted string")]
     Unexpected {
-        /// The beginning of the text.
+        /// The beginning of the text, for whoever has the file.
         found: String,
     },
     /// A keyword that is there twice, or in the wrong order.

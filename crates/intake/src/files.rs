@@ -11,7 +11,6 @@
 //! Bound: [`FILE_COUNT_MAX`] files of one folder; with more, the oldest are read, and the status says so.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -25,6 +24,7 @@ use crate::door::Patience;
 use crate::feed::{Feed, ReadError, Source};
 use crate::pieces::Fault;
 use crate::status::{Counts, WrongEntry};
+use crate::within::open_within;
 
 /// Files of one feed.
 pub const FILE_COUNT_MAX: usize = 1000;
@@ -77,8 +77,9 @@ impl Feed {
         let mut new: Vec<_> = now.iter().filter(is_new).collect();
         new.sort_by_key(|(_, mark)| mark.modified_nanos);
         for (name, mark) in new {
-            let path = folder.join(name);
-            let opened = spawn_blocking(move || File::open(path)).await.map_err(|error| error.to_string())?;
+            let (folder, path) = (folder.to_owned(), PathBuf::from(name));
+            let opened =
+                spawn_blocking(move || open_within(&folder, &path)).await.map_err(|error| error.to_string())?;
             let file = opened.map_err(|error| format!("{name}: {error}"))?;
             match self.read(&mut memory, Source::File(file), Patience::Wait).await {
                 (report, Ok(())) => self.tracker.worked(Some(report.counts)),

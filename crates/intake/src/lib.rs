@@ -39,6 +39,7 @@ mod receive;
 mod schedule;
 mod seen;
 mod status;
+mod within;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,12 +63,13 @@ pub use messages::{
 };
 pub use parse::{Found, Malformed, ParseFn, Parser};
 pub use pieces::Said;
-pub use place::{ServerError, check_server, is_identifier, is_nats_name, is_table};
+pub use place::{ServerError, check_server, is_identifier, is_loopback, is_nats_name, is_table};
 pub use receive::{PollError, ReceiveError, Received};
 pub use schedule::Pace;
 pub use status::{
     Counts, REASON_COUNT_MAX, Report, SOURCE_COUNT_MAX, SourceStatus, Tracker, WRONG_COUNT_MAX, WrongEntry,
 };
+pub use within::open_within;
 
 use feed::{Feed, Memory};
 use poll::POLL_COUNT_MAX;

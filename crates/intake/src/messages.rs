@@ -4,6 +4,7 @@
 mod desk;
 mod jetstream;
 mod outbox;
+mod postgres;
 
 use std::sync::Arc;
 

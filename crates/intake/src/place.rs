@@ -62,7 +62,7 @@ pub fn is_nats_name(text: &str) -> bool {
 }
 
 /// Whether the host is this machine.
-pub(crate) fn is_loopback(host: &str) -> bool {
+pub fn is_loopback(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }

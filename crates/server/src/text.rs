@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tidings_api::{CheckError, Configured, EventCheck};
 use tidings_gettext::limits::FILE_BYTES_MAX;
 use tidings_gettext::{Catalogue, PoError, Template, TemplateError, Translations, is_language};
+use tidings_intake::open_within;
 use tidings_sender::{CurrentTopics, NAMES, TopicTemplates, Topics};
 use tidings_types::{AppId, Environment, Event, EventChannels, Locale, Provider, TopicName};
 use tracing::warn;
@@ -176,7 +177,7 @@ impl Source {
                 continue;
             };
             for (domain, path) in paths {
-                match read_catalogue(&folder, &path) {
+                match read_catalogue(dir, &folder, &path) {
                     Ok(None) => {}
                     Ok(Some(bytes)) => source.files.push(File { domain, locale: locale.clone(), path, bytes }),
                     Err(error) => faults.push(unreadable(&path, error)),
@@ -244,8 +245,8 @@ impl Source {
 
 /// The bytes of a catalogue, or a few more than it may have; `None` if there is none. What is there but cannot be read,
 /// such as a link to nothing, is an error: else a language would be lost without a word.
-fn read_catalogue(folder: &Path, path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = match std::fs::File::open(path) {
+fn read_catalogue(dir: &Path, folder: &Path, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match open_within(dir, path.strip_prefix(dir).expect("the folder is in `dir`")) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             let parts = path.ancestors().take_while(|part| part.starts_with(folder));

@@ -80,6 +80,7 @@ async fn read(
         None => ConnectOptions::new(),
     };
     let options = options.name("tidings").tls_client_config(rustls::ClientConfig::clone(&config.tls));
+    let options = options.ignore_discovered_servers(); // They would be spoken to as they say, so perhaps in plain text.
     let client = options.connect(&config.servers).await?;
     let failed = |error: &dyn std::fmt::Display| JetStreamError::Pull(error.to_string());
     let consumer = consumer(config, client).await?;

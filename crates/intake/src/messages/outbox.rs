@@ -15,27 +15,23 @@
 //! trigger may do so, or the back end).
 //!
 //! Bounds: [`MESSAGE_COUNT_MAX`] rows at a time; an event larger than [`EVENT_BYTES_MAX`] is wrong without being read.
-//! Each wait for the database ends after [`ANSWER_TIMEOUT`].
+//! `postgres.rs` says what the database may answer, and for how long it is waited for.
 
-use std::future::poll_fn;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use tidings_push::retry::backoff;
 use tidings_telemetry::chain;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{AsyncMessage, Client, Config};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{Config, SimpleQueryRow};
 
 use super::desk::{Desk, EVENT_BYTES_MAX, Fate, MESSAGE_COUNT_MAX, Message};
+use super::postgres::{Database, DatabaseFailure};
 use crate::place::is_loopback;
 
-/// How long the database may take for an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The first pause after a failure is at most this long.
 const PAUSE_BASE: Duration = Duration::from_millis(500);
 /// Every pause after a failure is at most this long.
@@ -77,17 +73,10 @@ pub fn database(text: &str) -> Result<Config, DatabaseError> {
         Host::Tcp(host) => is_loopback(host),
         Host::Unix(_) => true,
     };
-    let is_protected = config.get_ssl_mode() == SslMode::Require || config.get_hosts().iter().all(is_near);
+    // A `hostaddr` is where the connection goes, whatever the `host` says.
+    let are_near = config.get_hosts().iter().all(is_near) && config.get_hostaddrs().iter().all(IpAddr::is_loopback);
+    let is_protected = config.get_ssl_mode() == SslMode::Require || are_near;
     if is_protected { Ok(config) } else { Err(DatabaseError::PlainText) }
-}
-
-/// What is wrong with the database; the text has no password and no row.
-#[derive(Debug, thiserror::Error)]
-enum OutboxError {
-    #[error("the database refuses or does not answer")]
-    Database(#[from] tokio_postgres::Error),
-    #[error("the database did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
-    Silent(#[from] tokio::time::error::Elapsed),
 }
 
 /// Reads the table until it is dropped.
@@ -103,13 +92,17 @@ pub(crate) async fn run(config: OutboxConfig, desk: Desk) {
 }
 
 /// Reads the table over one connection until that breaks. `looked`: it has worked.
-async fn read(config: &OutboxConfig, desk: &Desk, looked: &mut bool) -> Result<std::convert::Infallible, OutboxError> {
+async fn read(
+    config: &OutboxConfig,
+    desk: &Desk,
+    looked: &mut bool,
+) -> Result<std::convert::Infallible, DatabaseFailure> {
     let woken = Arc::new(Notify::new());
-    let (mut client, _driver) = connect(config, &woken).await?;
-    answer(client.batch_execute(&format!("LISTEN {}", config.channel))).await?;
+    let mut database = Database::connect(&config.database, &config.tls, &woken).await?;
+    database.run(&format!("LISTEN {}", config.channel), &mut |_| Ok(())).await?;
     loop {
         desk.tracker.began();
-        let count = take(&mut client, config, desk).await?;
+        let count = take(&mut database, config, desk).await?;
         *looked = true;
         if count == 0 {
             desk.tracker.looked();
@@ -120,40 +113,40 @@ async fn read(config: &OutboxConfig, desk: &Desk, looked: &mut bool) -> Result<s
     }
 }
 
-/// Connects. The driver ends the connection when it is dropped.
-async fn connect(config: &OutboxConfig, woken: &Arc<Notify>) -> Result<(Client, JoinSet<()>), OutboxError> {
-    let tls = MakeRustlsConnect::new(rustls::ClientConfig::clone(&config.tls));
-    let (client, mut connection) = answer(config.database.connect(tls)).await?;
-    let woken = woken.clone();
-    let mut driver = JoinSet::new();
-    driver.spawn(async move {
-        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-            if matches!(message, AsyncMessage::Notification(_)) {
-                woken.notify_one();
-            }
-        }
-        woken.notify_one(); // The next question finds that the connection has ended.
-    });
-    Ok((client, driver))
+/// A row of the table.
+struct Row {
+    id: i64,
+    /// `None`: it is too large.
+    event: Option<String>,
+}
+
+fn decode(row: &SimpleQueryRow) -> Result<Row, &'static str> {
+    let column = |at| row.try_get(at).map_err(|_| "a row that was not asked for");
+    let id = column(0)?.and_then(|id| id.parse().ok()).ok_or("an id that is no number of PostgreSQL's type bigint")?;
+    Ok(Row { id, event: column(1)?.map(str::to_owned) })
 }
 
 /// Publishes the events of the oldest rows, and deletes the rows. Returns how many there were.
-async fn take(client: &mut Client, config: &OutboxConfig, desk: &Desk) -> Result<usize, OutboxError> {
+async fn take(database: &mut Database, config: &OutboxConfig, desk: &Desk) -> Result<usize, DatabaseFailure> {
     let table = &config.table;
-    let transaction = answer(client.transaction()).await?;
     let select = format!(
-        "SELECT id, CASE WHEN octet_length(event::text) <= {EVENT_BYTES_MAX} THEN event::text END FROM {table} \
+        "BEGIN; SELECT id, CASE WHEN octet_length(event::text) <= {EVENT_BYTES_MAX} THEN event::text END FROM {table} \
          WHERE error IS NULL ORDER BY id LIMIT {MESSAGE_COUNT_MAX} FOR UPDATE SKIP LOCKED"
     );
-    let rows = answer(transaction.query(&select, &[])).await?;
-    if rows.is_empty() {
-        answer(transaction.rollback()).await?;
+    let mut rows = Vec::new();
+    let mut keep = |row: &SimpleQueryRow| {
+        rows.push(decode(row)?);
+        if rows.len() <= MESSAGE_COUNT_MAX { Ok(()) } else { Err("more rows than were asked for") }
+    };
+    database.run(&select, &mut keep).await?;
+    let count = rows.len();
+    if count == 0 {
+        database.run("ROLLBACK", &mut |_| Ok(())).await?;
         return Ok(0);
     }
-    let (mut messages, mut wrong) = (Vec::with_capacity(rows.len()), Vec::new());
-    for row in &rows {
-        let id: i64 = row.try_get(0)?;
-        match (u64::try_from(id), row.try_get::<_, Option<String>>(1)?) {
+    let (mut messages, mut wrong) = (Vec::with_capacity(count), Vec::new());
+    for Row { id, event } in rows {
+        match (u64::try_from(id), event) {
             (Ok(number), Some(json)) => messages.push(Message { number, json: json.into_bytes() }),
             (Err(_), _) => wrong.push((id, "the id is negative".to_owned())),
             (_, None) => wrong.push((id, format!("the event has more than {EVENT_BYTES_MAX} bytes"))),
@@ -168,18 +161,20 @@ async fn take(client: &mut Client, config: &OutboxConfig, desk: &Desk) -> Result
             Fate::Wrong(reason) => wrong.push((id, reason)),
         }
     }
-    answer(transaction.execute(&format!("DELETE FROM {table} WHERE id = ANY($1)"), &[&sent])).await?;
-    for (id, reason) in wrong {
-        let note = format!("UPDATE {table} SET error = $2 WHERE id = $1");
-        answer(transaction.execute(&note, &[&id, &reason])).await?;
-    }
-    answer(transaction.commit()).await?;
-    Ok(rows.len())
+    let noted =
+        wrong.iter().map(|(id, reason)| format!("UPDATE {table} SET error = {} WHERE id = {id}; ", literal(reason)));
+    let delete = match sent.iter().map(i64::to_string).collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => String::new(),
+        ids => format!("DELETE FROM {table} WHERE id IN ({ids}); "),
+    };
+    database.run(&(delete + &noted.collect::<String>() + "COMMIT"), &mut |_| Ok(())).await?;
+    Ok(count)
 }
 
-/// Waits for the database.
-async fn answer<T>(question: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, OutboxError> {
-    timeout(ANSWER_TIMEOUT, question).map(|answer| Ok(answer??)).await
+/// Text in a statement, in which no sign of the text means anything.
+fn literal(text: &str) -> String {
+    let hex: String = text.bytes().filter(|byte| *byte != 0).map(|byte| format!("{byte:02x}")).collect();
+    format!("convert_from(decode('{hex}', 'hex'), 'UTF8')")
 }
 
 #[cfg(test)]
@@ -196,6 +191,8 @@ mod tests {
         assert!(database("postgres://a:b@db.example.com/c?sslmode=require").is_ok());
         assert_eq!(database("postgres://a:b@db.example.com/c").unwrap_err(), DatabaseError::PlainText);
         assert_eq!(database("host=localhost,db.example.com").unwrap_err(), DatabaseError::PlainText);
+        assert_eq!(database("host=localhost hostaddr=192.0.2.1").unwrap_err(), DatabaseError::PlainText);
+        assert!(database("host=db.example.com hostaddr=192.0.2.1 sslmode=require").is_ok());
         assert_eq!(database("mysql://a:b@c/d").unwrap_err(), DatabaseError::Form);
     }
 }
