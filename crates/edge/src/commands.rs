@@ -163,6 +163,20 @@ impl Client {
         self.is_over_bound(&state.connections[self.key])
     }
 
+    /// Handles a pong that came while a command is waited for.
+    pub(crate) fn take_pong(&self) {
+        let state = &mut *self.edge_loop.state();
+        let connection = &mut state.connections[self.key];
+        let Some(pong) = connection.input.take_pong().filter(|_| !connection.is_closing()) else { return };
+        let now = tidings_telemetry::unix_now();
+        for command in pong.flatten() {
+            self.edge_loop.shared.metrics.commands_total.inc();
+            let effect = state.connections[self.key].session.handle(command, now);
+            let _nothing = self.perform(state, effect, now); // A pong, or the refusal of one, waits for nothing.
+        }
+        self.edge_loop.flush_in(state, self.key);
+    }
+
     /// Tells the client the result of its publish.
     pub(crate) fn answer_publish(&self, ticket: Ticket, outcome: Result<(), ErrorCode>) {
         let state = &mut *self.edge_loop.state();
@@ -196,10 +210,13 @@ impl Client {
         self.edge_loop.flush_in(state, self.key);
     }
 
-    /// Goes on with the answer of a hook. Returns what to wait for next.
+    /// Goes on with the answer of a hook. Returns what to wait for next. A connection that was closed meanwhile joins nothing.
     pub(crate) fn on_hook(&self, asked: Asked, answer: HookAnswer) -> Option<Awaited> {
         let state = &mut *self.edge_loop.state();
         let now = tidings_telemetry::unix_now();
+        if state.connections[self.key].is_closing() {
+            return None;
+        }
         let effect = state.connections[self.key].session.on_hook(asked, answer, now);
         let awaited = self.perform(state, effect, now);
         self.edge_loop.flush_in(state, self.key);
@@ -218,9 +235,12 @@ impl Client {
         self.perform_now(state, effect, now)
     }
 
-    /// Performs an effect after the wait for what its client has, or asks for.
+    /// Performs an effect after the wait for what its client has, or asks for, unless its connection was closed meanwhile.
     pub(crate) fn on_caught_up(&self, effect: Effect) -> Option<Awaited> {
         let state = &mut *self.edge_loop.state();
+        if state.connections[self.key].is_closing() {
+            return None;
+        }
         let awaited = self.perform_now(state, effect, tidings_telemetry::unix_now());
         self.edge_loop.flush_in(state, self.key);
         awaited
@@ -451,7 +471,10 @@ impl Client {
             }
         };
         let (shared, user) = (&self.edge_loop.shared, state.connections[self.key].session.user());
-        if !shared.users.enter(user, shared.config.user_connection_count_max) {
+        // Who is to be the only one has just sent the others away, and they may take a moment.
+        let is_single = state.connections[self.key].session.is_single();
+        let count_max = if is_single { 0 } else { shared.config.user_connection_count_max };
+        if !shared.users.enter(user, count_max) {
             self.edge_loop.close_in(state, self.key, &Disconnect::CONNECTION_LIMIT);
             return;
         }

@@ -34,6 +34,9 @@ use crate::shared::{ConnectionPermit, Shared};
 use crate::stream::Stream;
 use crate::subscribers::Place;
 
+/// How long a pong may still take that could not be read while commands waited.
+const UNREAD_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The state of a client's connection.
 pub(crate) struct Connection {
     pub(crate) socket: Rc<Stream>,
@@ -196,7 +199,8 @@ impl Connection {
     pub(crate) fn take_frame(&mut self, frame: &[u8]) {
         let variant = self.session.variant();
         if !variant.transport.is_unidirectional() {
-            self.input.push(Frame::Commands(parse_frame(variant.format, frame.into())));
+            let commands = self.input.push_pong(parse_frame(variant.format, frame.into()));
+            commands.into_iter().for_each(|commands| self.input.push(Frame::Commands(commands)));
         } else if self.session.awaits_connect() && !self.input.has_frames() {
             self.input.push(Frame::Connect(frame.into()));
         }
@@ -386,7 +390,10 @@ impl Connection {
             return Some(Disconnect::STALE);
         }
         if self.pings.is_overdue(now) {
-            return Some(Disconnect::NO_PONG);
+            if !self.input.keeps_pongs_waiting() {
+                return Some(Disconnect::NO_PONG);
+            }
+            self.pings.postpone(now + UNREAD_PATIENCE);
         }
         if let Some(timing) = timing.filter(|_| self.pings.is_regular_due(now)) {
             self.ping(timing, now);
@@ -401,6 +408,9 @@ impl Connection {
     }
 
     pub(crate) fn on_ping_written(&mut self, timing: Timing, now: Instant) {
+        if self.input.awaits() {
+            self.wake.notify_one(); // It reads on, because the pong is to come.
+        }
         self.session.on_ping_sent();
         self.pings.on_sent(timing, now);
     }

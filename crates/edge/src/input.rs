@@ -51,6 +51,10 @@ pub(crate) struct Input {
     frame_bytes: usize,
     /// What is left of the last read, to be decoded when no frame waits.
     undecoded: Vec<u8>,
+    /// A command is waited for, so the frames wait, too.
+    awaits: bool,
+    /// A pong that came meanwhile: it does not wait.
+    pong: Option<Commands<Box<[u8]>>>,
     /// Bytes of the commands that came in requests of their own since `frames` was empty.
     emulated_bytes: usize,
     /// Bytes from which the last command was read.
@@ -78,6 +82,8 @@ impl Input {
             frames: VecDeque::new(),
             frame_bytes: 0,
             undecoded: Vec::new(),
+            awaits: false,
+            pong: None,
             emulated_bytes: 0,
             command_bytes: 0,
             since: Instant::now(),
@@ -90,6 +96,40 @@ impl Input {
     /// See [`Decoder::decode`]. Call [`Input::settle`] after it.
     pub(crate) fn decode<'a>(&mut self, input: &'a mut [u8]) -> Result<Decoded<'a>, CloseCode> {
         self.decoder.decode(input)
+    }
+
+    /// A command begins or ends to be waited for.
+    pub(crate) fn set_awaits(&mut self, awaits: bool) {
+        self.awaits = awaits;
+    }
+
+    /// Whether a command is waited for.
+    pub(crate) fn awaits(&self) -> bool {
+        self.awaits
+    }
+
+    /// Whether more may be read although a command is waited for: there may be a pong in it.
+    pub(crate) fn may_read_ahead(&self) -> bool {
+        self.undecoded.is_empty() && !self.is_full()
+    }
+
+    /// Whether a pong may have come that cannot be read before the commands in front of it are handled.
+    pub(crate) fn keeps_pongs_waiting(&self) -> bool {
+        self.awaits && !self.may_read_ahead()
+    }
+
+    /// Takes the commands of a frame out of their turn, if they are a pong that would wait otherwise.
+    pub(crate) fn push_pong(&mut self, commands: Commands<Box<[u8]>>) -> Option<Commands<Box<[u8]>>> {
+        if !self.awaits || self.pong.is_some() || !commands.is_pong() {
+            return Some(commands);
+        }
+        self.pong = Some(commands);
+        None
+    }
+
+    /// The pong that came while a command was waited for.
+    pub(crate) fn take_pong(&mut self) -> Option<Commands<Box<[u8]>>> {
+        self.pong.take()
     }
 
     /// No frame may be added.

@@ -172,6 +172,16 @@ impl Pings {
         self.pong_deadline.is_some_and(|deadline| deadline <= now)
     }
 
+    /// Whether a pong is to come.
+    pub(crate) fn await_pong(&self) -> bool {
+        self.pong_deadline.is_some()
+    }
+
+    /// The pong may have come, but could not be read: it has until `deadline`.
+    pub(crate) fn postpone(&mut self, deadline: Instant) {
+        self.pong_deadline = Some(deadline);
+    }
+
     /// Gives up a pong that is late, if the client need not answer: what it would have acknowledged was not received.
     /// Returns how many publications that were.
     pub(crate) fn drop_overdue(&mut self, now: Instant) -> usize {

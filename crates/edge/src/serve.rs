@@ -3,7 +3,8 @@
 //!
 //! The task runs on its loop's thread and owns its connection's entry in the loop: when the task ends or is aborted,
 //! the connection is removed. A publish into a durable channel waits for the journal, and a command that a hook decides waits for
-//! the hook. Until then the connection reads nothing more, so that a fast client is slowed down by its own socket.
+//! the hook. Until then the connection reads nothing more, so that a fast client is slowed down by its own socket; only while a
+//! ping is unanswered, it reads what may have the pong, as far as frames may wait.
 //!
 //! Bounds: the HTTP server has [`UPGRADE_TIMEOUT`] to hand the socket over. The commands of one read (64 KiB) are
 //! handled before the next read.
@@ -183,21 +184,40 @@ impl Served {
         }
     }
 
-    /// Waits for `future`, and meanwhile writes: a client may read while its commands are handled.
+    /// Waits for `future`, and meanwhile writes: a client may read while its commands are handled. It also takes pongs, which say
+    /// nothing about commands: else a client that answers each ping would be closed because its commands take long.
     async fn while_writing<F: Future + Unpin>(&self, mut future: F) -> F::Output {
-        loop {
+        self.set_awaits(true);
+        let mut is_open = true;
+        let output = loop {
             tokio::select! {
                 biased;
-                output = &mut future => return output,
-                () = self.wake.notified() => {} // The socket may be full now.
+                output = &mut future => break output,
+                () = self.wake.notified() => self.client.take_pong(), // The socket may be full now, too.
                 ready = self.socket.tcp().writable(), if self.is_blocked() => {
                     if ready.is_err() {
-                        return future.await;
+                        break future.await;
                     }
                     self.catch_up().await;
                 }
+                ready = self.socket.tcp().readable(), if is_open && self.may_read_ahead() => {
+                    is_open = ready.is_ok() && self.read();
+                    self.client.take_pong();
+                }
             }
-        }
+        };
+        self.set_awaits(false);
+        output
+    }
+
+    fn set_awaits(&self, awaits: bool) {
+        self.client.edge_loop.state().connections[self.client.key].input.set_awaits(awaits);
+    }
+
+    fn may_read_ahead(&self) -> bool {
+        self.of_connection(|connection| {
+            connection.pings.await_pong() && connection.input.may_read_ahead() && !connection.is_closing()
+        })
     }
 
     /// Writes what the connection lacks until it has everything or the socket is full. Other connections are served in

@@ -73,6 +73,17 @@ pub fn parse_connect(message: &[u8]) -> Result<Command, FrameError> {
     Ok(Command { id: 0, request: Request::Connect(request) })
 }
 
+impl<B: AsRef<[u8]>> Commands<B> {
+    /// Whether the frame is the answer to a ping and nothing else: one empty command.
+    pub fn is_pong(&self) -> bool {
+        let bytes = &self.frame.as_ref()[..self.end];
+        match self.format {
+            Format::Json => bytes.trim_ascii() == b"{}",
+            Format::Protobuf => bytes == [0], // Its length.
+        }
+    }
+}
+
 /// See [`parse_frame`]. Without `Debug`: it holds tokens.
 pub struct Commands<B> {
     format: Format,

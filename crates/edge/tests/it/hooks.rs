@@ -32,7 +32,7 @@ impl Backend {
         self.asked.lock().unwrap().clone()
     }
 
-    fn release(&self) {
+    pub(crate) fn release(&self) {
         self.permits.add_permits(1);
     }
 }
@@ -180,6 +180,36 @@ async fn a_client_that_leaves_while_a_hook_is_asked_is_gone(format: Format) {
     drop(client);
     server.backend.release();
     server.until("it is gone", || server.edge().connection_count() == 0).await;
+}
+
+in_both!(a_client_that_answers_pings_is_not_closed_while_its_commands_wait);
+async fn a_client_that_answers_pings_is_not_closed_while_its_commands_wait(format: Format) {
+    let (ping_interval, pong_timeout) = (Duration::from_millis(600), Duration::from_millis(300));
+    let server = Server::start(Options { ping_interval, pong_timeout, ..Options::of(format) }).await;
+    for behind in [5, 300] {
+        let mut client = Client::connected(&server).await;
+        let mut other = Client::connected(&server).await;
+        let asked = server.backend.asked().len();
+        let waiting = json!({"wait": true, "answer": {"result": {"data": 1}}});
+        client.send(json!({"id": 2, "rpc": {"method": "wait", "data": waiting}})).await;
+        for id in 3..3 + behind {
+            client.send(json!({"id": id, "presence_stats": {"channel": "kept:1"}})).await;
+        }
+        server.until("the hook is asked", || server.backend.asked().len() > asked).await;
+        for round in 0..4 {
+            assert_eq!(other.next().await, json!({}), "a ping");
+            other.pong().await;
+            // Behind so many frames a pong cannot be read, so no further ping comes.
+            if behind == 5 || round == 0 {
+                assert_eq!(client.next().await, json!({}), "pings go on");
+                client.pong().await;
+            }
+        }
+        server.backend.release();
+        for id in 2..3 + behind {
+            assert_eq!(client.reply(id).await["id"], id);
+        }
+    }
 }
 
 in_both!(a_hook_changes_what_is_published);

@@ -238,7 +238,13 @@ fn namespaces() -> Namespaces {
         ..NamespaceOptions::closed()
     };
     let hook = Some(HookId(0));
-    let asked = NamespaceOptions { subscribe_hook: hook, publish_hook: hook, sub_refresh_hook: hook, ..kept(10) };
+    let asked = NamespaceOptions {
+        subscribe_hook: hook,
+        publish_hook: hook,
+        sub_refresh_hook: hook,
+        join_leave: true,
+        ..kept(10)
+    };
     let named = BTreeMap::from([
         ("kept".to_owned(), kept(1000)),
         ("small".to_owned(), kept(1)),

@@ -259,6 +259,26 @@ async fn an_order_closes_a_client_that_is_still_being_proven() {
     }
 }
 
+in_both!(a_client_that_was_closed_while_its_hook_was_asked_joins_nothing);
+/// A user who was banned while a hook was asked.
+async fn a_client_that_was_closed_while_its_hook_was_asked_joins_nothing(format: Format) {
+    let server = Server::start(Options::of(format)).await;
+    let mut watcher = Client::connected(&server).await;
+    watcher.subscribe(json!({"channel": "asked:1", "join_leave": true, "data": {"answer": {}}})).await;
+    assert!(watcher.next_push().await["join"].is_object(), "it is told of itself");
+    let mut banned = answered(&server, connect("ann", &[], json!({}))).await.0;
+    let asked = json!({"channel": "asked:1", "data": {"wait": true, "answer": {}}});
+    banned.send(json!({"id": 2, "subscribe": asked})).await;
+    server.until("the hook is asked", || server.backend.asked().len() == 2).await;
+    order(&server, "ann", disconnect(&[])).await.unwrap();
+    server.backend.release();
+    assert_eq!(banned.drain().await.1, Some(3503));
+    server.until("it is gone", || server.edge().connection_count() == 1).await;
+    server.publish("asked:1", json!("the end"));
+    let push = watcher.next_push().await;
+    assert_eq!(push["pub"]["data"], "the end", "nobody has joined before: {push}");
+}
+
 #[tokio::test]
 async fn too_many_orders_at_once_are_refused() {
     let server = Server::start(Options::default()).await;
@@ -276,7 +296,13 @@ async fn too_many_orders_at_once_are_refused() {
 
 #[tokio::test]
 async fn a_user_has_one_connection_if_so_configured() {
-    let server = Server::start(Options { single_connection: true, ..Options::default() }).await;
+    the_last_connection_stays(0).await;
+    the_last_connection_stays(1).await; // The one that goes still counts when the next one comes.
+}
+
+async fn the_last_connection_stays(user_connection_count_max: usize) {
+    let options = Options { single_connection: true, user_connection_count_max, ..Options::default() };
+    let server = Server::start(options).await;
     let mut before = answered(&server, connect("ann", &[], json!({}))).await.0;
     let mut anonymous = [Client::connected(&server).await, Client::connected(&server).await];
     let mut bob = answered(&server, connect("bob", &[], json!({}))).await.0;
