@@ -74,11 +74,6 @@ impl Attempt {
         self.failed
     }
 
-    /// Whether an attempt was made before.
-    pub(crate) fn is_repeat(&self) -> bool {
-        self.failed > 0
-    }
-
     /// How long ago it was taken out of its lake.
     pub(crate) fn latency(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.taken_at)
@@ -210,7 +205,7 @@ pub(crate) mod tests {
         let floor = Duration::from_secs(60);
         assert!(attempt.repeat_after(floor, now).unwrap() >= floor);
         assert_eq!(attempt.repeat_after(Duration::from_secs(601), now), None);
-        assert!(attempt.is_repeat() && attempt.failed() == 1);
+        assert_eq!(attempt.failed(), 1);
     }
 
     #[test]

@@ -54,12 +54,13 @@ pub fn repeat_at(
     (at < expires_at).then_some(at)
 }
 
-/// How many repeats may be made. Each costs one. An accepted repeat gives its cost back, and every accepted
-/// notification adds a tenth. So in the long run repeats are at most a tenth of the traffic. A small amount is added
-/// over time; otherwise a provider that answers only errors would never be tried again.
+/// How many repeats may be made. Each costs one, and every notification that is accepted adds a tenth, at whichever attempt. So
+/// in the long run repeats are at most a tenth of what is accepted. A small amount is added over time; otherwise a provider that
+/// answers only errors would never be tried again.
 #[derive(Debug, Clone)]
 pub struct RetryBudget {
     tenths: u64,
+    /// Up to here the amount for the time was added.
     refilled_at: Timestamp,
 }
 
@@ -68,6 +69,9 @@ pub const RETRY_BUDGET_MAX: u64 = 1000;
 /// What is added per second, in repeats.
 pub const RETRY_FLOOR_PER_SECOND: u64 = 50;
 
+const MILLIS_PER_TENTH: u64 = 100 / RETRY_FLOOR_PER_SECOND;
+const _: () = assert!(MILLIS_PER_TENTH * RETRY_FLOOR_PER_SECOND == 100, "whole milliseconds");
+
 impl RetryBudget {
     /// A full budget.
     pub fn new(now: Timestamp) -> Self {
@@ -75,18 +79,16 @@ impl RetryBudget {
     }
 
     /// A notification was accepted, at the first attempt or later.
-    pub fn on_accepted(&mut self, was_repeat: bool) {
-        self.add(if was_repeat { 11 } else { 1 });
+    pub fn on_accepted(&mut self) {
+        self.add(1);
     }
 
     /// Pays for one repeat, if there is enough.
     pub fn try_spend(&mut self, now: Timestamp) -> bool {
         self.refilled_at = self.refilled_at.min(now); // A clock set back must not stop the flow until it catches up.
-        let tenths = now.as_millis().saturating_sub(self.refilled_at.as_millis()) * RETRY_FLOOR_PER_SECOND / 100;
-        if tenths > 0 {
-            self.refilled_at = now;
-            self.add(tenths);
-        }
+        let tenths = now.as_millis().saturating_sub(self.refilled_at.as_millis()) / MILLIS_PER_TENTH;
+        self.refilled_at = Timestamp(self.refilled_at.0 + tenths * MILLIS_PER_TENTH); // The rest counts at the next call.
+        self.add(tenths);
         let enough = self.tenths >= 10;
         if enough {
             self.tenths -= 10;
@@ -157,10 +159,30 @@ mod tests {
         let mut budget = RetryBudget::new(now);
         let spend_all = |budget: &mut RetryBudget, now| (0..).take_while(|_| budget.try_spend(now)).count();
         assert_eq!(spend_all(&mut budget, now), RETRY_BUDGET_MAX as usize);
-        (0..500).for_each(|_| budget.on_accepted(false));
+        (0..500).for_each(|_| budget.on_accepted());
         assert_eq!(spend_all(&mut budget, now), 50);
-        budget.on_accepted(true);
-        assert_eq!(spend_all(&mut budget, now), 1, "an accepted repeat gives back what it cost");
         assert_eq!(spend_all(&mut budget, Timestamp(2000)), 100, "the floor");
+    }
+
+    /// Each first attempt is refused, and each repeat accepted.
+    #[test]
+    fn a_provider_that_refuses_every_first_attempt_gets_a_tenth_of_its_answers_as_repeats() {
+        let mut budget = RetryBudget::new(Timestamp(0));
+        let repeats = (0..1_000_000).filter(|_| {
+            let is_repeated = budget.try_spend(Timestamp(0));
+            (0..u32::from(is_repeated)).for_each(|_| budget.on_accepted());
+            is_repeated
+        });
+        let count = repeats.count() as u64;
+        assert!((RETRY_BUDGET_MAX..=RETRY_BUDGET_MAX * 10 / 9).contains(&count), "{count}");
+    }
+
+    /// Called so often that no call adds a whole repeat.
+    #[test]
+    fn the_floor_loses_nothing_to_frequent_calls() {
+        let mut budget = RetryBudget::new(Timestamp(0));
+        while budget.try_spend(Timestamp(0)) {}
+        let repeats = (1..=3333_u64).filter(|call| budget.try_spend(Timestamp(call * 3))).count() as u64;
+        assert_eq!(repeats, 10 * RETRY_FLOOR_PER_SECOND - 1);
     }
 }

@@ -160,9 +160,11 @@ impl Dispatcher {
         let Some(events) = self.readable(self.context.store.events_from(next, room)) else { return false };
         if events.is_empty() {
             tracing::error!(from = next.0, to = end.0, "events are no longer in the journal, skipping them");
+            self.registry.metrics.events_lost.add(end.0 - next.0);
             self.registry.table().next = end;
         }
         for (position, accepted) in events {
+            let lost = position.0.saturating_sub(self.registry.table().next.0); // The store has logged them.
             if accepted.event.push != PushPolicy::Never && !self.claim_slot(accepted.event.priority) {
                 if self.waiting_room() == 0 {
                     return more;
@@ -171,6 +173,7 @@ impl Dispatcher {
             } else if !self.start(position, accepted).await {
                 return false;
             }
+            self.registry.metrics.events_lost.add(lost);
         }
         true
     }
@@ -209,6 +212,7 @@ impl Dispatcher {
                 None => return Read::Failed,
             },
         }
+        self.registry.metrics.events_lost.inc();
         let mut table = self.registry.table();
         if let Some(waiting) = table.waiting.remove(position) {
             self.note(position, Note::Ended(EVENT_LOST), waiting.progress().outstanding.clone());

@@ -50,6 +50,12 @@ impl<S: AsyncWrite + Unpin> Corked<S> {
     }
 
     fn take(&mut self, bytes: &[u8]) {
+        // A socket that takes a little at a time never takes all, so what is written goes in between. Each byte moves at most once
+        // for each byte that is written.
+        if self.written > self.out.len() / 2 {
+            self.out.drain(..self.written);
+            self.written = 0;
+        }
         self.out.extend_from_slice(bytes);
         self.frames.on_written(bytes);
     }
@@ -62,6 +68,7 @@ impl<S: AsyncWrite + Unpin> Corked<S> {
             }
         }
         self.out.clear();
+        self.out.shrink_to(2 * BATCH_BYTES);
         self.written = 0;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
@@ -236,6 +243,28 @@ mod tests {
         }
         assert!(!write(&mut io, &chunk));
         assert!(handle.is_blocked());
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_reads_slowly_lets_it_grow_no_further_than_its_bound() {
+        let (near, mut far) = duplex(1000);
+        let (mut io, handle) = cork(near);
+        let mut seen = Vec::new();
+        let chunks = (0_u8..=255).cycle().take(4 * CORK_BYTES_MAX / 1000).map(|number| [number; 1000]);
+        for chunk in chunks.clone() {
+            while handle.held() > BATCH_BYTES {
+                assert!(handle.poll_uncork(&mut cx()).is_pending(), "it never takes all");
+                far.read_buf(&mut seen).await.unwrap();
+            }
+            assert!(write(&mut io, &chunk));
+            assert!(io.0.borrow().out.capacity() <= 4 * BATCH_BYTES);
+        }
+        while poll_fn(|cx| Poll::Ready(handle.poll_uncork(cx).is_pending())).await {
+            far.read_buf(&mut seen).await.unwrap();
+        }
+        drop((io, handle));
+        far.read_to_end(&mut seen).await.unwrap();
+        assert_eq!(seen, chunks.flatten().collect::<Vec<u8>>());
     }
 
     #[tokio::test]

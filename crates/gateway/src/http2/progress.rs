@@ -243,7 +243,7 @@ impl World {
         let status = StatusCode::from_u16(status).unwrap();
         match self.apns.classify(status, &HeaderMap::new(), body.as_bytes(), self.now) {
             Verdict::Accepted => {
-                self.budget.on_accepted(self.failed[notification] > 0);
+                self.budget.on_accepted();
                 if let Some(slot) = slot.map(|slot| &mut self.slots[slot]) {
                     slot.failures = 0;
                     slot.permits.on_accepted();

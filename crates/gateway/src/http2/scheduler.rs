@@ -254,7 +254,7 @@ impl Scheduler {
     }
 
     pub(crate) fn on_accepted(&mut self, attempt: Attempt, now: Instant) {
-        self.repeats.on_accepted(attempt.is_repeat());
+        self.repeats.on_accepted();
         self.outcomes.settle(attempt, Outcome::Accepted, None, now);
     }
 

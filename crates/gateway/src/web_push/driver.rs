@@ -314,7 +314,7 @@ impl Driver {
     fn on_verdict(&mut self, sending: Sending, verdict: Verdict, used: &HeaderValue, pause: Duration, now: Now) {
         match verdict {
             Verdict::Accepted => {
-                self.origins.on_accepted(sending.origin, sending.attempt.is_repeat());
+                self.origins.on_accepted(sending.origin);
                 self.settle(sending, Outcome::Accepted, None, now);
             }
             Verdict::Rejected { reason, gone_at } => self.settle(sending, Outcome::Rejected(reason), gone_at, now),

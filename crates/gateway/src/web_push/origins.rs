@@ -251,8 +251,8 @@ impl<T, C> Origins<T, C> {
     }
 
     /// An item of this origin was accepted, at the first attempt or later.
-    pub(crate) fn on_accepted(&mut self, OriginId(index): OriginId, was_repeat: bool) {
-        self.origins[index].budget.on_accepted(was_repeat);
+    pub(crate) fn on_accepted(&mut self, OriginId(index): OriginId) {
+        self.origins[index].budget.on_accepted();
     }
 
     /// An item that was handed out is done with.

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use tidings_telemetry::chain;
 use tracing::{debug, warn};
 
 use crate::core::NoRoom;
@@ -22,9 +23,9 @@ impl<P: Protocol> Driver<P> {
         let pool = &self.core.config.name;
         // The whole pool logs one warning until a connection is up again.
         if self.core.is_in_trouble.swap(true, Relaxed) {
-            debug!(%pool, connection = self.index, error = %Chain(error), "Cannot connect");
+            debug!(%pool, connection = self.index, error = chain(error), "Cannot connect");
         } else {
-            warn!(%pool, connection = self.index, error = %Chain(error), "Cannot connect");
+            warn!(%pool, connection = self.index, error = chain(error), "Cannot connect");
         }
         self.redirect_all(Vec::new());
     }
@@ -32,7 +33,7 @@ impl<P: Protocol> Driver<P> {
     /// Handles the end of a connection. Returns whether the lane reconnects at once, with requests waiting for it.
     pub(super) fn on_end<T>(&mut self, why: &End<P::Error>, connection: Connection<P, T>, was_useful: bool) -> bool {
         self.counters().disconnects.increment();
-        debug!(pool = %self.core.config.name, connection = self.index, error = %Chain(why), "Disconnected");
+        debug!(pool = %self.core.config.name, connection = self.index, error = chain(why), "Disconnected");
         let reconnects = was_useful && matches!(why, End::Closed | End::LastAnswer | End::Broken(_));
         let sent = connection.sent();
         drop(connection); // The peer must see its end before a request is repeated on another connection.
@@ -132,20 +133,5 @@ impl<P: Protocol> Driver<P> {
             end(reply, Err(error), &counters.abandoned, counters);
         }
         self.lane().release(1);
-    }
-}
-
-/// An error with its sources.
-struct Chain<'a>(&'a dyn std::error::Error);
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut source = self.0.source();
-        while let Some(error) = source {
-            write!(f, ": {error}")?;
-            source = error.source();
-        }
-        Ok(())
     }
 }

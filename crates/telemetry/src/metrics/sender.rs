@@ -103,6 +103,9 @@ group! {
     /// Reads of the journal that failed; they are repeated.
     READS_FAILED_TOTAL = Metric::counter("tidings_sender_reads_failed_total").panel("Failures of sending");
 
+    /// Events that nobody is pushed, because they are not in the journal any more or cannot be read there. The log says which.
+    EVENTS_LOST_TOTAL = Metric::counter("tidings_sender_events_lost_total").panel("Failures of sending");
+
     /// Tokens reported to the store as dead.
     GONE_TOKENS_TOTAL = Metric::counter("tidings_sender_gone_tokens_total").panel("Dead tokens");
 

@@ -40,8 +40,8 @@ impl Repeats {
     }
 
     /// A notification was accepted, at the first attempt or later.
-    pub(super) fn on_accepted(&mut self, was_repeat: bool) {
-        self.budget.on_accepted(was_repeat);
+    pub(super) fn on_accepted(&mut self) {
+        self.budget.on_accepted();
     }
 
     /// Has an attempt wait until `due`. Returns whether it is the first of all.

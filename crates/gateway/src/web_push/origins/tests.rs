@@ -232,7 +232,7 @@ impl World {
             _ => return self.origins.put_back(origin, level, item, self.now.at + Duration::from_millis(100), self.now),
         };
         if fate == Fate::Accepted {
-            self.origins.on_accepted(origin, item.attempts > 1);
+            self.origins.on_accepted(origin);
         }
         self.settle(item, fate);
         self.origins.on_settled(origin, level, self.now);
