@@ -13,6 +13,11 @@ use crate::place::{DOCUMENT, NONE, PlaceId};
 use crate::plan::Plan;
 use crate::tree::Tree;
 
+/// How many values around the entries a document's entries may look at: some tenths of a second of a processor.
+const LOOK_COUNT_MAX: u64 = 64 << 20;
+/// More of them for each entry.
+const LOOKS_PER_ENTRY: u64 = 1000;
+
 /// What a reader hears when it must not go on.
 #[derive(Debug)]
 pub(crate) enum Stop {
@@ -186,7 +191,14 @@ impl<'a> Collector<'a> {
         }
         let around = Around { live: &self.trees[0], saved: &[], tables: &self.tables };
         let entry = self.maker.entry(self.entries, self.begun_at, &self.trees[1], &around);
+        self.within_looks()?;
         hand_out(self.on_entry, entry)
+    }
+
+    /// What an entry looks at around it may have grown with each entry before it.
+    fn within_looks(&self) -> Result<(), Problem> {
+        let limit = LOOK_COUNT_MAX + LOOKS_PER_ENTRY * self.entries;
+        if self.trees[Which::Around as usize].looks() > limit { Err(Problem::Costly(limit)) } else { Ok(()) }
     }
 
     /// An entry that could not be read, in a form where reading goes on behind it.
@@ -219,6 +231,7 @@ impl<'a> Collector<'a> {
         let (opening, mut bytes) = (live.openings(place), 0);
         for (number, access) in self.plan.places.absolutes.iter().enumerate().filter(|(_, one)| one.group == place) {
             let Some(text) = live.texts(access).next() else { continue };
+            self.within_looks()?;
             let of_this = self.held.iter_mut().rev().map(|held| &mut held.around[number]);
             for saved in of_this.take_while(|saved| saved.opening == opening).filter(|saved| saved.text.is_none()) {
                 bytes += text.len();
@@ -231,6 +244,7 @@ impl<'a> Collector<'a> {
     fn hold(&mut self) -> Result<(), Stop> {
         let tree = self.trees[1].clone();
         let around = self.maker.around(&self.trees[0]);
+        self.within_looks()?;
         let texts: usize = around.iter().filter_map(|saved| saved.text.as_ref()).map(|text| text.len()).sum();
         self.within_held(tree.bytes() + texts + size_of_val(&*around) + size_of::<Held>())?;
         self.held.push(Held { number: self.entries, position: self.begun_at, tree, around });
@@ -254,6 +268,7 @@ impl<'a> Collector<'a> {
         for held in std::mem::take(&mut self.held) {
             let around = Around { live: &self.trees[0], saved: &held.around, tables: &self.tables };
             let key = self.maker.order(&held.tree, &around);
+            self.within_looks()?;
             made.push((key, held));
         }
         if let Some(order) = &self.plan.order {
@@ -262,6 +277,7 @@ impl<'a> Collector<'a> {
         for (_, held) in made {
             let around = Around { live: &self.trees[0], saved: &held.around, tables: &self.tables };
             let entry = self.maker.entry(held.number, held.position, &held.tree, &around);
+            self.within_looks()?;
             hand_out(self.on_entry, entry)?;
         }
         Ok(())

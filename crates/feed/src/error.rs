@@ -51,6 +51,12 @@ pub enum Problem {
         /// The limit.
         limit: u64,
     },
+    /// The mapping's paths around the entries cost too much in this document.
+    #[error(
+        "for its entries, the mapping looked through what is around them more than {0} times: read it into a table \
+         (`tables`), or name a path that fewer elements have"
+    )]
+    Costly(u64),
     /// Its encoding is unknown, or its bytes are not of that encoding.
     #[error("{0}")]
     Encoding(String),

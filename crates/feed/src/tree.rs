@@ -3,6 +3,8 @@
 //! Elements and values lie in the order of the document, in vectors that are used again for the next entry. Texts lie in
 //! one buffer: the text of an element includes the texts of the elements within it, as in XPath.
 
+use std::cell::Cell;
+
 use crate::path::How;
 use crate::place::{Access, Check, Leaf, NONE, PlaceId};
 
@@ -18,6 +20,8 @@ pub(crate) struct Tree {
     around: Vec<(PlaceId, u32)>,
     /// How many elements began at each place around the entries.
     openings: Vec<(PlaceId, u32)>,
+    /// How many values were looked at in search of texts.
+    looks: Cell<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -129,6 +133,11 @@ impl Tree {
         }
     }
 
+    /// How many values were looked at, since the tree was made.
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks.get()
+    }
+
     /// How many elements have begun at a place around the entries.
     pub(crate) fn openings(&self, place: PlaceId) -> u32 {
         self.openings.iter().find(|(known, _)| *known == place).map_or(0, |(_, count)| *count)
@@ -139,6 +148,7 @@ impl Tree {
         // What the checks said of the last element: neighbours mostly share it, and so each element is looked at once.
         let mut known = vec![(NONE, false); access.tests.len()];
         let found = self.values.iter().filter(move |value| {
+            self.looks.update(|looks| looks + 1);
             value.leaf == access.leaf
                 && access.tests.iter().zip(&mut known).all(|(check, known)| {
                     let element = self.around(value.element, check.place);
@@ -181,6 +191,7 @@ impl Tree {
         // Values lie in the order of their elements.
         let from = self.values.partition_point(|value| value.element < element);
         let within = self.values[from..].iter().take_while(|value| value.element < end);
+        let within = within.inspect(|_| self.looks.update(|looks| looks + 1));
         let mut found = within.filter(|value| value.leaf == check.leaf);
         let mut any = |test: &dyn Fn(&str) -> bool| found.any(|value| test(self.of(value)));
         match check.how {

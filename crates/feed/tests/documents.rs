@@ -425,3 +425,17 @@ proptest! {
         }
     }
 }
+
+/// Each entry looks for a text among all elements around the entries, and finds none.
+#[test]
+fn a_document_whose_entries_cost_too_much_is_refused() {
+    let cheap = XML.replace("s:{.}", "s:{/d/x}");
+    let document =
+        |around: usize, entries: usize| format!("<d>{}{}</d>", "<x/>".repeat(around), "<e id='1'/>".repeat(entries));
+    for more in ["", "\nhold = true"] {
+        let text = format!("{cheap}{more}");
+        told(document(1000, 2000), &text);
+        let refusal = refused(document(40_000, 2000), &text);
+        assert!(refusal.contains(" times: read it into a table (`tables`)"), "{refusal}");
+    }
+}

@@ -4,6 +4,7 @@ mod cli;
 mod command;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 use tidings_server::command_error::CommandError;
@@ -16,6 +17,9 @@ use crate::cli::{Cli, Command};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc; // docs/decisions/0003
+
+/// How long work that nobody waits for any more may go on after a command.
+const BLOCKING_PATIENCE: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     data_folder::keep_private(); // Before there is a second thread: the umask belongs to the whole process.
@@ -48,7 +52,7 @@ fn run(command: Command) -> Result<(), CommandError> {
     };
     let mut builder = if has_server { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     let runtime = builder.enable_all().build()?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         match command {
             Command::Serve(args) => command::serve::run(args).await,
             #[cfg(feature = "demo")]
@@ -76,5 +80,8 @@ fn run(command: Command) -> Result<(), CommandError> {
             #[cfg(feature = "bench")]
             Command::Bench(command) => tidings_bench::run(command).await,
         }
-    })
+    });
+    // What still runs was given up, such as the reading of a document. Waiting for it would keep the process.
+    runtime.shutdown_timeout(BLOCKING_PATIENCE);
+    done
 }
