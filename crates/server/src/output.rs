@@ -1,6 +1,6 @@
 //! Writing to the terminal: results to standard output, remarks to standard error; numbers with grouped digits.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::io::{self, IsTerminal as _, Write as _};
 
 use tracing::Level;
@@ -8,8 +8,25 @@ use tracing::Level;
 /// Writes a result and a line break, and flushes: the reader of a pipe waits for it.
 pub fn line(text: impl Display) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{text}")?;
+    writeln!(stdout, "{}", harmless(text.to_string()))?;
     stdout.flush()
+}
+
+/// The text without characters that a terminal obeys, such as ESC, but with line breaks and tabs. They are written as JSON escapes
+/// them, so JSON means the same as before.
+fn harmless(text: String) -> String {
+    let is_obeyed = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    if !text.contains(is_obeyed) {
+        return text;
+    }
+    let mut harmless = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        match is_obeyed(character) {
+            true => _ = write!(harmless, "\\u{:04x}", u32::from(character)),
+            false => harmless.push(character),
+        }
+    }
+    harmless
 }
 
 /// Writes a remark, in order with log lines and in their format. A closed standard error is not an error.
@@ -19,7 +36,8 @@ pub fn remark(kind: Kind, text: impl Display) {
         Kind::Warning => Level::WARN,
         Kind::Note => Level::INFO,
     };
-    if let Some(json) = crate::log::as_json(level, &text.to_string()) {
+    let text = harmless(text.to_string());
+    if let Some(json) = crate::log::as_json(level, &text) {
         return crate::log::line(&json);
     }
     let coloured = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -55,7 +73,16 @@ pub enum Kind {
 
 #[cfg(test)]
 mod tests {
-    use super::grouped;
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_that_is_printed() {
+        let text = "{\"a\":\"\u{9b}2J\u{7f}\",\n\t\"é\":\"😀\"}\u{1b}[2J\r";
+        assert_eq!(harmless(text.to_owned()), "{\"a\":\"\\u009b2J\\u007f\",\n\t\"é\":\"😀\"}\\u001b[2J\\u000d");
+        let json = "{\"a\":\"\u{9b}\"}";
+        let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
+        assert_eq!(read(&harmless(json.to_owned())), read(json));
+    }
 
     #[test]
     fn digits_stand_in_groups_of_three() {
