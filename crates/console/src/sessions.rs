@@ -1,8 +1,9 @@
 //! Who is logged in: sessions by a random id that only the browser's cookie has.
 //!
-//! Bounds: `count_max` sessions; with one more, the one that was quiet for longest ends. A session ends `ttl` after its
-//! login, or after `idle` without a request. Nothing is durable: after a restart everybody logs in again.
+//! Bounds: `count_max` sessions; with one more, of the user with the most sessions the one ends that was quiet for longest, so
+//! nobody logs others out by logging in again and again. A session ends `ttl` after its login, or after `idle` without a request. Nothing is durable: after a restart everybody logs in again.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -41,8 +42,11 @@ impl Sessions {
         let mut sessions = lock(&self.by_id);
         sessions.retain(|_, session| self.is_alive(session, now));
         while sessions.len() >= self.count_max {
-            let quietest = sessions.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone());
-            sessions.remove(&quietest.expect("there are sessions"));
+            let mut counts: HashMap<&str, usize> = HashMap::from([(&*caller.user, 1)]);
+            sessions.values().for_each(|session| *counts.entry(&session.caller.user).or_default() += 1);
+            let rank = |session: &Session| (Reverse(counts[&*session.caller.user]), session.used);
+            let ending = sessions.iter().min_by_key(|(_, session)| rank(session)).map(|(id, _)| id.clone());
+            sessions.remove(&ending.expect("there are sessions"));
         }
         sessions.insert(id.clone(), Session { caller, began: now, used: now });
         id
@@ -117,6 +121,17 @@ mod tests {
         assert_eq!(sessions.count(), 2);
         let alive = [&ann, &bob, &eve].map(|id| sessions.caller(id, start + 2 * MINUTE).is_some());
         assert_eq!(alive, [true, false, true]);
+    }
+
+    #[test]
+    fn who_logs_in_again_and_again_ends_only_own_sessions() {
+        let (sessions, start) = (Sessions::new(8, 10 * MINUTE, 10 * MINUTE), Instant::now());
+        let [ann, bob] = ["ann", "bob"].map(|user| sessions.begin(caller(user), start));
+        let own: Vec<_> = (1..100).map(|second| sessions.begin(caller("eve"), start + second * MINUTE / 60)).collect();
+        let alive = |id: &String| sessions.caller(id, start + 2 * MINUTE).is_some();
+        assert!(alive(&ann) && alive(&bob) && sessions.count() == 8);
+        assert_eq!(own.iter().filter(|id| alive(id)).count(), 6);
+        assert!(own[93..].iter().all(alive), "the last ones");
     }
 
     #[test]

@@ -262,7 +262,8 @@ mod tests {
             let folder = dir.path().join(names.len().to_string() + names.first().unwrap_or(&""));
             fs::create_dir_all(&folder).unwrap();
             names.iter().for_each(|name| fs::create_dir_all(folder.join(name)).unwrap());
-            assert_eq!(secure(&folder).unwrap(), None);
+            secure(&folder).unwrap();
+            assert!(folder.join(MARKER).exists());
             fs::write(folder.join("more"), "of the operator").unwrap();
             assert_eq!(secure(&folder).unwrap(), None, "it is ours from then on");
         }

@@ -15,11 +15,13 @@ use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::{self, AckKind};
 use futures_util::StreamExt as _;
 use tidings_push::retry::backoff;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::desk::{Desk, EVENT_BYTES_MAX, Fate, MESSAGE_COUNT_MAX, Message};
 use crate::status::{Counts, WrongEntry};
 
+/// How long connecting may take, the look-up of names included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long NATS waits for the acknowledgement before it delivers a message again.
 const ACK_WAIT: Duration = Duration::from_secs(60);
 /// The first pause after a failure is at most this long.
@@ -51,6 +53,8 @@ enum JetStreamError {
     Credentials(#[source] std::io::Error),
     #[error("cannot connect to NATS: {0}")]
     Connect(#[from] async_nats::ConnectError),
+    #[error("NATS did not answer within {} s", CONNECT_TIMEOUT.as_secs())]
+    Silent,
     #[error("the stream {stream} cannot be read: {reason}")]
     Stream { stream: String, reason: String },
     #[error("messages cannot be pulled: {0}")]
@@ -81,7 +85,8 @@ async fn read(
     };
     let options = options.name("tidings").tls_client_config(rustls::ClientConfig::clone(&config.tls));
     let options = options.ignore_discovered_servers(); // They would be spoken to as they say, so perhaps in plain text.
-    let client = options.connect(&config.servers).await?;
+    let connecting = timeout(CONNECT_TIMEOUT, options.connect(&config.servers));
+    let client = connecting.await.map_err(|_| JetStreamError::Silent)??;
     let failed = |error: &dyn std::fmt::Display| JetStreamError::Pull(error.to_string());
     let consumer = consumer(config, client).await?;
     let stream = consumer.stream().max_messages_per_batch(MESSAGE_COUNT_MAX).messages().await;

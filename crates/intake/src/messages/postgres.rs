@@ -33,7 +33,7 @@ use self::fence::Fence;
 
 /// How long the database may take for an answer, and to connect.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long one of its hosts may take to connect, if the connection string does not say.
+/// How long one of its hosts may take until it is ready, if the connection string does not say.
 const HOST_TIMEOUT: Duration = Duration::from_secs(10);
 const PORT: u16 = 5432;
 
@@ -102,10 +102,12 @@ async fn connect(
     woken: &Arc<Notify>,
 ) -> Result<Database, DatabaseFailure> {
     let mut failure = DatabaseFailure::Connect(io::Error::new(io::ErrorKind::NotFound, "no host is named"));
+    let limit = config.get_connect_timeout().copied().filter(|limit| !limit.is_zero()).unwrap_or(HOST_TIMEOUT);
     for at in places(config) {
-        match connect_to(&at, config, tls, woken).await {
-            Ok(database) => return Ok(database),
-            Err(error) => failure = error,
+        match timeout(limit, connect_to(&at, config, tls, woken)).await {
+            Ok(Ok(database)) => return Ok(database),
+            Ok(Err(error)) => failure = error,
+            Err(_) => failure = DatabaseFailure::Connect(io::ErrorKind::TimedOut.into()),
         }
     }
     Err(failure)
@@ -142,9 +144,7 @@ async fn connect_to(
     tls: &rustls::ClientConfig,
     woken: &Arc<Notify>,
 ) -> Result<Database, DatabaseFailure> {
-    let limit = config.get_connect_timeout().copied().filter(|limit| !limit.is_zero()).unwrap_or(HOST_TIMEOUT);
-    let late = |_| DatabaseFailure::Connect(io::ErrorKind::TimedOut.into());
-    let inner = timeout(limit, open(at, config)).await.map_err(late)?.map_err(DatabaseFailure::Connect)?;
+    let inner = open(at, config).await.map_err(DatabaseFailure::Connect)?;
     let fence = match (config.get_ssl_mode(), config.get_ssl_negotiation()) {
         (SslMode::Disable, _) => Fence::new(false),
         (_, SslNegotiation::Direct) => Fence::unread(),

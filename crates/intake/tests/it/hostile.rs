@@ -148,6 +148,7 @@ async fn a_database_that_lies_loses_the_connection_and_the_status_says_why() {
     let cases = [
         ([mechanisms, asks("4294967295")].concat(), Vec::new(), "4294967295 hashes"),
         (frame(b'N', &[b'x'; 60_000]).repeat(20), Vec::new(), "before it is ready"),
+        (welcome(), frame(b'S', &[b'x'; 100_000]).repeat(170), "bytes of parameters"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), Vec::new(), "1347436337 bytes"),
         (welcome(), huge, "4294967295 bytes"),
         (welcome(), [&two[..], &rows].concat(), "more rows than were asked for"),

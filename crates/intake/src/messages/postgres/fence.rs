@@ -13,6 +13,8 @@ use super::super::desk::EVENT_BYTES_MAX;
 const FRAME_BYTES_MAX: usize = EVENT_BYTES_MAX + (64 << 10);
 /// The most bytes before the connection is ready: parameters and notices.
 const GREETING_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of parameters in the life of a connection. The client keeps the last value of each name.
+const PARAMETER_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of a frame about the password.
 const PASSWORD_FRAME_BYTES_MAX: usize = 4 << 10;
 /// The most hashes for a password: about a second of a processor. PostgreSQL's own number is 4096.
@@ -21,6 +23,7 @@ const ITERATION_COUNT_MAX: u64 = 1_000_000;
 /// Tags of frames.
 const AUTHENTICATION: u8 = b'R';
 const READY: u8 = b'Z';
+const PARAMETER: u8 = b'S';
 /// The kind of a frame about the password that has the number of hashes.
 const SASL_CONTINUE: [u8; 4] = [0, 0, 0, 11];
 /// A tag and a length.
@@ -33,6 +36,8 @@ pub(super) enum Unfit {
     Frame(usize),
     #[error("the database sends more than {GREETING_BYTES_MAX} bytes before it is ready")]
     Greeting,
+    #[error("the database has sent more than {PARAMETER_BYTES_MAX} bytes of parameters over this connection")]
+    Parameters,
     #[error(
         "the database sends a message about the password of {0} bytes: at most {PASSWORD_FRAME_BYTES_MAX} are taken"
     )]
@@ -72,13 +77,15 @@ pub(super) struct Fence {
     kept: Vec<u8>,
     /// Bytes until the connection is ready; `None` from then on.
     greeting: Option<usize>,
+    /// Bytes of parameters so far.
+    parameters: usize,
 }
 
 impl Fence {
     /// `negotiates`: the client asks first whether the database speaks TLS.
     pub(super) fn new(negotiates: bool) -> Self {
         let place = if negotiates { Place::Negotiation } else { Place::Head };
-        Self { place, kept: Vec::new(), greeting: Some(0) }
+        Self { place, kept: Vec::new(), greeting: Some(0), parameters: 0 }
     }
 
     /// For a connection that begins with TLS, whose bytes another fence reads.
@@ -143,6 +150,12 @@ impl Fence {
         if length > FRAME_BYTES_MAX {
             return Err(Unfit::Frame(length));
         }
+        if tag == PARAMETER {
+            self.parameters += length;
+            if self.parameters > PARAMETER_BYTES_MAX {
+                return Err(Unfit::Parameters);
+            }
+        }
         if tag == READY {
             self.greeting = None;
         }
@@ -202,6 +215,7 @@ mod tests {
     #[test]
     fn what_would_cost_memory_or_hours_does_not() {
         let notices = vec![frame(b'N', &[b'x'; 1000]); 1100].concat();
+        let names = [frame(READY, b"I"), frame(PARAMETER, &[b'x'; 100_000]).repeat(170)].concat();
         let cases = [
             (head(b'D', u32::MAX), Unfit::Frame(u32::MAX as usize)),
             (head(b'D', 3), Unfit::Protocol),
@@ -210,6 +224,7 @@ mod tests {
             (sasl("r=abc,s=c2FsdA=="), Unfit::Iterations(u64::MAX)),
             (sasl("r=abc,i=99999999999999999999"), Unfit::Iterations(u64::MAX)),
             (notices, Unfit::Greeting),
+            (names, Unfit::Parameters),
         ];
         for (bytes, unfit) in cases {
             for piece in [1, 5, 4096, bytes.len()] {

@@ -252,6 +252,25 @@ fn keys_of_a_document_that_are_for_something_else_are_skipped() {
 }
 
 #[test]
+fn a_key_for_which_anybody_can_sign_is_left_out() {
+    use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+    let mut signature = [0; 64]; // R is the neutral point, and S is 0.
+    signature[0] = 1;
+    for point in &super::super::key::SMALL_ORDER[..5] {
+        let forged =
+            (0..200_u8).any(|number| UnparsedPublicKey::new(&ED25519, point).verify(&[number], &signature).is_ok());
+        assert!(forged, "the library takes {point:?}");
+    }
+    for mut point in super::super::key::SMALL_ORDER {
+        for sign in [0, 0x80] {
+            point[31] = point[31] & 0x7f | sign;
+            let jwk = json!({"kty": "OKP", "crv": "Ed25519", "x": text(&point)});
+            assert_eq!(jwks(&[jwk]).err(), Some(JwksError::Empty), "{point:?}");
+        }
+    }
+}
+
+#[test]
 fn a_document_has_a_form_and_a_bound() {
     for document in ["", "[]", "{}", "{\"keys\":{}}", "<html>", &"[".repeat(1000)] {
         assert_eq!(read_jwks(document.as_bytes()).err(), Some(JwksError::Syntax), "{document}");
