@@ -163,13 +163,13 @@ impl Client {
         self.is_over_bound(&state.connections[self.key])
     }
 
-    /// Handles a pong that came while a command is waited for.
+    /// Handles a pong that came while a command is waited for, and writes what was answered to other frames.
     pub(crate) fn take_pong(&self) {
         let state = &mut *self.edge_loop.state();
         let connection = &mut state.connections[self.key];
-        let Some(pong) = connection.input.take_pong().filter(|_| !connection.is_closing()) else { return };
+        let pong = connection.input.take_pong().filter(|_| !connection.is_closing());
         let now = tidings_telemetry::unix_now();
-        for command in pong.flatten() {
+        for command in pong.into_iter().flatten().flatten() {
             self.edge_loop.shared.metrics.commands_total.inc();
             let effect = state.connections[self.key].session.handle(command, now);
             let _nothing = self.perform(state, effect, now); // A pong, or the refusal of one, waits for nothing.

@@ -203,9 +203,11 @@ impl Served {
                 ready = self.socket.tcp().readable(), if is_open && self.may_read_ahead() => {
                     is_open = ready.is_ok() && self.read();
                     self.client.take_pong();
+                    tokio::task::yield_now().await; // A peer that always sends must not starve the others.
                 }
             }
         };
+        self.client.take_pong(); // It may have come in the moment in which the wait ended.
         self.set_awaits(false);
         output
     }
@@ -216,7 +218,10 @@ impl Served {
 
     fn may_read_ahead(&self) -> bool {
         self.of_connection(|connection| {
-            connection.pings.await_pong() && connection.input.may_read_ahead() && !connection.is_closing()
+            connection.pings.await_pong()
+                && connection.input.may_read_ahead()
+                && !connection.is_closing()
+                && !self.client.is_over_bound(connection)
         })
     }
 

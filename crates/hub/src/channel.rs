@@ -454,10 +454,11 @@ impl Channel {
         self.tell_removed(cluster, until, epoch);
     }
 
-    /// The bytes of the history, and when the newest of its publications came; `None` if it has none.
-    pub(crate) fn history_use(&self) -> Option<(usize, Timestamp)> {
+    /// The bytes of the history, and when the newest of its publications came; `None` if [`Channel::cut_history`] would do nothing.
+    pub(crate) fn history_use(&self, keeps_newest: bool) -> Option<(usize, Timestamp)> {
         let state = lock(&self.state);
-        (!state.history.is_empty()).then(|| (state.history.bytes(), state.history.published_at()))
+        let has_more = state.history.len() > usize::from(keeps_newest);
+        has_more.then(|| (state.history.bytes(), state.history.published_at()))
     }
 
     /// Removes the publications that the history has now, perhaps without the newest. Returns whether there were any.

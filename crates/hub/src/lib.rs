@@ -150,6 +150,8 @@ pub struct HubCounts {
 
 /// At most so many channels are looked at by one call of [`Hub::sweep`].
 pub const LOOK_COUNT_MAX: usize = 4096;
+/// At most so many histories lose publications at a time.
+const CUT_COUNT_MAX: usize = 4096;
 /// At most so many are looked at before it is tried again whether there is room for another one.
 const ROOM_LOOK_COUNT_MAX: usize = 64;
 
@@ -693,15 +695,21 @@ impl Hub {
         }
         for keeps_newest in [true, false] {
             let channels = (0..SHARD_COUNT).flat_map(|index| self.table.memory_channels(index));
-            let mut kept: Vec<_> = channels.filter_map(|channel| Some((channel.history_use()?, channel))).collect();
+            let use_of = |channel: Arc<Channel>| Some((channel.history_use(keeps_newest)?, channel));
+            let mut kept: Vec<_> = channels.filter_map(use_of).collect();
             kept.sort_by_key(|((bytes, published_at), _)| (Reverse(bytes.checked_ilog2()), *published_at));
-            for (_, channel) in kept {
+            // Each cut is told to the other nodes, whose queue has an end. The next publication goes on.
+            let is_all = kept.len() <= CUT_COUNT_MAX;
+            for (_, channel) in kept.into_iter().take(CUT_COUNT_MAX) {
                 if self.history_bytes() <= bytes_max / 4 * 3 {
                     return;
                 }
                 if channel.cut_history(keeps_newest, &self.cluster) {
                     self.histories_cut.fetch_add(1, Ordering::Relaxed);
                 }
+            }
+            if !is_all {
+                return;
             }
         }
     }

@@ -11,6 +11,7 @@
 //! Bound: [`FILE_COUNT_MAX`] files of one folder; with more, the oldest are read, and the status says so.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -80,7 +81,18 @@ impl Feed {
             let (folder, path) = (folder.to_owned(), PathBuf::from(name));
             let opened =
                 spawn_blocking(move || open_within(&folder, &path)).await.map_err(|error| error.to_string())?;
-            let file = opened.map_err(|error| format!("{name}: {error}"))?;
+            let file = match opened {
+                Ok(file) => file,
+                // It is no file of this folder, and reading it again does not mend it.
+                Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => {
+                    self.tracker.note_wrong(WrongEntry { at: name.clone(), reason: error.to_string() });
+                    self.tracker.count(Counts { wrong: 1, ..Counts::default() });
+                    memory.state.files.insert(name.clone(), *mark);
+                    self.keep(&mut memory, Vec::new(), Patience::Wait).await.map_err(|error| error.to_string())?;
+                    continue;
+                }
+                Err(error) => return Err(format!("{name}: {error}")),
+            };
             match self.read(&mut memory, Source::File(file), Patience::Wait).await {
                 (report, Ok(())) => self.tracker.worked(Some(report.counts)),
                 // Reading it again does not mend it, so the next files have their turn.

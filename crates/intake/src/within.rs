@@ -10,6 +10,9 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
+/// How often a file is tried to be opened while others rename.
+const TRY_COUNT: usize = 16;
+
 /// Opens a regular file for reading. `path` begins in the folder. Does not wait for a pipe's other end.
 ///
 /// # Errors
@@ -17,11 +20,20 @@ use rustix::io::Errno;
 pub fn open_within(folder: &Path, path: &Path) -> Result<File> {
     let root = openat(CWD, folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS);
-    let file: File = match opened {
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let open = || openat2(&root, path, flags, Mode::empty(), beneath);
+    // openat2(2): it says so when something was renamed meanwhile, and may be called again.
+    let opened = (0..TRY_COUNT).map(|_| open()).find(|opened| !matches!(opened, Err(Errno::AGAIN)));
+    let file: File = match opened.unwrap_or(Err(Errno::AGAIN)) {
         Ok(file) => file.into(),
+        Err(Errno::NOSYS) => {
+            return Err(Error::new(ErrorKind::Unsupported, "the system has no openat2 (Linux 5.6 or later)"));
+        }
         Err(Errno::XDEV) => {
-            return Err(Error::new(ErrorKind::PermissionDenied, "it is a link that leads out of its folder"));
+            return Err(Error::new(
+                ErrorKind::PermissionDenied,
+                "it is an absolute link, or one that leads out of its folder",
+            ));
         }
         Err(error) => return Err(error.into()),
     };

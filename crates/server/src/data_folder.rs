@@ -10,8 +10,8 @@
 //! folder is changed.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, Metadata, Permissions};
-use std::io;
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -118,7 +118,7 @@ pub fn secure(folder: &Path) -> Result<Option<Exposed>, DataFolderError> {
 fn claim(folder: &Path) -> Result<(), DataFolderError> {
     let at = |source| DataFolderError::Unusable { path: folder.to_owned(), source };
     let marker = folder.join(MARKER);
-    if marker.try_exists().map_err(at)? {
+    if fs::symlink_metadata(&marker).is_ok_and(|metadata| metadata.is_file()) {
         return Ok(());
     }
     let has_store = Store::is_in(&folder.join(STORE)).is_ok_and(|has_store| has_store);
@@ -129,7 +129,12 @@ fn claim(folder: &Path) -> Result<(), DataFolderError> {
             return Err(DataFolderError::NotOurs { path: folder.to_owned(), found });
         }
     }
-    fs::write(marker, MARKER_TEXT).map_err(at)
+    // Not through a link that somebody else has put there.
+    let written = File::create_new(marker).and_then(|mut file| file.write_all(MARKER_TEXT.as_bytes()));
+    match written {
+        Err(_) if has_store => Ok(()), // A full disk: the store says what the folder is, and waits for room itself.
+        written => written.map_err(at),
+    }
 }
 
 /// Whether we make what has this name in the folder.

@@ -10,7 +10,7 @@
 //! | `event_id` | A repeated event with this id is refused until the row is trimmed with its event. |
 //! | `later` | The event is lost when it is due, and its id becomes free. Events behind an unreadable block are found by their ids, which needs a scan of all ids. |
 //! | `channel` | The channel continues behind the last publication of its history. If that is empty, it continues behind all offsets that it can have used. |
-//! | `channel_due` | All channels are read, and the channel gets a new row. |
+//! | `channel_due` | All channels are read for what is due, once a minute while a block cannot be read. |
 //! | `history` | The history begins behind this publication. |
 //! | `publish_key` | A publication with this idempotency key is published again. |
 //! | `publish_key_order` | The key's row stays until the key is used again. It has no effect after its time. |

@@ -61,6 +61,9 @@ pub enum DatabaseError {
     /// Others could read what goes to the database and back.
     #[error("must have `sslmode=require`: its host is beyond loopback")]
     PlainText,
+    /// It is not clear which of them belong together.
+    #[error("must have as many `hostaddr` as `host`, and one `port` or as many")]
+    Counts,
 }
 
 /// Reads a connection string, as libpq takes it.
@@ -69,6 +72,11 @@ pub enum DatabaseError {
 /// If it has another form, or would go in plain text beyond loopback.
 pub fn database(text: &str) -> Result<Config, DatabaseError> {
     let config: Config = text.parse().map_err(|_| DatabaseError::Form)?;
+    let counts = [config.get_hosts().len(), config.get_hostaddrs().len(), config.get_ports().len()];
+    let [hosts, addresses, ports] = counts;
+    if hosts.min(addresses) > 0 && hosts != addresses || ports > 1 && ports != hosts.max(addresses) {
+        return Err(DatabaseError::Counts);
+    }
     let is_near = |host: &Host| match host {
         Host::Tcp(host) => is_loopback(host),
         Host::Unix(_) => true,
@@ -130,7 +138,7 @@ fn decode(row: &SimpleQueryRow) -> Result<Row, &'static str> {
 async fn take(database: &mut Database, config: &OutboxConfig, desk: &Desk) -> Result<usize, DatabaseFailure> {
     let table = &config.table;
     let select = format!(
-        "BEGIN; SELECT id, CASE WHEN octet_length(event::text) <= {EVENT_BYTES_MAX} THEN event::text END FROM {table} \
+        "BEGIN; SELECT id, CASE WHEN octet_length(convert_to(event::text, 'UTF8')) <= {EVENT_BYTES_MAX} THEN event::text END FROM {table} \
          WHERE error IS NULL ORDER BY id LIMIT {MESSAGE_COUNT_MAX} FOR UPDATE SKIP LOCKED"
     );
     let mut rows = Vec::new();
@@ -171,9 +179,14 @@ async fn take(database: &mut Database, config: &OutboxConfig, desk: &Desk) -> Re
     Ok(count)
 }
 
-/// Text in a statement, in which no sign of the text means anything.
+/// Text in a statement, in which no sign of the text means anything. What is not ASCII is escaped, because the database may have an
+/// encoding without it.
 fn literal(text: &str) -> String {
-    let hex: String = text.bytes().filter(|byte| *byte != 0).map(|byte| format!("{byte:02x}")).collect();
+    let plain = text.chars().filter(|character| *character != '\0').map(|character| match character.is_ascii() {
+        true => character.to_string(),
+        false => character.escape_unicode().to_string(),
+    });
+    let hex: String = plain.collect::<String>().bytes().map(|byte| format!("{byte:02x}")).collect();
     format!("convert_from(decode('{hex}', 'hex'), 'UTF8')")
 }
 
@@ -193,6 +206,9 @@ mod tests {
         assert_eq!(database("host=localhost,db.example.com").unwrap_err(), DatabaseError::PlainText);
         assert_eq!(database("host=localhost hostaddr=192.0.2.1").unwrap_err(), DatabaseError::PlainText);
         assert!(database("host=db.example.com hostaddr=192.0.2.1 sslmode=require").is_ok());
+        for odd in ["host=localhost,::1 port=1,2,3", "host=localhost,::1 hostaddr=127.0.0.1"] {
+            assert_eq!(database(odd).unwrap_err(), DatabaseError::Counts, "{odd}");
+        }
         assert_eq!(database("mysql://a:b@c/d").unwrap_err(), DatabaseError::Form);
     }
 }

@@ -9,7 +9,8 @@ mod fence;
 
 use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -31,10 +32,12 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use self::fence::Fence;
 
-/// How long the database may take for an answer, and to connect.
+/// How long the database may take for an answer.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long one of its hosts may take until it is ready, if the connection string does not say.
+/// How long one of its addresses may take until it is ready, if the connection string does not say.
 const HOST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most addresses of a host that are tried.
+const ADDRESS_COUNT_MAX: usize = 8;
 const PORT: u16 = 5432;
 
 /// What is wrong with the database; the text has no password and no row.
@@ -64,13 +67,13 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Connects to the first host that takes it. `woken` is told of each notification, and of the connection's end.
+    /// Connects to the first address of the first host that takes it; each has its own time. `woken` is told of each notification, and of the connection's end.
     pub(super) async fn connect(
         config: &Config,
         tls: &rustls::ClientConfig,
         woken: &Arc<Notify>,
     ) -> Result<Self, DatabaseFailure> {
-        timeout(ANSWER_TIMEOUT, connect(config, tls, woken)).await?
+        connect(config, tls, woken).await
     }
 
     /// Runs statements, and gives each row of their answers to `row`. `row` says what is wrong with a row.
@@ -103,11 +106,25 @@ async fn connect(
 ) -> Result<Database, DatabaseFailure> {
     let mut failure = DatabaseFailure::Connect(io::Error::new(io::ErrorKind::NotFound, "no host is named"));
     let limit = config.get_connect_timeout().copied().filter(|limit| !limit.is_zero()).unwrap_or(HOST_TIMEOUT);
+    let late = || DatabaseFailure::Connect(io::ErrorKind::TimedOut.into());
     for at in places(config) {
-        match timeout(limit, connect_to(&at, config, tls, woken)).await {
-            Ok(Ok(database)) => return Ok(database),
-            Ok(Err(error)) => failure = error,
-            Err(_) => failure = DatabaseFailure::Connect(io::ErrorKind::TimedOut.into()),
+        let found = match timeout(limit, at.addresses()).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => {
+                failure = DatabaseFailure::Connect(error);
+                continue;
+            }
+            Err(_) => {
+                failure = late();
+                continue;
+            }
+        };
+        for address in found {
+            match timeout(limit, connect_to(&address, &at, config, tls, woken)).await {
+                Ok(Ok(database)) => return Ok(database),
+                Ok(Err(error)) => failure = error,
+                Err(_) => failure = late(),
+            }
         }
     }
     Err(failure)
@@ -119,6 +136,25 @@ struct Endpoint {
     /// The name that its certificate must have.
     name: Option<String>,
     port: u16,
+}
+
+/// Where a host is.
+enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Endpoint {
+    /// At most [`ADDRESS_COUNT_MAX`].
+    async fn addresses(&self) -> io::Result<Vec<Address>> {
+        match &self.host {
+            Host::Unix(folder) => Ok(vec![Address::Unix(folder.join(format!(".s.PGSQL.{}", self.port)))]),
+            Host::Tcp(host) => {
+                let found = lookup_host((host.clone(), self.port)).await?;
+                Ok(found.take(ADDRESS_COUNT_MAX).map(Address::Tcp).collect())
+            }
+        }
+    }
 }
 
 /// The hosts, as libpq reads them: `hostaddr` says where a host is, `host` its name.
@@ -139,12 +175,13 @@ fn places(config: &Config) -> Vec<Endpoint> {
 }
 
 async fn connect_to(
+    address: &Address,
     at: &Endpoint,
     config: &Config,
     tls: &rustls::ClientConfig,
     woken: &Arc<Notify>,
 ) -> Result<Database, DatabaseFailure> {
-    let inner = open(at, config).await.map_err(DatabaseFailure::Connect)?;
+    let inner = open(address, config).await.map_err(DatabaseFailure::Connect)?;
     let fence = match (config.get_ssl_mode(), config.get_ssl_negotiation()) {
         (SslMode::Disable, _) => Fence::new(false),
         (_, SslNegotiation::Direct) => Fence::unread(),
@@ -197,37 +234,25 @@ trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
-async fn open(at: &Endpoint, config: &Config) -> io::Result<Line> {
-    let host = match &at.host {
-        Host::Unix(folder) => {
-            return Ok(Box::new(UnixStream::connect(folder.join(format!(".s.PGSQL.{}", at.port))).await?));
-        }
-        Host::Tcp(host) => host,
+async fn open(address: &Address, config: &Config) -> io::Result<Line> {
+    let stream = match address {
+        Address::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
+        Address::Tcp(address) => TcpStream::connect(address).await?,
     };
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
-    let addresses: Vec<_> = lookup_host((host.clone(), at.port)).await?.collect();
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                let socket = SockRef::from(&stream);
-                socket.set_tcp_user_timeout(config.get_tcp_user_timeout().copied())?;
-                if config.get_keepalives() {
-                    let mut keepalive = TcpKeepalive::new().with_time(config.get_keepalives_idle());
-                    if let Some(interval) = config.get_keepalives_interval() {
-                        keepalive = keepalive.with_interval(interval);
-                    }
-                    if let Some(retries) = config.get_keepalives_retries() {
-                        keepalive = keepalive.with_retries(retries);
-                    }
-                    socket.set_tcp_keepalive(&keepalive)?;
-                }
-                return Ok(Box::new(stream));
-            }
-            Err(error) => failure = error,
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_user_timeout(config.get_tcp_user_timeout().copied())?;
+    if config.get_keepalives() {
+        let mut keepalive = TcpKeepalive::new().with_time(config.get_keepalives_idle());
+        if let Some(interval) = config.get_keepalives_interval() {
+            keepalive = keepalive.with_interval(interval);
         }
+        if let Some(retries) = config.get_keepalives_retries() {
+            keepalive = keepalive.with_retries(retries);
+        }
+        socket.set_tcp_keepalive(&keepalive)?;
     }
-    Err(failure)
+    Ok(Box::new(stream))
 }
 
 /// A stream whose bytes pass a fence before they are read.

@@ -6,11 +6,13 @@
 //! looked at, and gets a row for the time at which it is really due. So a round reads what is due, and not what exists.
 //!
 //! After a start, one pass over all channels gives a row to those that have none: an older version wrote them, or a file was
-//! lost.
+//! lost. It also gives an earlier one to channels that are to be forgotten earlier than before, and it does the work itself
+//! where `channel_due` cannot be read.
 
 use std::time::Duration;
 
 use tidings_types::{ChannelName, Offset, Timestamp};
+use tokio::time::Instant;
 
 use crate::channels::rows::{ChannelRow, HistoryRow};
 use crate::committer::draft::Draft;
@@ -25,8 +27,9 @@ const CHANNEL_COUNT: usize = 100;
 /// Publications that one round deletes.
 const PUBLICATION_COUNT: u64 = if cfg!(test) { 3 } else { 2000 };
 
-/// When an idle channel is looked at again that cannot go because the clock was set back.
-const CLOCK_PAUSE: Duration = Duration::from_secs(60);
+/// When an idle channel is looked at again that cannot go because the clock was set back; also the pause between two passes while
+/// the clock is behind, and before `channel_due` is read again where it could not be.
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// More publications than most channels have between two floors. JavaScript's largest integer is 8 G strides.
 const FLOOR_STRIDE: u64 = 1 << 20;
@@ -36,10 +39,12 @@ const FLOOR_STRIDE: u64 = 1 << 20;
 pub(crate) struct ChannelPass {
     /// The key of the last channel.
     cursor: Vec<u8>,
-    /// It has read all channels.
-    is_done: bool,
+    /// When it had read all channels.
+    done_at: Option<Instant>,
     /// Another pass has to follow.
     is_stale: bool,
+    /// `channel_due` could not be read at this time, so the pass does what is due.
+    cut_at: Option<Instant>,
 }
 
 impl ChannelPass {
@@ -57,21 +62,19 @@ impl Draft<'_> {
             return Ok(true); // The rows below do not show yet what it wrote.
         }
         let now = self.now;
-        if now < self.state.channel_due {
+        if now < self.state.channel_due || pass.cut_at.is_some_and(|cut_at| cut_at.elapsed() < PAUSE) {
             return Ok(false);
         }
+        pass.cut_at = None;
         let mut due = Vec::new();
         let span = Span::prefix(&now.0.to_be_bytes()).from(&self.state.channel_due.0.to_be_bytes());
         let scanned = self.engine.scan(Place::Channels, Table::ChannelDue, &span, |key, _| {
             due.push(key.to_vec());
             Ok(due.len() < CHANNEL_COUNT)
         });
-        let is_read = match pass.is_stale {
-            true => damage::tolerate_quietly(scanned)?.is_some(),
-            false => damage::tolerate(scanned, "All channels are read to find those that are due")?.is_some(),
-        };
-        if !is_read {
+        if damage::tolerate(scanned, "All channels are read to find those that are due")?.is_none() {
             pass.repeat();
+            pass.cut_at = Some(Instant::now());
         }
         // A changed row has the batch written, and with it the state.
         self.rows.put(Table::Meta, STATE_KEY, []);
@@ -101,7 +104,7 @@ impl Draft<'_> {
         let (behind, mut next) = (Timestamp(now.0.saturating_add(1)), Timestamp(u64::MAX));
         let span = Span::all().from(&behind.0.to_be_bytes());
         let scanned = self.engine.scan(Place::Channels, Table::ChannelDue, &span, |key, _| {
-            next = rows::decode_channel_due(key).map_or(behind, |(at, _)| at);
+            next = key.first_chunk().map_or(behind, |at| Timestamp(u64::from_be_bytes(*at)));
             Ok(false)
         });
         Ok(damage::tolerate_quietly(scanned)?.map_or(behind, |()| next))
@@ -132,7 +135,7 @@ impl Draft<'_> {
         if is_done {
             self.rows.delete(Table::ChannelDue, rows::channel_due_key(at, &name));
             row.due_at = None;
-            let due = if due > self.now { due } else { self.now.saturating_add(CLOCK_PAUSE) };
+            let due = if due > self.now { due } else { self.now.saturating_add(PAUSE) };
             self.order_channel(&name, &mut row, due);
         }
         self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
@@ -157,42 +160,67 @@ impl Draft<'_> {
         self.order_channel(name, row, row.published_at.saturating_add(self.channel_ttl(name)));
     }
 
-    /// Reads the next channels of the pass, and gives those that have no row in `channel_due` one for now.
-    /// Whether there were any.
+    /// Reads the next channels of the pass, and mends what is wrong with their rows in `channel_due`. Whether anything was.
     fn order_channels(&mut self, pass: &mut ChannelPass) -> Result<bool, EngineError> {
-        if pass.is_done {
-            if !pass.is_stale {
+        if let Some(done_at) = pass.done_at {
+            // While the clock is behind, channels wait that are idle by the clock.
+            let is_behind = self.wall().saturating_add(PAUSE) < self.now;
+            if !(pass.is_stale || is_behind && done_at.elapsed() >= PAUSE) {
                 return Ok(false);
             }
-            *pass = ChannelPass::default();
+            *pass = ChannelPass { cut_at: pass.cut_at, ..ChannelPass::default() };
         }
-        let row_count = self.rows.of(Table::ChannelDue).len();
         let mut channels = Vec::with_capacity(CHANNEL_COUNT);
         let (mut seen, mut last) = (0, Vec::new());
-        self.engine.scan(Place::Channels, Table::Channel, &Span::all().behind(&pass.cursor), |key, row| {
-            let name = rows::decode_channel_name(key).ok();
-            channels.extend(name.zip(rows::decode::<ChannelRow>(Table::Channel, key, row).ok()));
-            (seen, last) = (seen + 1, key.to_vec());
-            Ok(seen < CHANNEL_COUNT)
-        })?;
-        for (done_count, (name, mut row)) in channels.into_iter().enumerate() {
+        let scanned =
+            self.engine.scan(Place::Channels, Table::Channel, &Span::all().behind(&pass.cursor), |key, row| {
+                let name = rows::decode_channel_name(key).ok();
+                channels.extend(name.zip(rows::decode::<ChannelRow>(Table::Channel, key, row).ok()));
+                (seen, last) = (seen + 1, key.to_vec());
+                Ok(seen < CHANNEL_COUNT)
+            });
+        let is_read = damage::tolerate(scanned, "Channels behind this are not looked at")?.is_some();
+        let (row_count, mut left) = (self.rows.of(Table::ChannelDue).len(), PUBLICATION_COUNT);
+        for (done_count, (name, row)) in channels.into_iter().enumerate() {
             if !self.may_go_on(done_count) {
-                last = std::mem::take(&mut pass.cursor);
-                seen = CHANNEL_COUNT;
-                break;
+                return Ok(true);
             }
-            let key = name.as_str().as_bytes();
-            if !self.is_ordered(&name, &row)? {
-                if let Some(at) = row.due_at.take() {
-                    self.rows.delete(Table::ChannelDue, rows::channel_due_key(at, &name));
-                }
-                self.order_channel(&name, &mut row, self.now);
-                self.rows.put(Table::Channel, key, rows::encode(&row));
+            let key = name.as_str().as_bytes().to_vec();
+            if !self.order_anew(name, row, pass.cut_at.is_some(), &mut left)? {
+                return Ok(true);
             }
-            pass.cursor = key.to_vec();
+            pass.cursor = key;
         }
-        (pass.cursor, pass.is_done) = (last, seen < CHANNEL_COUNT);
+        pass.cursor = last;
+        pass.done_at = (seen < CHANNEL_COUNT || !is_read).then(Instant::now);
         Ok(self.rows.of(Table::ChannelDue).len() > row_count)
+    }
+
+    /// Mends what is wrong with a channel's row in `channel_due`. `is_cut`: it may be there and not be readable, so what is due is
+    /// done at once; at most `left` publications are deleted. False when that was not all.
+    fn order_anew(
+        &mut self,
+        name: ChannelName,
+        mut row: ChannelRow,
+        is_cut: bool,
+        left: &mut u64,
+    ) -> Result<bool, EngineError> {
+        let former = row.due_at;
+        if !self.is_ordered(&name, &row)? {
+            if let Some(at) = row.due_at.take() {
+                self.rows.delete(Table::ChannelDue, rows::channel_due_key(at, &name));
+            }
+            self.order_channel(&name, &mut row, self.now);
+        } else if row.base > row.top {
+            self.order_idle(&name, &mut row); // The time may be shorter than before the start.
+        }
+        if row.due_at != former {
+            self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
+        }
+        match row.due_at {
+            Some(at) if is_cut && at <= self.now => self.trim_channel(name, at, left),
+            _ => Ok(true),
+        }
     }
 
     /// Whether the channel's row in `channel_due` will be found.

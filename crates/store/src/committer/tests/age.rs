@@ -281,6 +281,46 @@ async fn channels_that_are_not_due_are_not_read() {
     assert_eq!(store.durable_channels(Timestamp(0)).unwrap().len(), 152);
 }
 
+/// Also if they were to be remembered for longer before the start, or if the clock was ahead for a while.
+#[tokio::test]
+async fn idle_channels_go_by_the_time_that_holds_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |channel_ttl| {
+        let config = StoreConfig { clock: || Timestamp(CLOCK.get()), channel_ttl, ..config(folder.path()) };
+        Store::open(config, Arc::<Sink>::default()).unwrap()
+    };
+    let trim = |store: &Store, pass: &mut ChannelPass, now| {
+        for _ in 0..3 {
+            with_draft(store, Timestamp(now), |draft| draft.trim_channels(pass).unwrap());
+        }
+        store.durable_channels(Timestamp(0)).unwrap().len()
+    };
+    let publish = async |store: &Store, name: &str| {
+        let (name, history_ttl) = (ChannelName::new(name).unwrap(), Duration::from_secs(1));
+        let channel = DurableChannel { name, history_size: 10, history_ttl, has_texts: false };
+        store.append_publication(channel, Json::of(&1), BTreeMap::new(), None, Timestamp(1000)).await.unwrap();
+    };
+    let store = open(Duration::from_secs(1_000_000));
+    publish(&store, "chat:1").await;
+    CLOCK.set(5000);
+    assert_eq!(trim(&store, &mut ChannelPass::default(), 5000), 1);
+    assert_eq!(keys(store.shared().engine.read().as_ref().unwrap(), Table::History).len(), 0, "it is empty");
+    store.close().await;
+    let store = open(CHANNEL_TTL);
+    CLOCK.set(70_000);
+    assert_eq!(trim(&store, &mut ChannelPass::default(), 70_000), 0);
+
+    publish(&store, "chat:2").await;
+    CLOCK.set(30_000);
+    let mut pass = ChannelPass::default();
+    let ahead = 10_000_000;
+    assert_eq!(trim(&store, &mut pass, ahead), 1, "not by the clock as it is now");
+    CLOCK.set(70_000);
+    assert_eq!(trim(&store, &mut pass, ahead), 1);
+    pass.repeat(); // As it does by itself a minute later.
+    assert_eq!(trim(&store, &mut pass, ahead), 0);
+}
+
 /// What happens to channels.
 #[derive(Debug, Clone)]
 enum Turn {

@@ -501,6 +501,40 @@ async fn a_block_that_cannot_be_read_holds_up_no_end_of_a_mute() {
     assert!(look_count < 100 && ends.ended == Some(Timestamp(9000)), "{look_count} looks to {:?}", ends.ended);
 }
 
+/// Also those whose places in the order were in the block.
+#[tokio::test]
+async fn a_block_that_cannot_be_read_keeps_no_channel_that_is_due() {
+    static NOW: AtomicU64 = AtomicU64::new(1000);
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let clock = || Timestamp(NOW.load(Ordering::Relaxed));
+        let config = StoreConfig { clock, channel_count_max: 1000, ..config(folder.path()) };
+        Store::open(config, Arc::new(Sink::default())).unwrap()
+    };
+    let store = open();
+    for index in 0..300 {
+        let name = ChannelName::new(&format!("chat:{}", long_name(index))).unwrap();
+        // A third is due before the last ones are.
+        let history_ttl = Duration::from_secs(if index % 3 == 0 { 10 } else { 1000 + index });
+        let channel = DurableChannel { name, history_size: 10, history_ttl, has_texts: false };
+        store.append_publication(channel, Json::of(&1), BTreeMap::new(), None, Timestamp(1000)).await.unwrap();
+    }
+    close_and_flip(store, folder.path(), Table::ChannelDue, &[0.2, 0.35, 0.8]).await;
+
+    NOW.store(20_000, Ordering::Relaxed);
+    let store = open();
+    let kept = || {
+        let (engine, mut count) = (store.shared().engine.read(), 0);
+        let counted = engine.as_ref().unwrap().scan(Place::Open, Table::History, &Span::all(), |_, _| {
+            count += 1;
+            Ok::<_, EngineError>(true)
+        });
+        counted.map(|()| count).unwrap()
+    };
+    eventually("what is due goes", || kept() == 200).await;
+    assert_eq!(store.counts().failures, 0);
+}
+
 /// The names of the devices are in memory, and sending reads other files. A backup must have every row, so it fails.
 #[tokio::test]
 async fn a_block_that_cannot_be_read_hides_no_devices_from_lists_and_exports() {
