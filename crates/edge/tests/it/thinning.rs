@@ -82,7 +82,9 @@ impl Reader {
 
 /// A reader that does not read answers no ping either, and is not closed for that here.
 fn slow_options(format: Format) -> Options {
-    Options { ping_interval: Duration::from_hours(1), ..Options::of(format) }
+    // A slow reader takes its close frame when its turn comes.
+    let close_timeout = Duration::from_mins(1);
+    Options { ping_interval: Duration::from_hours(1), close_timeout, ..Options::of(format) }
 }
 
 fn thing(number: u64) -> String {

@@ -143,13 +143,14 @@ async fn a_type_that_nobody_knows_is_not_asked_for() {
 async fn a_database_that_lies_loses_the_connection_and_the_status_says_why() {
     let asks = |count: &str| frame(b'R', &[&[0, 0, 0, 11], format!("r=a,s=c2FsdA==,i={count}").as_bytes()].concat());
     let accepted = frame(b'R', &[0; 4]);
+    let parameter = frame(b'S', &[&[b'x'; 100_000][..], b"\0\0"].concat());
     let mechanisms = frame(b'R', &[&[0, 0, 0, 10][..], b"SCRAM-SHA-256\0\0"].concat());
     let huge = [&b"D"[..], &u32::MAX.to_be_bytes()].concat();
     let (two, rows) = (columns(&["id", "event"]), row(&["1", "{}"]).repeat(300));
     let cases = [
         ([mechanisms, asks("4294967295")].concat(), Vec::new(), "4294967295 hashes"),
         ([accepted, frame(b'N', &[b'x'; 60_000]).repeat(20)].concat(), Vec::new(), "before it is ready"),
-        (welcome(), frame(b'S', &[b'x'; 100_000]).repeat(170), "bytes of parameters"),
+        (welcome(), parameter.repeat(170), "bytes of parameters"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), Vec::new(), "1347436337 bytes"),
         (welcome(), huge, "4294967295 bytes"),
         (welcome(), [&two[..], &rows].concat(), "more rows than were asked for"),
