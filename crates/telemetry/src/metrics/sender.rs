@@ -103,7 +103,7 @@ group! {
     /// Reads of the journal that failed; they are repeated.
     READS_FAILED_TOTAL = Metric::counter("tidings_sender_reads_failed_total").panel("Failures of sending");
 
-    /// Events that nobody is pushed, because they are not in the journal any more or cannot be read there. The log says which.
+    /// Events that nobody is pushed, because they are not in the journal any more or cannot be read there; the log says which.
     EVENTS_LOST_TOTAL = Metric::counter("tidings_sender_events_lost_total").panel("Failures of sending");
 
     /// Tokens reported to the store as dead.
