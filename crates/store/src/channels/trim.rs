@@ -135,7 +135,8 @@ impl Draft<'_> {
         if is_done {
             self.rows.delete(Table::ChannelDue, rows::channel_due_key(at, &name));
             row.due_at = None;
-            let due = if due > self.now { due } else { self.now.saturating_add(PAUSE) };
+            let soon = self.now.saturating_add(Duration::from_millis(1));
+            let due = if due >= self.now { due.max(soon) } else { self.now.saturating_add(PAUSE) };
             self.order_channel(&name, &mut row, due);
         }
         self.rows.put(Table::Channel, name.as_str().as_bytes(), rows::encode(&row));
