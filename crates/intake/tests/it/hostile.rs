@@ -151,7 +151,7 @@ async fn a_database_that_lies_loses_the_connection_and_the_status_says_why() {
         ([mechanisms, asks("4294967295")].concat(), Vec::new(), "4294967295 hashes"),
         ([accepted, frame(b'N', &[b'x'; 60_000]).repeat(20)].concat(), Vec::new(), "before it is ready"),
         (welcome(), parameter.repeat(170), "bytes of parameters"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), Vec::new(), "1347436337 bytes"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), Vec::new(), "1414811695 bytes"),
         (welcome(), huge, "4294967295 bytes"),
         (welcome(), [&two[..], &rows].concat(), "more rows than were asked for"),
         (welcome(), [columns(&["id"]), row(&["1"])].concat(), "a row that was not asked for"),
