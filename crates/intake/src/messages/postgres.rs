@@ -33,7 +33,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use self::fence::Fence;
 
 /// How long the database may take for an answer.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long one of its addresses may take until it is ready, if the connection string does not say.
 const HOST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most addresses of a host that are tried.
@@ -67,13 +67,37 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Connects to the first address of the first host that takes it; each has its own time. `woken` is told of each notification, and of the connection's end.
+    /// Connects to the first address of the first host that takes it; each has its own time. `woken` is told of each notification,
+    /// and of the connection's end.
     pub(super) async fn connect(
         config: &Config,
         tls: &rustls::ClientConfig,
         woken: &Arc<Notify>,
     ) -> Result<Self, DatabaseFailure> {
-        connect(config, tls, woken).await
+        let mut failure = DatabaseFailure::Connect(io::Error::new(io::ErrorKind::NotFound, "no host is named"));
+        let limit = config.get_connect_timeout().copied().filter(|limit| !limit.is_zero()).unwrap_or(HOST_TIMEOUT);
+        let late = || DatabaseFailure::Connect(io::ErrorKind::TimedOut.into());
+        for at in places(config) {
+            let found = match timeout(limit, at.addresses()).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(error)) => {
+                    failure = DatabaseFailure::Connect(error);
+                    continue;
+                }
+                Err(_) => {
+                    failure = late();
+                    continue;
+                }
+            };
+            for address in found {
+                match timeout(limit, connect_to(&address, &at, config, tls, woken)).await {
+                    Ok(Ok(database)) => return Ok(database),
+                    Ok(Err(error)) => failure = error,
+                    Err(_) => failure = late(),
+                }
+            }
+        }
+        Err(failure)
     }
 
     /// Runs statements, and gives each row of their answers to `row`. `row` says what is wrong with a row.
@@ -97,37 +121,6 @@ impl Database {
             answer => answer,
         }
     }
-}
-
-async fn connect(
-    config: &Config,
-    tls: &rustls::ClientConfig,
-    woken: &Arc<Notify>,
-) -> Result<Database, DatabaseFailure> {
-    let mut failure = DatabaseFailure::Connect(io::Error::new(io::ErrorKind::NotFound, "no host is named"));
-    let limit = config.get_connect_timeout().copied().filter(|limit| !limit.is_zero()).unwrap_or(HOST_TIMEOUT);
-    let late = || DatabaseFailure::Connect(io::ErrorKind::TimedOut.into());
-    for at in places(config) {
-        let found = match timeout(limit, at.addresses()).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(error)) => {
-                failure = DatabaseFailure::Connect(error);
-                continue;
-            }
-            Err(_) => {
-                failure = late();
-                continue;
-            }
-        };
-        for address in found {
-            match timeout(limit, connect_to(&address, &at, config, tls, woken)).await {
-                Ok(Ok(database)) => return Ok(database),
-                Ok(Err(error)) => failure = error,
-                Err(_) => failure = late(),
-            }
-        }
-    }
-    Err(failure)
 }
 
 /// A host of the database.
