@@ -7,17 +7,14 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use tidings_push::retry::backoff;
 use tidings_store::{FeedChange, Store, WriteError};
-use tidings_types::FeedName;
+use tidings_types::{Backoff, FeedName};
 use tokio::time::sleep;
 
 use crate::status::Tracker;
 
-/// The first pause before the door is tried again is at most this long.
-const PAUSE_BASE: Duration = Duration::from_millis(200);
-/// Every pause is at most this long: a full journal has room again when jobs end.
-const PAUSE_CAP: Duration = Duration::from_secs(5);
+/// Before the door is tried again. They are short: a full journal has room again when jobs end.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Checks events as `POST /v1/events` does, and makes them durable.
 pub trait Door: Send + Sync + 'static {
@@ -106,7 +103,7 @@ impl Patience {
         }
         tracker.update(|status| status.error = Some(format!("waiting: {error}")));
         *attempts += 1;
-        sleep(backoff(PAUSE_BASE, PAUSE_CAP, *attempts, rand::random())).await;
+        sleep(PAUSES.pause(*attempts, rand::random())).await;
         Ok(())
     }
 }

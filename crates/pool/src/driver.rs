@@ -30,10 +30,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tidings_types::Backoff;
 use tokio::time::{Instant, Sleep};
 use tracing::{debug, info};
 
-use crate::backoff::Backoff;
 use crate::book::{Answered, Book, Expired};
 use crate::config::Reconnect;
 use crate::connect::{Connect, Transport};
@@ -65,7 +65,7 @@ pub(crate) fn run<P: Protocol, C: Connect>(
 async fn drive<P: Protocol, C: Connect>(mut driver: Driver<P>, connector: Arc<C>) {
     let core = Arc::clone(&driver.core);
     let Reconnect { min, max } = core.config.reconnect;
-    let mut backoff = Backoff::new(min, max);
+    let (backoff, mut failures) = (Backoff::new(min, max).at_least(min), 0_u32);
     loop {
         let attempt = establish(&core, &*connector);
         match driver.connect(attempt).await {
@@ -79,7 +79,7 @@ async fn drive<P: Protocol, C: Connect>(mut driver: Driver<P>, connector: Arc<C>
                 }
                 let was_useful = connection.was_useful(min, Instant::now());
                 if was_useful {
-                    backoff.on_success();
+                    failures = 0;
                 }
                 if driver.on_end(&end, connection, was_useful) {
                     continue;
@@ -87,7 +87,8 @@ async fn drive<P: Protocol, C: Connect>(mut driver: Driver<P>, connector: Arc<C>
             }
             Some(Err(error)) => driver.on_failed(&error),
         }
-        if driver.pause(backoff.on_failed(rand::random())).await.is_none() {
+        failures = failures.saturating_add(1);
+        if driver.pause(backoff.pause(failures, rand::random())).await.is_none() {
             return;
         }
     }

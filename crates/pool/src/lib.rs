@@ -104,7 +104,6 @@
 //! # }
 //! ```
 
-mod backoff;
 mod book;
 mod config;
 mod connect;

@@ -9,22 +9,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
-use tidings_types::Timestamp;
+use tidings_types::{Backoff, Timestamp};
 
-/// Upper end of the first wait.
-pub const BACKOFF_BASE: Duration = Duration::from_millis(200);
-/// Upper end of every wait.
-pub const BACKOFF_CAP: Duration = Duration::from_secs(10);
-
-/// How long to wait after `attempts` failed attempts: a random time up to `base`, which doubles with each attempt up to
-/// `cap`. `random` is any 64 random bits.
-pub fn backoff(base: Duration, cap: Duration, attempts: u32, random: u64) -> Duration {
-    let doubled = base.saturating_mul(1u32.checked_shl(attempts.saturating_sub(1).min(31)).unwrap_or(u32::MAX));
-    let window = doubled.min(cap).as_nanos();
-    // The high half of the product maps 64 random bits evenly onto the window.
-    let nanos = (u128::from(random) * window) >> 64;
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-}
+/// The waits before repeats.
+pub const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// The longest wait that a provider may ask for; longer ones are cut to this.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
@@ -50,8 +38,9 @@ pub fn repeat_at(
     random: u64,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let at = now.saturating_add(floor + backoff(BACKOFF_BASE, BACKOFF_CAP, attempts, random));
-    (at < expires_at).then_some(at)
+    let left = expires_at.saturating_since(now).saturating_sub(floor);
+    let wait = BACKOFF.pause_within(left, attempts, random)?;
+    Some(now.saturating_add(floor + wait))
 }
 
 /// How many repeats may be made. Each costs one, and every notification that is accepted adds a tenth, at whichever attempt. So
@@ -110,8 +99,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_wait_lies_within_its_window(attempts in 0u32..100, random: u64) {
-            let wait = backoff(BACKOFF_BASE, BACKOFF_CAP, attempts, random);
-            let window = Duration::from_millis(200 << attempts.saturating_sub(1).min(10)).min(BACKOFF_CAP);
+            let wait = BACKOFF.pause(attempts, random);
+            let window = Duration::from_millis(200 << attempts.saturating_sub(1).min(10)).min(BACKOFF.cap());
             prop_assert!(wait < window);
         }
 
@@ -148,9 +137,9 @@ mod tests {
 
     #[test]
     fn the_whole_window_is_used() {
-        assert_eq!(backoff(BACKOFF_BASE, BACKOFF_CAP, 1, 0), Duration::ZERO);
-        assert!(backoff(BACKOFF_BASE, BACKOFF_CAP, 1, u64::MAX) > Duration::from_millis(199));
-        assert!(backoff(BACKOFF_BASE, BACKOFF_CAP, 30, u64::MAX) > Duration::from_millis(9999));
+        assert_eq!(BACKOFF.pause(1, 0), Duration::ZERO);
+        assert!(BACKOFF.pause(1, u64::MAX) > Duration::from_millis(199));
+        assert!(BACKOFF.pause(30, u64::MAX) > Duration::from_millis(9999));
     }
 
     #[test]

@@ -10,7 +10,6 @@
 //! Memory: a counter or gauge takes 256 bytes, a histogram at most 230 KiB (less while it has only small values). The
 //! number of series is bounded, see [`Registry`]. An exporter keeps a copy of every histogram.
 
-mod chain;
 mod clock;
 mod histogram;
 pub mod influx;
@@ -27,10 +26,10 @@ mod registry;
 pub mod rfc3339;
 pub mod trace;
 
-pub use chain::chain;
 pub use clock::{unix_nanos, unix_now};
 pub use histogram::{HISTOGRAM_MAX, Histogram, HistogramSnapshot, LocalHistogram};
 pub use instrument::{Counter, Gauge, ValueFn};
 pub use metric::{Bounds, Group, Kind, Metric, Panel};
 pub use prometheus::Exposition;
 pub use registry::{LABEL_VALUE_BYTES_MAX, Registry, SERIES_COUNT_MAX};
+pub use tidings_types::chain;

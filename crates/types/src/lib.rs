@@ -4,7 +4,9 @@
 //! and of scalar fields of the HTTP API. The shapes of requests and answers belong to the crates that use them. Nothing
 //! here reads a clock or does I/O.
 
+mod backoff;
 mod brake;
+mod chain;
 mod device;
 mod event;
 mod format;
@@ -23,7 +25,9 @@ mod trace;
 mod value;
 mod words;
 
+pub use backoff::Backoff;
 pub use brake::BrakeScope;
+pub use chain::chain;
 pub use device::{Device, DeviceNumber, Environment, Platform, PushPermission};
 pub use event::{
     Event, EventChannels, EventPriority, ExpectAudience, Filter, Interruption, NotificationId, ParamValue, Payload,

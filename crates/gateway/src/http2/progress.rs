@@ -14,7 +14,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use tidings_push::apns::Apns;
 use tidings_push::pacing::Permits;
-use tidings_push::retry::{BACKOFF_BASE, BACKOFF_CAP, RetryBudget, backoff, repeat_at};
+use tidings_push::retry::{BACKOFF, RetryBudget, repeat_at};
 use tidings_push::{Advice, Dialect as _, Verdict};
 use tidings_types::Timestamp;
 
@@ -204,7 +204,7 @@ impl World {
             let random = self.random.next_u64();
             let failures = &mut self.slots[slot].failures;
             *failures += 1;
-            let pause = backoff(BACKOFF_BASE, BACKOFF_CAP, *failures, random);
+            let pause = BACKOFF.pause(*failures, random);
             return self.connect(slot, pause);
         }
         let slot = &mut self.slots[slot];

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidings_push::Lakes;
-use tidings_push::retry::{BACKOFF_BASE, BACKOFF_CAP, backoff};
+use tidings_push::retry::BACKOFF;
+use tidings_types::Backoff;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -28,10 +29,8 @@ use super::connection::{Connection, End, GatewayContext};
 use super::intake::Intake;
 use super::scheduler::Scheduler;
 
-/// Longest wait after a refused credential.
-const CREDENTIAL_BACKOFF_CAP: Duration = Duration::from_secs(60);
-/// Shortest window of that wait: an operator has to act, so seconds do not matter.
-const CREDENTIAL_BACKOFF_BASE: Duration = Duration::from_secs(1);
+/// After a refused credential: an operator has to act, so seconds do not matter.
+const CREDENTIAL_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// A connection that lived this long was of use, even if nothing was sent on it.
 const USEFUL_LIFE: Duration = Duration::from_secs(30);
 
@@ -168,14 +167,14 @@ impl Slot {
     /// Notes a failure; returns how long to wait after it.
     fn failed(&mut self, refused: Option<&'static str>) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        let (base, cap) = match refused {
+        let backoff = match refused {
             Some(reason) => {
                 self.plan.context.on_credential_refused(self.plan.slot, reason);
-                (CREDENTIAL_BACKOFF_BASE, CREDENTIAL_BACKOFF_CAP)
+                CREDENTIAL_BACKOFF
             }
-            None => (BACKOFF_BASE, BACKOFF_CAP),
+            None => BACKOFF,
         };
-        backoff(base, cap, self.failures, rand::random())
+        backoff.pause(self.failures, rand::random())
     }
 
     /// Waits, at most until there is another credential.

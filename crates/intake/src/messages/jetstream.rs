@@ -14,7 +14,7 @@ use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::{self, AckKind};
 use futures_util::StreamExt as _;
-use tidings_push::retry::backoff;
+use tidings_types::Backoff;
 use tokio::time::{sleep, timeout};
 
 use super::desk::{Desk, EVENT_BYTES_MAX, Fate, MESSAGE_COUNT_MAX, Message};
@@ -24,10 +24,8 @@ use crate::status::{Counts, WrongEntry};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long NATS waits for the acknowledgement before it delivers a message again.
 const ACK_WAIT: Duration = Duration::from_secs(60);
-/// The first pause after a failure is at most this long.
-const PAUSE_BASE: Duration = Duration::from_millis(500);
-/// Every pause after a failure is at most this long.
-const PAUSE_CAP: Duration = Duration::from_secs(30);
+/// After failures.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 /// Where the stream is.
 #[derive(Debug, Clone)]
@@ -69,7 +67,7 @@ pub(crate) async fn run(config: JetStreamConfig, desk: Desk) {
         let Err(error) = read(&config, &desk, &mut pulled).await;
         failed = if pulled { 1 } else { failed.saturating_add(1) };
         desk.tracker.failed(&error.to_string());
-        sleep(backoff(PAUSE_BASE, PAUSE_CAP, failed, rand::random())).await;
+        sleep(PAUSES.pause(failed, rand::random())).await;
     }
 }
 

@@ -21,8 +21,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidings_push::retry::backoff;
 use tidings_telemetry::chain;
+use tidings_types::Backoff;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::config::{Host, SslMode};
@@ -32,10 +32,8 @@ use super::desk::{Desk, EVENT_BYTES_MAX, Fate, MESSAGE_COUNT_MAX, Message};
 use super::postgres::{Database, DatabaseFailure};
 use crate::place::is_loopback;
 
-/// The first pause after a failure is at most this long.
-const PAUSE_BASE: Duration = Duration::from_millis(500);
-/// Every pause after a failure is at most this long.
-const PAUSE_CAP: Duration = Duration::from_secs(30);
+/// After failures.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 /// Where the table is.
 #[derive(Debug, Clone)]
@@ -95,7 +93,7 @@ pub(crate) async fn run(config: OutboxConfig, desk: Desk) {
         let Err(error) = read(&config, &desk, &mut looked).await;
         failed = if looked { 1 } else { failed.saturating_add(1) };
         desk.tracker.failed(&chain(&error).to_string());
-        sleep(backoff(PAUSE_BASE, PAUSE_CAP, failed, rand::random())).await;
+        sleep(PAUSES.pause(failed, rand::random())).await;
     }
 }
 

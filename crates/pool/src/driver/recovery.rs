@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use tidings_types::chain;
 use tracing::{debug, warn};
 
 use crate::core::NoRoom;
@@ -133,12 +134,4 @@ impl<P: Protocol> Driver<P> {
         }
         self.lane().release(1);
     }
-}
-
-/// An error and its causes, without a cause with which the text ends already. This crate knows no other of ours, so it has its own.
-fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(error.source(), |error| error.source()).fold(error.to_string(), |text, cause| {
-        let cause = cause.to_string();
-        if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
-    })
 }

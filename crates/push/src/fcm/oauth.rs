@@ -23,12 +23,11 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 use jsonwebtoken::{Algorithm, Header};
 use serde::{Deserialize, Serialize};
-use tidings_types::Timestamp;
+use tidings_types::{Backoff, Timestamp};
 
 use super::ProjectError;
 use super::request::check_project;
 use crate::key::{SigningKey, decode_pem};
-use crate::retry::backoff;
 
 /// What the token is for.
 const SCOPE: &str = "https://www.googleapis.com/auth/firebase.messaging";
@@ -45,8 +44,7 @@ const TOKEN_LIFE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of a token; Google's own bound ("Using OAuth 2.0 to Access Google APIs", token size). Each request contains it.
 const TOKEN_BYTES_MAX: usize = 2048;
 
-const PAUSE_BASE: Duration = Duration::from_secs(1);
-const PAUSE_CAP: Duration = Duration::from_secs(60);
+const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// Why a service account cannot be used. Its key is not shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -256,7 +254,7 @@ impl State {
     fn due_at(&mut self, now: Timestamp) -> Timestamp {
         // A beginning in the future, or a wait that is longer than the maximum, means that the clock was set back.
         self.awaited_since = self.awaited_since.map(|since| since.min(now));
-        if self.retry_at.saturating_since(now) > PAUSE_CAP {
+        if self.retry_at.saturating_since(now) > PAUSES.cap() {
             self.retry_at = now;
         }
         let due = self.usable(now).map_or(now, AccessToken::refresh_at);
@@ -302,9 +300,7 @@ impl AccessTokens {
                 Ok(token) => *state = State { current: Some(token.clone()), ..State::default() },
                 Err(_) => {
                     state.failures = state.failures.saturating_add(1);
-                    let window = backoff(PAUSE_BASE, PAUSE_CAP, state.failures, u64::MAX);
-                    let pause = window / 2 + backoff(PAUSE_BASE, PAUSE_CAP, state.failures, random) / 2;
-                    state.retry_at = now.saturating_add(pause);
+                    state.retry_at = now.saturating_add(PAUSES.long_pause(state.failures, random));
                 }
             }
         });
@@ -525,7 +521,7 @@ mod tests {
                 }
                 if tokens.authorization(now).is_none() {
                     let wait = tokens.refresh_after(now);
-                    prop_assert!(wait <= PAUSE_CAP, "{wait:?}");
+                    prop_assert!(wait <= PAUSES.cap(), "{wait:?}");
                     now = now.saturating_add(wait);
                     prop_assert!(tokens.begin_refresh(now));
                 }

@@ -19,9 +19,7 @@
 
 use std::time::Duration;
 
-use tidings_types::Timestamp;
-
-use crate::retry::backoff;
+use tidings_types::{Backoff, Timestamp};
 
 /// Failures in a row that open the breaker.
 const FAILURES_MAX: u32 = 3;
@@ -29,18 +27,18 @@ const FAILURES_MAX: u32 = 3;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 const PAUSE_BASE: Duration = Duration::from_secs(1);
-const PAUSE_CAP: Duration = Duration::from_secs(60);
+const PAUSES: Backoff = Backoff::new(PAUSE_BASE, Duration::from_secs(60));
 
 /// The breaker of one address.
 #[derive(Debug, Clone)]
 pub struct Breaker {
     state: State,
-    pause_cap: Duration,
+    pauses: Backoff,
 }
 
 impl Default for Breaker {
     fn default() -> Self {
-        Self::capped(PAUSE_CAP)
+        Self::pausing(PAUSES)
     }
 }
 
@@ -66,9 +64,13 @@ impl Breaker {
         Self::default()
     }
 
-    /// A breaker with pauses of at most `pause_cap`.
-    pub fn capped(pause_cap: Duration) -> Self {
-        Self { state: State::default(), pause_cap }
+    /// A breaker with pauses of at most `pause_cap`, which is a second at least.
+    pub const fn capped(pause_cap: Duration) -> Self {
+        Self::pausing(Backoff::new(PAUSE_BASE, pause_cap))
+    }
+
+    const fn pausing(pauses: Backoff) -> Self {
+        Self { state: State::Closed { failures: 0 }, pauses }
     }
 
     /// Whether to connect now. When a pause is over, only the first caller may connect: its connection is the probe.
@@ -97,8 +99,7 @@ impl Breaker {
             State::Closed { .. } => 1,
             State::HalfOpen { opened, .. } => opened.saturating_add(1),
         };
-        let window = backoff(PAUSE_BASE, self.pause_cap, opened, u64::MAX);
-        let pause = window / 2 + backoff(PAUSE_BASE, self.pause_cap, opened, random) / 2;
+        let pause = self.pauses.long_pause(opened, random);
         self.state = State::Open { until: now.saturating_add(pause), opened };
     }
 
@@ -106,7 +107,7 @@ impl Breaker {
     pub fn due_at(&self, now: Timestamp) -> Option<Timestamp> {
         let longest = match self.state {
             State::Closed { .. } => return None,
-            State::Open { .. } => self.pause_cap,
+            State::Open { .. } => self.pauses.cap(),
             State::HalfOpen { .. } => PROBE_TIMEOUT,
         };
         self.retry_at().map(|at| if at.saturating_since(now) > longest { now } else { at.max(now) })
@@ -201,7 +202,7 @@ mod tests {
                 let due = breaker.due_at(now);
                 prop_assert_eq!(breaker.clone().admits(now), due.is_none_or(|at| at == now));
                 if let Some(at) = due {
-                    prop_assert!(at >= now && at.saturating_since(now) <= PAUSE_CAP.max(PROBE_TIMEOUT));
+                    prop_assert!(at >= now && at.saturating_since(now) <= PAUSES.cap().max(PROBE_TIMEOUT));
                     prop_assert!(breaker.clone().admits(at));
                 }
             }

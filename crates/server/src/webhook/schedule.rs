@@ -21,7 +21,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use tidings_types::JournalPosition;
+use tidings_types::{Backoff, JournalPosition};
 use tokio::time::Instant;
 
 use super::answer::Answer;
@@ -204,7 +204,7 @@ impl Schedule {
 
 /// The pause behind the attempt that was the `attempts`th to fail.
 pub(super) fn backoff(min: Duration, max: Duration, attempts: u32, random: u64) -> Duration {
-    min + tidings_push::retry::backoff(min, max.saturating_sub(min), attempts, random)
+    Backoff::new(min, max).at_least(min).pause(attempts, random)
 }
 
 #[cfg(test)]
