@@ -10,6 +10,7 @@
 //! | [`Lake`] | many producers, many consumers with demand | one consumer | the same, or wait |
 //! | [`Log`], [`SharedLog`] | many writers, many readers with positions | every reader | the oldest goes, readers are told |
 //!
+//! [`FairQueue`] serves groups of those who wait in turn, so that who asks for much does not delay who asks for little.
 //! [`Turns`] says which of several buffers is next, where one comes before the other and none may starve.
 //!
 //! No runtime is needed: a waiting task is woken by its [`std::task::Waker`]. No `unsafe`: the shared shapes are plain
@@ -25,6 +26,7 @@ struct Readme;
 
 // `Mutex` comes from `crate::sync`, not `std::sync`, so that `interleavings.rs` can put loom's in its place.
 mod bounds;
+mod fair;
 mod lake;
 mod log;
 mod ring;
@@ -32,6 +34,7 @@ mod sync;
 mod turns;
 
 pub use bounds::{Bounds, Counters, Full, NoRoom, Rejected};
+pub use fair::{FairQueue, Line};
 pub use lake::{Closed, Consumer, Lake, PushBatch, PushError, Take, TryPushError};
 pub use log::{Lagged, Log, LogCounters, Read, Reader, SharedLog};
 pub use ring::Ring;

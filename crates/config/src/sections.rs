@@ -388,8 +388,8 @@ section! {
         /// Memory for what clients have sent and what is not handled yet, the same part for each loop: unfinished messages, and
         /// commands that wait. Above that, the clients that hold most of it for longest are closed (3013).
         input_bytes_max: ByteSize = "256MiB", from "1MiB" to "64GiB";
-        /// Bytes of publications kept per channel for slow readers. A reader that needs an older one is too slow: see
-        /// `slow_readers`.
+        /// Bytes of publications kept per channel for slow readers, for each transport and format. A reader that needs an older
+        /// one is too slow: see `slow_readers`.
         log_bytes_max: ByteSize = "1MiB", from "64KiB" to "1GiB";
         /// Publications kept per channel for slow readers. A reader that needs an older one is too slow: see `slow_readers`.
         log_count_max: usize = "4096", from "16" to "1000000";

@@ -1,6 +1,6 @@
 //! Carries out what clients command. The session turns each command into an effect; this module performs the effect.
 //!
-//! The commands of a connection are handled in order, one at a time, for at most [`TURN_TIME`] before the other
+//! The commands of a connection are handled in order, one at a time, for at most a turn ([`turns`](crate::turns)) before the other
 //! connections get their turn. Some effects must wait ([`Awaited`]): a publish into a durable channel waits for the
 //! journal, older publications of a durable channel are read from the disk, `connect` waits for the proof of its device, what a
 //! hook decides waits for its answer, and what other servers of a cluster know or do waits for them. Meanwhile the task of
@@ -29,8 +29,10 @@ use tidings_protocol::{
     Publication, SubscribeEffect, SubscribeTicket, Subscribed, Target, Ticket,
 };
 use tidings_stream::{Bounds, HistoryFilter};
-use tidings_telemetry::{chain, panics};
+use tidings_telemetry::chain;
+use tidings_telemetry::panics::{self, lock};
 use tidings_types::{ChannelName, DeviceNumber, Language, Offset, PushForm, StreamPosition, Timestamp};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
@@ -42,9 +44,6 @@ use crate::subscribers::{Key, Subscriber, Thin};
 
 /// How long a client whose `connect` was refused may stay connected.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
-/// After this time a connection's remaining commands wait until the loop has served the others. So a hundred busy
-/// connections delay the others by a tenth of a second.
-const TURN_TIME: Duration = Duration::from_millis(1);
 
 /// How long a client waits for a server that is behind it. Then it is told that something is missing.
 pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -59,7 +58,7 @@ type CatchUpFuture = Pin<Box<dyn Future<Output = ()>>>;
 pub(crate) enum Worked {
     /// There are no more commands, or the peer has to take its replies first.
     Done,
-    /// `TURN_TIME` is over.
+    /// Its turn is over.
     TurnOver,
     /// The next command is handled when this is done.
     Awaits(Awaited),
@@ -69,6 +68,8 @@ pub(crate) enum Worked {
 pub(crate) enum Awaited {
     /// The result of a publication from the journal.
     Publish { ticket: Ticket, future: PublishFuture },
+    /// The readers of the channel take what was published before.
+    Room { effect: Box<Effect>, room: oneshot::Receiver<()> },
     /// This server is about to have what the client has, or what it asks for.
     CatchUp { effect: Box<Effect>, future: CatchUpFuture },
     /// Who is in the channel on other servers.
@@ -122,7 +123,8 @@ impl Client {
     /// must wait, the peer has to take replies, or the time is over.
     pub(crate) fn work_off(&self) -> Worked {
         let state = &mut *self.edge_loop.state();
-        let (now, began) = (tidings_telemetry::unix_now(), Instant::now());
+        let (now, began) = (tidings_telemetry::unix_now(), std::time::Instant::now());
+        let turn_time = self.edge_loop.turns.time();
         state.connections[self.key].input.end_work();
         let refresh = state.connections[self.key].session.poll_refresh(now);
         let refresh = refresh.and_then(|effect| self.perform(state, effect, now));
@@ -142,10 +144,11 @@ impl Client {
                     self.edge_loop.close_in(state, self.key, &error.disconnect());
                 }
             }
-            if matches!(worked, Worked::Done) && began.elapsed() >= TURN_TIME {
+            if matches!(worked, Worked::Done) && began.elapsed() >= turn_time {
                 worked = Worked::TurnOver;
             }
         }
+        self.edge_loop.turns.on_worked(began.elapsed());
         let input = &mut state.connections[self.key].input;
         if !matches!(worked, Worked::Awaits(_)) {
             input.end_work();
@@ -285,6 +288,62 @@ impl Client {
         })
     }
 
+    /// Goes on with a publication after the wait for room, unless its connection was closed meanwhile.
+    pub(crate) fn on_room(&self, effect: Effect) -> Option<Awaited> {
+        let state = &mut *self.edge_loop.state();
+        if state.connections[self.key].is_closing() {
+            return None;
+        }
+        let awaited = self.perform_publish(state, effect, Ok(()), tidings_telemetry::unix_now());
+        self.edge_loop.flush_in(state, self.key);
+        awaited
+    }
+
+    /// If the readers of the channel cannot keep up, the publication waits; if too much waits already, it is refused.
+    fn wait_for_room(
+        &self,
+        state: &mut LoopState,
+        effect: &Effect,
+    ) -> Result<Option<oneshot::Receiver<()>>, ErrorCode> {
+        let Effect::Publish { channel, options, data, .. } = effect else { return Ok(None) };
+        let Shared { hub, publisher, metrics, .. } = &*self.edge_loop.shared;
+        if options.durable || !publisher.is_home() || self.edge_loop.is_stopping() {
+            return Ok(None); // The journal, or another server, says how fast.
+        }
+        let Some(crowded) = hub.crowded(channel).or_else(|| state.crowds.channel(channel)) else { return Ok(None) };
+        if !self.edge_loop.may_wait(state, self.key, 0, PUBLICATIONS_PART) {
+            return Err(ErrorCode::TooManyRequests);
+        }
+        metrics.shares_of_publications_total.inc();
+        let asker = state.connections[self.key].asker();
+        let room = state.crowds.ask(crowded, data.bytes().len(), &asker, Instant::now());
+        self.edge_loop.stirred.notify_one();
+        Ok(Some(room))
+    }
+
+    fn perform_publish(
+        &self,
+        state: &mut LoopState,
+        effect: Effect,
+        may_publish: Result<(), ErrorCode>,
+        now: Timestamp,
+    ) -> Option<Awaited> {
+        let Effect::Publish { ticket, channel, options, data, info, tags, skip_history } = effect else { return None };
+        let publication = Publication { offset: Offset(0), data, info: Some(info), tags, receipt: None, texts: None };
+        let new = NewPublication { publication, skip_history };
+        // Another server is asked, and may not be found for a while.
+        let may_wait =
+            self.edge_loop.shared.publisher.is_home() || self.edge_loop.may_wait(state, self.key, 0, PUBLICATIONS_PART);
+        let may_publish = may_publish.and(if may_wait { Ok(()) } else { Err(ErrorCode::TooManyRequests) });
+        let outcome = match may_publish.and_then(|()| self.publish(state, channel, options.durable, new, now)) {
+            Ok(Some(future)) => return Some(Awaited::Publish { ticket, future }),
+            outcome => outcome.map(|_| ()),
+        };
+        let reply = state.connections[self.key].session.on_published(ticket, outcome);
+        state.connections[self.key].reply(reply);
+        None
+    }
+
     fn perform_now(&self, state: &mut LoopState, effect: Effect, now: Timestamp) -> Option<Awaited> {
         let hub = &self.edge_loop.shared.hub;
         let reply = match effect {
@@ -320,23 +379,11 @@ impl Client {
                 state.fanout.unsubscribe(&mut state.connections, self.key, &channel);
                 state.connections[self.key].session.on_unsubscribed(ticket)
             }
-            Effect::Publish { ticket, channel, options, data, info, tags, skip_history } => {
-                let publication =
-                    Publication { offset: Offset(0), data, info: Some(info), tags, receipt: None, texts: None };
-                let new = NewPublication { publication, skip_history };
-                // Another server is asked, and may not be found for a while.
-                let may_wait = self.edge_loop.shared.publisher.is_home()
-                    || self.edge_loop.may_wait(state, self.key, 0, PUBLICATIONS_PART);
-                if !may_wait {
-                    let reply =
-                        state.connections[self.key].session.on_published(ticket, Err(ErrorCode::TooManyRequests));
-                    state.connections[self.key].reply(reply);
-                    return None;
-                }
-                match self.publish(state, channel, options.durable, new, now) {
-                    Ok(Some(future)) => return Some(Awaited::Publish { ticket, future }),
-                    outcome => state.connections[self.key].session.on_published(ticket, outcome.map(|_| ())),
-                }
+            Effect::Publish { .. } => {
+                return match self.wait_for_room(state, &effect) {
+                    Ok(Some(room)) => Some(Awaited::Room { effect: Box::new(effect), room }),
+                    may_publish => self.perform_publish(state, effect, may_publish.map(|_| ()), now),
+                };
             }
             Effect::History { ticket, channel, limit, since, reverse } => {
                 let language = state.connections[self.key].language;
@@ -361,7 +408,8 @@ impl Client {
                 state.connections[self.key].session.on_presence_stats(ticket, Ok(stats))
             }
             Effect::Hook { call, asked } => {
-                let future = self.edge_loop.shared.hooks.call(*call);
+                let asker = state.connections[self.key].asker();
+                let future = self.edge_loop.shared.hooks.call(*call, asker);
                 return Some(Awaited::Hook { asked, future });
             }
             Effect::Pong => {
@@ -579,9 +627,17 @@ impl Client {
                 .and_bytes(bytes_max),
             is_required: effect.unrecovered_is_error,
         });
-        let Connection { session, identity, language, .. } = &state.connections[self.key];
+        let connection = &state.connections[self.key];
+        let holder = (connection.network(), connection.session.user());
+        let has_share = |left| lock(&shared.holdings).has_share(holder, connection.places.len(), left);
+        if shared.hub.last_room(&channel).is_some_and(has_share) {
+            shared.metrics.shares_of_channels_total.inc();
+            return (ticket, Err(ErrorCode::TooManyRequests));
+        }
+        let Connection { session, identity, language, .. } = connection;
         let language = *language;
         let form = PushForm { language: options.event_texts.then_some(language), ..form };
+        let filter = filter.map(|filter| state.fanout.filters.share(filter));
         let (wishes, is_announced) = (Wishes { filter, joins: hears_joins, thinning }, announced.is_some());
         let member = Member {
             presence,
@@ -611,7 +667,8 @@ impl Client {
         if thin.is_some() {
             state.connections[self.key].socket.keep_little_unsent();
         }
-        let subscriber = Subscriber { connection: self.key, next: made.next, wishes, form, has_base, thin };
+        let subscriber =
+            Subscriber { connection: self.key, next: made.next, wishes, form, has_base, thin, is_lost: false };
         state.fanout.subscribe(&mut state.connections, made.channel.clone(), subscriber);
         let ticket = ticket.with_number(made.channel.number());
         let slot = state.connections[self.key].places.last().expect("it has just subscribed").channel;

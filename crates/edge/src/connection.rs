@@ -14,7 +14,7 @@
 //! Bounds: nothing more is read before the commands of the last read are handled. [`Input`] bounds what has arrived.
 //! Commands in requests of their own are bounded by `take_emulated`. `commands` bounds the bytes that wait for the peer.
 
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ use crate::input::{Frame, Input, InputHeld};
 use crate::output::{Held, Output};
 use crate::receipts::{Identity, Pings, Pongs, Timing};
 use crate::shared::{ConnectionPermit, Shared};
+use crate::shares::Asker;
 use crate::stream::Stream;
 use crate::subscribers::Place;
 
@@ -65,7 +66,7 @@ pub(crate) struct Connection {
     closing: Option<Closing>,
     ended: bool,
     stall: Option<Stall>,
-    _permit: ConnectionPermit,
+    permit: ConnectionPermit,
     /// The language in which the client gets the texts of events.
     pub(crate) language: Language,
     /// Its place in the order in which single connections of users were let in; 0 if it is none.
@@ -131,7 +132,7 @@ impl Connection {
             closing: None,
             ended: false,
             stall: None,
-            _permit: permit,
+            permit,
             language: Language::default(),
             number: 0,
             is_counted: false,
@@ -140,6 +141,16 @@ impl Connection {
 
     pub(crate) fn client(&self) -> ClientId {
         self.session.client()
+    }
+
+    /// Where the client is, if that is known.
+    pub(crate) fn network(&self) -> Option<IpAddr> {
+        self.permit.network
+    }
+
+    /// Whose commands these are.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker { network: self.network(), user: self.session.user().into(), client: self.client() }
     }
 
     pub(crate) fn is_websocket(&self) -> bool {

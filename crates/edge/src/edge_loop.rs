@@ -20,17 +20,21 @@ use tidings_hub::{Channel, LoopId};
 use tidings_protocol::{Disconnect, EMULATED_FRAME_COUNT_MAX, Expired, SessionId, SubscribeEffect};
 use tidings_telemetry::{Counter, panics};
 use tidings_types::{DeviceNumber, Timestamp};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
 use crate::creations::Creations;
+use crate::crowds::Crowds;
 use crate::fanout::{CaughtUp, Fanout, Leftover};
 use crate::input::InputHeld;
 use crate::output::Held;
 use crate::receipts::Timing;
 use crate::revocations::Revoked;
 use crate::shared::{Emulated, Shared};
+use crate::stint::Stint;
 use crate::subscribers::Key;
+use crate::turns::Turns;
 
 /// How often deadlines (ping, pong, connect, token expiry, close) are checked.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
@@ -57,6 +61,8 @@ pub(crate) struct LoopState {
     sessions: HashMap<u128, Key>,
     /// Channels that clients of this loop create.
     pub(crate) creations: Creations,
+    /// Clients that wait until they may publish.
+    pub(crate) crowds: Crowds,
     /// Buffer for reads of all connections. The bytes of an unfinished message move to the connection.
     pub(crate) scratch: Box<[u8]>,
 }
@@ -88,6 +94,10 @@ pub(crate) struct EdgeLoop {
     told: Cell<[i64; 2]>,
     /// The loop is stopping: a new connection is closed at once.
     stopping: Cell<bool>,
+    /// Whose commands are handled next.
+    pub(crate) turns: Turns,
+    /// The task of a connection has changed what the fan-out does next, or when.
+    pub(crate) stirred: Notify,
     state: RefCell<LoopState>,
 }
 
@@ -103,16 +113,30 @@ impl EdgeLoop {
             proving: HashMap::new(),
             sessions: HashMap::new(),
             creations: Creations::new(Instant::now()),
+            crowds: Crowds::default(),
             scratch: vec![0; SCRATCH_BYTES].into(),
         };
         let (stopping, state) = (Cell::new(false), RefCell::new(state));
         let (held, input_held, told) = (Held::default(), InputHeld::default(), Cell::default());
-        Self { shared, loop_id, timing, held, input_held, told, stopping, state }
+        Self {
+            shared,
+            loop_id,
+            timing,
+            held,
+            input_held,
+            told,
+            stopping,
+            turns: Turns::default(),
+            stirred: Notify::new(),
+            state,
+        }
     }
 
     /// From now on each new connection is closed at once.
     pub(crate) fn begin_stop(&self) {
         self.stopping.set(true);
+        self.turns.end();
+        self.state().crowds.end();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -126,10 +150,8 @@ impl EdgeLoop {
     /// One step of the fan-out, with the `dirty` channels.
     pub(crate) fn turn(&self, dirty: &mut Vec<Arc<Channel>>) {
         let state = &mut *self.state();
-        let Leftover { slow, restarted, failed } = state.fanout.step(&mut state.connections, dirty);
-        for key in slow {
-            self.close_in(state, key, &Disconnect::SLOW);
-        }
+        let Leftover { restarted, failed } = state.fanout.step(&mut state.connections, dirty);
+        self.close_lost(state);
         for key in restarted {
             self.close_in(state, key, &Disconnect::INSUFFICIENT_STATE);
         }
@@ -138,15 +160,25 @@ impl EdgeLoop {
         }
     }
 
+    /// Closes connections that the tail has overtaken, as many as a stint serves.
+    fn close_lost(&self, state: &mut LoopState) {
+        let mut stint = Stint::begin();
+        while stint.goes_on()
+            && let Some(key) = state.fanout.pop_lost(&state.connections)
+        {
+            self.close_in(state, key, &Disconnect::SLOW);
+        }
+    }
+
     /// Writes to a connection whose socket takes bytes again. Returns whether there is more to write.
     pub(crate) fn catch_up(&self, key: Key) -> bool {
         let state = &mut *self.state();
-        let mut slow = Vec::new();
-        let caught_up = state.fanout.catch_up(&mut state.connections, key, Instant::now(), &mut slow);
+        let due_at = state.fanout.next_due_at();
+        let caught_up = state.fanout.catch_up(&mut state.connections, key, Instant::now());
         let has_more = caught_up == CaughtUp::More;
         self.on_caught_up(state, key, caught_up);
-        for key in slow {
-            self.close_in(state, key, &Disconnect::SLOW);
+        if state.fanout.has_more() || state.fanout.next_due_at() != due_at {
+            self.stirred.notify_one();
         }
         has_more
     }
@@ -193,17 +225,16 @@ impl EdgeLoop {
 
     /// Asks the connections whose first second is over for receipts, and writes to the subscriptions whose time has come.
     pub(crate) fn on_due(&self, now: Instant) {
-        let (state, mut slow) = (&mut *self.state(), Vec::new());
+        let state = &mut *self.state();
         for key in state.fanout.ask_due(&mut state.connections, now) {
             self.flush_in(state, key);
         }
-        for (key, caught_up) in state.fanout.write_due(&mut state.connections, now, &mut slow) {
+        for (key, caught_up) in state.fanout.write_due(&mut state.connections, now) {
             self.on_caught_up(state, key, caught_up);
             self.flush_in(state, key);
         }
-        for key in slow {
-            self.close_in(state, key, &Disconnect::SLOW);
-        }
+        self.close_lost(state);
+        state.crowds.give(now);
     }
 
     /// Writes a connection's control frames, unless its socket is full. If the replies that wait on this loop are then

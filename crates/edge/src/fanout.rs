@@ -9,11 +9,11 @@
 //! ```
 //!
 //! A *turn* fetches what is new in each channel, marks the connections that read it, and writes to each connection
-//! once: all its publications in one `writev`. A turn goes in *steps* of [`STEP_CONNECTION_COUNT`] connections, so that
-//! a large channel does not delay reading and answering. Between two steps connections may come, go and subscribe, so a
+//! once: all its publications in one `writev`. A turn goes in *steps* that are bounded in number and time ([`Stint`]), so that
+//! neither a large channel nor one that is costly delays reading and answering. Between two steps connections may come, go and subscribe, so a
 //! step looks up at that moment what each connection needs. A connection whose socket is full is skipped until the
 //! system reports that it takes bytes again. Meanwhile its subscriptions lag, which costs the others nothing. If the
-//! tail has overtaken a subscription, the connection is closed as slow (3008). A subscription steps over the frames
+//! tail has overtaken a subscription, the connection is closed as slow (3008), which goes in steps, too. A subscription steps over the frames
 //! that it does not want ([`Wishes`]): they are not written, and no receipt is asked for.
 //!
 //! A subscription may get less than everything ([`Thinning`](tidings_protocol::Thinning)). If the tail overtakes it, its position
@@ -32,18 +32,23 @@
 //! The fan-out is shared by all connections of a loop, so a panic here ends the process, also while it works for one
 //! connection.
 //!
+//! What a publication costs: one look at each subscription of the channel when the turn begins, one when the tail has overtaken
+//! some, and the write to each connection that gets it. A filter is applied to it once, however many subscribers have the same
+//! ([`wanted`](crate::wanted)).
+//!
 //! Bounds: one turn takes at most `turn_bytes_max` of each channel. The session bounds the subscriptions of a
 //! connection; the hub bounds the channels. A connection is at most once in the list of connections that wait for the
 //! end of their first second, and a subscription in the list of those that wait for their time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use slab::Slab;
 use tidings_hub::{Behind, Channel, EventReceipts, Hub, LoopId, Thinned, process_micros};
+use tidings_protocol::ClientId;
 use tidings_stream::{Frame, FrameKind, Lagged};
-use tidings_telemetry::panics;
+use tidings_telemetry::panics::{self, lock};
 use tidings_telemetry::{LocalHistogram, unix_now};
 use tidings_types::{ChannelName, DeviceNumber, Tags, Timestamp, Variant};
 use tokio::time::Instant;
@@ -53,7 +58,10 @@ use crate::metrics::EdgeMetrics;
 use crate::output::Batch;
 use crate::receipts::{Identity, Timing};
 use crate::shared::Shared;
+use crate::shares::Holdings;
+use crate::stint::Stint;
 use crate::subscribers::{Key, Place, Subscriber, Subscribers, Thin};
+use crate::wanted::{Filters, Verdicts, Wanted};
 
 /// A channel that connections of this loop read.
 #[derive(Debug)]
@@ -93,14 +101,13 @@ impl LoopChannel {
     }
 }
 
-/// Connections that are written before the loop looks at its other tasks: about half a millisecond.
-const STEP_CONNECTION_COUNT: usize = 128;
+/// A channel is crowded if more than one in so many of its subscribers may soon be overtaken. So a few that read nothing do not
+/// slow down those who publish.
+const LATE_PART: usize = 10;
 
 /// What the caller must do after a step. A key may be in a list twice.
 #[derive(Debug, Default)]
 pub(crate) struct Leftover {
-    /// Connections that the tail has overtaken: close them as slow.
-    pub(crate) slow: Vec<Key>,
     /// Connections that have come to a restart frame: close them, so that they start anew.
     pub(crate) restarted: Vec<Key>,
     /// Connections whose socket failed.
@@ -141,6 +148,7 @@ struct Window {
     /// Index of the first frame.
     base: u64,
     frames: Vec<Frame>,
+    verdicts: Verdicts,
 }
 
 /// The current turn: the new frames, and the connections that still have to be written.
@@ -196,8 +204,15 @@ pub(crate) struct Fanout {
     ping: [Frame; 1],
     channels: Slab<LoopChannel>,
     by_name: HashMap<ChannelName, usize>,
+    pub(crate) filters: Filters,
+    /// The subscriptions of all loops.
+    holdings: Arc<Mutex<Holdings>>,
     again: Vec<Arc<Channel>>,
     turn: Turn,
+    /// Slots of channels whose slowest subscriber may have moved on.
+    unsettled: BTreeSet<usize>,
+    /// Connections that the tail has overtaken, in that order.
+    lost: VecDeque<(Key, ClientId)>,
     /// Connections to ask for receipts when their first second is over.
     quiet: BinaryHeap<Reverse<(Instant, Key)>>,
     /// What is written when its time comes, by connection.
@@ -222,8 +237,12 @@ impl Fanout {
             )],
             channels: Slab::new(),
             by_name: HashMap::new(),
+            filters: Filters::default(),
+            holdings: shared.holdings.clone(),
             again: Vec::new(),
             turn: Turn::default(),
+            unsettled: BTreeSet::new(),
+            lost: VecDeque::new(),
             quiet: BinaryHeap::new(),
             waiting: BinaryHeap::new(),
             latency: metrics.delivery_seconds.local(),
@@ -244,7 +263,9 @@ impl Fanout {
             self.channels.insert(LoopChannel { channel, next, subscribers: Subscribers::new(next), window: (0, 0) })
         });
         let index = self.channels[slot].subscribers.enter(subscriber);
-        connections[key].places.push(Place { channel: slot, index });
+        let connection = &mut connections[key];
+        lock(&self.holdings).add(connection.network(), connection.session.user(), connection.places.len());
+        connection.places.push(Place { channel: slot, index });
     }
 
     /// Removes a connection from the channel; `false` if it did not read it.
@@ -278,6 +299,7 @@ impl Fanout {
             moved.expect("a subscriber has a place in its connection").index = place.index;
         }
         let connection = &mut connections[key];
+        lock(&self.holdings).remove((connection.network(), connection.session.user()), connection.places.len());
         let (device, client) = (connection.identity.device, connection.client());
         self.hub.unsubscribe(&entry.channel, self.loop_id, client, device, gone.form);
         self.metrics.receipts_dropped_total.add(connection.pings.drop_channel(place.channel) as u64);
@@ -287,7 +309,7 @@ impl Fanout {
         } else if entry.subscribers.has_moved() && gone.next < entry.next {
             // It was the last of the slowest: the channel can free the frames that only they wanted. Nobody is
             // overtaken by that.
-            self.settle(place.channel, &mut Vec::new());
+            self.unsettled.insert(place.channel);
         }
     }
 
@@ -320,11 +342,11 @@ impl Fanout {
         asked.into_iter().chain(written).min()
     }
 
-    /// Asks the connections whose first second is over, at most [`STEP_CONNECTION_COUNT`]. Returns the connections to
+    /// Asks the connections whose first second is over, as many as a stint serves. Returns the connections to
     /// flush. A key may by now belong to another connection; to ask that one does no harm.
     pub(crate) fn ask_due(&mut self, connections: &mut Slab<Connection>, now: Instant) -> Vec<Key> {
-        let mut asked = Vec::new();
-        while asked.len() < STEP_CONNECTION_COUNT && self.quiet.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+        let (mut asked, mut stint) = (Vec::new(), Stint::begin());
+        while self.quiet.peek().is_some_and(|Reverse((at, _))| *at <= now) && stint.goes_on() {
             let Some(Reverse((_, key))) = self.quiet.pop() else { break };
             let Some(connection) = connections.get_mut(key) else { continue };
             self.ask(connection, key, now);
@@ -333,27 +355,18 @@ impl Fanout {
         asked
     }
 
-    /// Writes to the subscriptions whose time has come, at most [`STEP_CONNECTION_COUNT`]. Returns what became of their
-    /// connections; `slow`: as in [`Leftover`]. A key may by now belong to another connection; to write to that one does no
-    /// harm.
-    pub(crate) fn write_due(
-        &mut self,
-        connections: &mut Slab<Connection>,
-        now: Instant,
-        slow: &mut Vec<Key>,
-    ) -> Vec<(Key, CaughtUp)> {
+    /// Writes to the subscriptions whose time has come, as many as a stint serves. Returns what became of their connections. A key
+    /// may by now belong to another connection; to write to that one does no harm.
+    pub(crate) fn write_due(&mut self, connections: &mut Slab<Connection>, now: Instant) -> Vec<(Key, CaughtUp)> {
         let _owner = panics::owner();
-        let (mut written, mut slots) = (Vec::new(), BTreeSet::new());
-        for _ in 0..STEP_CONNECTION_COUNT {
-            if self.waiting.peek().is_none_or(|Reverse((at, ..))| *at > now) {
-                break;
-            }
+        let (mut written, mut stint) = (Vec::new(), Stint::begin());
+        while self.waiting.peek().is_some_and(|Reverse((at, ..))| *at <= now) && stint.goes_on() {
             let Some(Reverse((_, key, wait))) = self.waiting.pop() else { break };
             let Some(connection) = connections.get_mut(key) else { continue };
             let Wait::Subscription(slot) = wait else {
                 connection.is_resting = false;
                 if !connection.blocked {
-                    let caught_up = self.catch_up(connections, key, now, slow);
+                    let caught_up = self.catch_up(connections, key, now);
                     let is_resting = &mut connections[key].is_resting;
                     if caught_up == CaughtUp::More && !std::mem::replace(is_resting, true) {
                         self.waiting.push(Reverse((now, key, Wait::Connection)));
@@ -377,11 +390,10 @@ impl Fanout {
             if caught_up == CaughtUp::More {
                 self.wait(key, place, now);
             }
-            slots.insert(slot); // Settled once for all of its subscriptions.
             self.ask(&mut connections[key], key, now);
             written.push((key, caught_up));
         }
-        slots.into_iter().for_each(|slot| self.settle(slot, slow));
+        self.settle_all(connections);
         written
     }
 
@@ -407,52 +419,68 @@ impl Fanout {
 
     /// Whether a step is due even if the mailbox is empty.
     pub(crate) fn has_more(&self) -> bool {
-        !self.turn.ready.is_empty() || !self.again.is_empty()
+        let is_settled = self.unsettled.is_empty() && self.lost.is_empty();
+        !self.turn.ready.is_empty() || !self.again.is_empty() || !is_settled
+    }
+
+    /// The next connection that the tail has overtaken: it is to be closed as slow.
+    pub(crate) fn pop_lost(&mut self, connections: &Slab<Connection>) -> Option<Key> {
+        loop {
+            let (key, client) = self.lost.pop_front()?;
+            if connections.get(key).is_some_and(|connection| connection.client() == client) {
+                return Some(key);
+            }
+        }
     }
 
     /// One step: writes to the next connections of the current turn, or begins a turn with what is new in the `dirty`
     /// channels.
     pub(crate) fn step(&mut self, connections: &mut Slab<Connection>, dirty: &mut Vec<Arc<Channel>>) -> Leftover {
-        let mut left = Leftover::default();
+        let (mut left, mut stint) = (Leftover::default(), Stint::begin());
         if self.turn.ready.is_empty() {
-            self.begin_turn(connections, dirty, &mut left);
+            self.begin_turn(connections, dirty);
         } else {
             self.again.append(dirty); // For the next turn.
         }
         let mut turn = std::mem::take(&mut self.turn);
-        let count = turn.ready.len().min(STEP_CONNECTION_COUNT);
-        let mut ready = std::mem::take(&mut turn.ready);
-        for key in ready.drain(..count) {
-            self.write(connections, key, &turn, &mut left);
+        while !turn.ready.is_empty() && stint.goes_on() {
+            if let Some(key) = turn.ready.pop_front() {
+                self.write(connections, key, &turn, &mut left);
+            }
         }
-        turn.ready = ready;
         if turn.ready.is_empty() {
             turn.events.receipts.clear();
             turn.has_restarts = false;
             for window in turn.windows.drain(..) {
                 if self.channels.get(window.slot).is_some_and(|entry| Arc::ptr_eq(&entry.channel, &window.channel)) {
-                    self.settle(window.slot, &mut left.slow);
+                    self.unsettled.insert(window.slot);
                 }
             }
         }
         self.turn = turn;
+        self.settle_all(connections);
         left
     }
 
-    /// Fetches what is new, once for all connections, and marks the readers.
-    fn begin_turn(&mut self, connections: &mut Slab<Connection>, dirty: &mut Vec<Arc<Channel>>, left: &mut Leftover) {
-        dirty.append(&mut self.again);
+    /// Fetches what is new, once for all connections, and marks the readers. Channels for which there is no time are in the next
+    /// turn.
+    fn begin_turn(&mut self, connections: &mut Slab<Connection>, dirty: &mut Vec<Arc<Channel>>) {
+        let mut channels = std::mem::take(&mut self.again).into_iter().chain(dirty.drain(..));
         self.turn.number += 1;
-        for channel in dirty.drain(..) {
-            self.fetch(channel, connections, left);
+        let mut stint = Stint::begin();
+        while stint.goes_on()
+            && let Some(channel) = channels.next()
+        {
+            self.fetch(channel, connections);
         }
+        self.again.extend(channels);
         for &key in &self.turn.ready {
             connections[key].is_ready = false;
         }
     }
 
     /// Fetches a channel's new frames and marks the connections that need them.
-    fn fetch(&mut self, channel: Arc<Channel>, connections: &mut Slab<Connection>, left: &mut Leftover) {
+    fn fetch(&mut self, channel: Arc<Channel>, connections: &mut Slab<Connection>) {
         let Some(&slot) = self.by_name.get(channel.name()) else { return };
         let entry = &mut self.channels[slot];
         // A channel may be both left over from the last turn and in the mailbox: then its window of this turn stays.
@@ -461,7 +489,7 @@ impl Fanout {
         if !Arc::ptr_eq(&entry.channel, &channel) || entry.window.0 == self.turn.number {
             return;
         }
-        channel.clear_dirty(self.loop_id);
+        let midway = channel.clear_dirty(self.loop_id).unwrap_or(0);
         let (base, mut frames) = (entry.next, Vec::new());
         match channel.fetch(base, self.turn_bytes_max, &mut frames) {
             Ok((next, more)) => {
@@ -474,7 +502,7 @@ impl Fanout {
                 // The tail overtook the whole loop: subscribers that were in sync have missed frames.
                 entry.next = base + missed;
                 self.again.push(channel);
-                self.overtake(slot, base + missed, &mut left.slow);
+                self.overtake(slot, base + missed, connections);
                 return;
             }
         }
@@ -486,19 +514,21 @@ impl Fanout {
         }
         self.turn.has_restarts |= frames.iter().any(Frame::is_restart);
         entry.window = (self.turn.number, self.turn.windows.len());
-        let mut apart = Vec::new();
+        let (mut apart, mut late_count) = (Vec::new(), 0);
         for (index, subscriber) in entry.subscribers.iter().enumerate() {
             let key = subscriber.connection;
+            late_count += usize::from(subscriber.may_be_lost_before(midway));
+            if !connections[key].takes_publications() {
+                continue; // It is written with all of its connection.
+            }
             if subscriber.has_own_time() {
                 apart.push((key, Place { channel: slot, index }));
-            } else if subscriber.next >= base
-                && connections[key].takes_publications()
-                && !std::mem::replace(&mut connections[key].is_ready, true)
-            {
+            } else if subscriber.next >= base && !std::mem::replace(&mut connections[key].is_ready, true) {
                 self.turn.ready.push_back(key);
             }
         }
-        self.turn.windows.push(Window { slot, channel, base, frames });
+        channel.on_fetched(self.loop_id, entry.next, late_count * LATE_PART > entry.subscribers.len());
+        self.turn.windows.push(Window { slot, channel, base, frames, verdicts: Verdicts::default() });
         if !apart.is_empty() {
             let now = Instant::now();
             apart.into_iter().for_each(|(key, place)| self.wait(key, place, now));
@@ -512,8 +542,11 @@ impl Fanout {
         let variant = connection.session.variant();
         let owed = |&place: &Place| -> Option<Batch<'_>> {
             let frames = before_restart(self.owed(place, turn)?, turn.has_restarts);
-            let subscriber = self.channels[place.channel].subscribers.at(place.index);
-            (!frames.is_empty()).then(|| Batch::of(place, subscriber, frames))
+            let LoopChannel { subscribers, window, .. } = &self.channels[place.channel];
+            let (subscriber, window) = (subscribers.at(place.index), &turn.windows[window.1]);
+            let from = (subscriber.next - window.base) as usize;
+            let wanted = || window.verdicts.wanted(&subscriber.wishes, &window.frames, from);
+            (!frames.is_empty()).then(|| Batch::of(place, subscriber, frames, wanted()))
         };
         let mut owed = connection.places.iter().filter_map(owed);
         let Some(first) = owed.next() else {
@@ -597,13 +630,7 @@ impl Fanout {
     }
 
     /// Writes to a connection whose socket takes bytes again what it lacks, at most one turn's share.
-    pub(crate) fn catch_up(
-        &mut self,
-        connections: &mut Slab<Connection>,
-        key: Key,
-        now: Instant,
-        slow: &mut Vec<Key>,
-    ) -> CaughtUp {
+    pub(crate) fn catch_up(&mut self, connections: &mut Slab<Connection>, key: Key, now: Instant) -> CaughtUp {
         let _owner = panics::owner();
         let connection = &mut connections[key];
         connection.blocked = false;
@@ -618,7 +645,12 @@ impl Fanout {
         let allowance = connection.allowance.as_ref();
         let first = allowance.map_or(0, |allowance| allowance.first(count));
         let bytes_max = allowance.map_or(usize::MAX, |allowance| allowance.share(count)).min(self.turn_bytes_max);
+        let mut stint = Stint::begin();
         for position in (first..count).chain(0..first) {
+            if !stint.goes_on() {
+                caught_up = CaughtUp::More;
+                break;
+            }
             let place = connection.places[position];
             if self.is_early(place, now) {
                 self.wait(key, place, now);
@@ -633,7 +665,6 @@ impl Fanout {
                 }
                 other => return other,
             }
-            self.settle(place.channel, slow);
             self.rest(connection, key, now);
             if connection.is_resting {
                 connection.allowance.iter_mut().for_each(|allowance| allowance.go_on_after(position));
@@ -661,7 +692,8 @@ impl Fanout {
             return CaughtUp::Yes;
         }
         let Some(lacking) = entry.lacking(subscriber, bytes_max) else { return CaughtUp::Slow };
-        let mut batches = [Batch::of(place, subscriber, &lacking.frames)];
+        let wanted = Wanted::of(&subscriber.wishes, &lacking.frames);
+        let mut batches = [Batch::of(place, subscriber, &lacking.frames, wanted)];
         let result = connection.output.write(&connection.socket, &mut batches);
         let [batch] = batches;
         let last = batch.passed.checked_sub(1).map_or(next, |last| lacking.indices[last] + 1);
@@ -670,6 +702,7 @@ impl Fanout {
         let lacks_base = batch.passed.checked_sub(1).is_some_and(|last| lacking.lacks_base.get(last) == Some(&true));
         let has_base = batch.has_base && reached == last && !lacks_base;
         entry.subscribers.advance(place.index, (reached - next) as usize, has_base);
+        self.unsettled.insert(place.channel);
         self.metrics.deliveries_total.add(batch.publications().count() as u64);
         let skipped_count: u64 = lacking.skipped_counts.iter().take(batch.passed).sum();
         self.metrics.publications_skipped_total.add(skipped_count);
@@ -705,26 +738,29 @@ impl Fanout {
         }
     }
 
-    /// Tells the channel the position of this loop's slowest subscriber, and collects the subscribers that the tail has
-    /// overtaken.
-    fn settle(&mut self, slot: usize, slow: &mut Vec<Key>) {
-        let entry = &mut self.channels[slot];
-        let slowest = entry.subscribers.slowest().unwrap_or(entry.next);
-        let base = entry.channel.settle(self.loop_id, slowest);
-        if slowest < base {
-            self.overtake(slot, base, slow);
+    /// Tells the channels the positions of this loop's slowest subscribers.
+    fn settle_all(&mut self, connections: &Slab<Connection>) {
+        while let Some(slot) = self.unsettled.pop_first() {
+            let Some(LoopChannel { channel, next, subscribers, .. }) = self.channels.get_mut(slot) else { continue };
+            let slowest = subscribers.slowest().unwrap_or(*next);
+            let base = channel.settle(self.loop_id, slowest);
+            if slowest < base {
+                self.overtake(slot, base, connections);
+            }
         }
     }
 
-    /// The tail begins at `base` now. Subscribers that may get less go on there; collects the others.
-    fn overtake(&mut self, slot: usize, base: u64, slow: &mut Vec<Key>) {
+    /// The tail begins at `base` now. Subscribers that may get less go on there; the others are lost.
+    fn overtake(&mut self, slot: usize, base: u64, connections: &Slab<Connection>) {
         let LoopChannel { channel, subscribers, .. } = &mut self.channels[slot];
         let (lost, moved) = subscribers.overtake(base, channel.restart_end());
-        slow.extend(lost);
+        self.lost.extend(lost.into_iter().map(|key| (key, connections[key].client())));
         let now = Instant::now();
         for index in moved {
             let key = self.channels[slot].subscribers.at(index).connection;
-            self.wait(key, Place { channel: slot, index }, now);
+            if connections[key].takes_publications() {
+                self.wait(key, Place { channel: slot, index }, now);
+            }
         }
     }
 

@@ -65,6 +65,7 @@ mod config;
 mod connection;
 mod control;
 mod creations;
+mod crowds;
 mod edge_loop;
 mod emulated;
 mod error;
@@ -72,6 +73,8 @@ mod fanout;
 mod handshake;
 mod identity;
 mod input;
+#[cfg(test)]
+mod limits;
 mod memory;
 mod metrics;
 mod networks;
@@ -81,11 +84,15 @@ mod receipts;
 mod revocations;
 mod serve;
 mod shared;
+pub mod shares;
+mod stint;
 mod stream;
 mod streaming;
 mod subscribers;
 mod takeover;
+mod turns;
 mod users;
+mod wanted;
 mod worker;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -184,6 +191,7 @@ impl Edge {
             connection_count: AtomicUsize::new(0),
             networks: Arc::default(),
             users,
+            holdings: Arc::default(),
             orders: orders_tx,
             last_number: AtomicU64::new(0),
         });

@@ -22,6 +22,9 @@ pub(crate) struct EdgeMetrics {
     pub(crate) disconnects_input_total: Counter,
     pub(crate) disconnects_other_total: Counter,
     pub(crate) creations_refused_total: Counter,
+    pub(crate) shares_of_channels_total: Counter,
+    pub(crate) shares_of_commands_total: Counter,
+    pub(crate) shares_of_publications_total: Counter,
     pub(crate) delivery_seconds: Histogram,
     pub(crate) receipts_asked_total: Counter,
     pub(crate) receipts_ponged_total: Counter,
@@ -34,6 +37,7 @@ pub(crate) struct EdgeMetrics {
 impl EdgeMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
         let disconnects = |reason| registry.counter(&table::DISCONNECTS_TOTAL, &[reason]);
+        let shares = |of| registry.counter(&table::SHARES_TOTAL, &[of]);
         let received = |by| registry.counter(&table::RECEIPTS_RECEIVED_TOTAL, &[by]);
         let counter = |metric| registry.counter(metric, &[]);
         Self {
@@ -51,6 +55,9 @@ impl EdgeMetrics {
             disconnects_input_total: disconnects("input"),
             disconnects_other_total: disconnects("other"),
             creations_refused_total: counter(&table::CHANNEL_CREATIONS_REFUSED_TOTAL),
+            shares_of_channels_total: shares("channels"),
+            shares_of_commands_total: shares("commands"),
+            shares_of_publications_total: shares("publications"),
             delivery_seconds: registry.histogram(&table::DELIVERY_SECONDS, &[]),
             receipts_asked_total: counter(&table::RECEIPTS_ASKED_TOTAL),
             receipts_ponged_total: received("pong"),

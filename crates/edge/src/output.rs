@@ -9,15 +9,16 @@
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::{Buf, Bytes};
-use tidings_hub::Wishes;
 use tidings_stream::{Frame, FrameKind};
 use tidings_types::PushForm;
 
 use crate::stream::Stream;
 use crate::subscribers::{Place, Subscriber};
+use crate::wanted::Wanted;
 
 /// Slices per `writev`. Linux takes 1024, but more than 64 gain nothing measurable.
 const SLICE_COUNT_MAX: usize = 64;
@@ -31,7 +32,7 @@ pub(crate) struct Batch<'a> {
     form: PushForm,
     frames: &'a [Frame],
     pub(crate) passed: usize,
-    wishes: Wishes,
+    wanted: Wanted,
     /// It has got the publication before the frame at `passed`, so that one may be a delta.
     pub(crate) has_base: bool,
 }
@@ -39,25 +40,26 @@ pub(crate) struct Batch<'a> {
 impl<'a> Batch<'a> {
     /// All of `frames` for a connection that lacks whatever came before.
     pub(crate) fn new(place: Place, form: impl Into<PushForm>, frames: &'a [Frame]) -> Self {
-        Self { place, form: form.into(), frames, passed: 0, wishes: Wishes::default(), has_base: false }
+        Self { place, form: form.into(), frames, passed: 0, wanted: Wanted::default(), has_base: false }
     }
 
-    /// The part of `frames` that is for a subscriber.
-    pub(crate) fn of(place: Place, subscriber: &Subscriber, frames: &'a [Frame]) -> Self {
-        let Subscriber { wishes, form, has_base, .. } = subscriber;
-        Self { place, form: *form, frames, passed: 0, wishes: wishes.clone(), has_base: *has_base }
+    /// Those of `frames` that the subscriber wants.
+    pub(crate) fn of(place: Place, subscriber: &Subscriber, frames: &'a [Frame], wanted: Wanted) -> Self {
+        let Subscriber { form, has_base, .. } = subscriber;
+        Self { place, form: *form, frames, passed: 0, wanted, has_base: *has_base }
     }
 
     /// The bytes of the frames that are still to be written; each has some.
     fn pieces(&self) -> impl Iterator<Item = &'a Bytes> {
         let mut has_base = self.has_base;
-        self.frames[self.passed..].iter().filter_map(move |frame| self.piece(frame, &mut has_base))
+        (self.passed..self.frames.len()).filter_map(move |index| self.piece(index, &mut has_base))
     }
 
-    /// The bytes of a frame, if it is for the connection. `has_base`: it has the publication before; afterwards, the
-    /// one of this frame.
-    fn piece(&self, frame: &'a Frame, has_base: &mut bool) -> Option<&'a Bytes> {
-        let bytes = self.wishes.wants(frame).then(|| frame.bytes(self.form, *has_base));
+    /// The bytes of the frame at `index`, if it is for the connection. `has_base`: it has the publication before; afterwards,
+    /// the one of this frame.
+    fn piece(&self, index: usize, has_base: &mut bool) -> Option<&'a Bytes> {
+        let frame = &self.frames[index];
+        let bytes = self.wanted.has(index, frame).then(|| frame.bytes(self.form, *has_base));
         debug_assert!(bytes.is_none_or(|bytes| !bytes.is_empty()), "a reader's frames have its form");
         if matches!(frame.kind, FrameKind::Publication(_)) {
             *has_base = bytes.is_some();
@@ -67,12 +69,19 @@ impl<'a> Batch<'a> {
 
     /// The frames that are for the connection and not written yet.
     pub(crate) fn rest(&self) -> impl Iterator<Item = &'a Frame> {
-        self.frames[self.passed..].iter().filter(|frame| self.wishes.wants(frame))
+        self.among(self.passed..self.frames.len())
     }
 
     /// The frames that are written.
     pub(crate) fn written(&self) -> impl Iterator<Item = &'a Frame> {
-        self.frames[..self.passed].iter().filter(|frame| self.wishes.wants(frame))
+        self.among(0..self.passed)
+    }
+
+    fn among(&self, range: Range<usize>) -> impl Iterator<Item = &'a Frame> {
+        range
+            .map(|index| (index, &self.frames[index]))
+            .filter(|(index, frame)| self.wanted.has(*index, frame))
+            .map(|it| it.1)
     }
 
     /// The publications that are written.
@@ -82,9 +91,9 @@ impl<'a> Batch<'a> {
 
     /// Passes over the next frame that the connection wants, and the others before it. Returns its bytes.
     fn pass(&mut self) -> Option<&'a Bytes> {
-        while let Some(frame) = self.frames.get(self.passed) {
+        while self.passed < self.frames.len() {
             let mut has_base = self.has_base;
-            let bytes = self.piece(frame, &mut has_base);
+            let bytes = self.piece(self.passed, &mut has_base);
             (self.passed, self.has_base) = (self.passed + 1, has_base);
             if bytes.is_some() {
                 return bytes;

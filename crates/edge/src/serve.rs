@@ -122,6 +122,7 @@ impl Served {
         drop(first); // Not to keep it as long as the connection.
         while !self.of_connection(Connection::is_done) {
             loop {
+                self.take_turn().await;
                 match self.client.work_off() {
                     Worked::Done if !self.take_undecoded() => break,
                     Worked::Done | Worked::TurnOver => self.while_writing(Box::pin(tokio::task::yield_now())).await,
@@ -147,6 +148,19 @@ impl Served {
         }
     }
 
+    /// If commands have arrived, waits until the loop has time for them.
+    async fn take_turn(&self) {
+        let edge_loop = &self.client.edge_loop;
+        if self.of_connection(|connection| !connection.input.has_frames()) {
+            return;
+        }
+        if let Some(turn) = edge_loop.turns.ask(|| self.of_connection(Connection::asker)) {
+            edge_loop.shared.metrics.shares_of_commands_total.inc();
+            edge_loop.stirred.notify_one();
+            let _given = self.while_writing(turn).await; // When the loop ends, nobody waits any more.
+        }
+    }
+
     /// Waits for what a command needs, and for what follows from it.
     async fn wait_for(&self, awaited: Awaited) {
         let mut next = Some(awaited);
@@ -156,6 +170,10 @@ impl Served {
                     let outcome = self.while_writing(future).await;
                     self.client.answer_publish(ticket, outcome);
                     None
+                }
+                Awaited::Room { effect, room } => {
+                    let _given = self.while_writing(room).await; // When the loop ends, nobody waits any more.
+                    self.client.on_room(*effect)
                 }
                 Awaited::CatchUp { effect, future } => {
                     self.while_writing(future).await;

@@ -3,9 +3,10 @@
 //! Everything here is handed to [`Edge::start`](crate::Edge::start) once, and each loop holds one reference to it.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
@@ -22,6 +23,7 @@ use crate::error::HandshakeError;
 use crate::metrics::EdgeMetrics;
 use crate::networks::{ClientNetwork, NetworkPlace, Networks};
 use crate::orders::Posted;
+use crate::shares::{Asker, Holdings};
 use crate::takeover::Socket;
 use crate::users::Users;
 
@@ -111,10 +113,10 @@ pub type ProveFuture = Pin<Box<dyn Future<Output = Option<DeviceNumber>> + Send>
 
 /// The hooks of the application's back end.
 pub trait Hooks: Send + Sync + 'static {
-    /// Asks a hook. Called on a connection's loop, so neither the call
+    /// Asks a hook for `asker`, who has a fair share of what it can do. Called on a connection's loop, so neither the call
     /// nor the future may block. The connection handles no other command until the future ends, so the future must end
     /// by itself, whatever the back end does.
-    fn call(&self, call: HookCall) -> HookFuture;
+    fn call(&self, call: HookCall, asker: Asker) -> HookFuture;
 }
 
 /// No hooks are configured.
@@ -122,7 +124,7 @@ pub trait Hooks: Send + Sync + 'static {
 pub struct NoHooks;
 
 impl Hooks for NoHooks {
-    fn call(&self, _: HookCall) -> HookFuture {
+    fn call(&self, _: HookCall, _: Asker) -> HookFuture {
         Box::pin(std::future::ready(HookAnswer::Failed(ErrorCode::NotAvailable)))
     }
 }
@@ -164,6 +166,8 @@ pub(crate) struct Opening {
 /// One of the connections that may be open at a time.
 pub(crate) struct ConnectionPermit {
     shared: Arc<Shared>,
+    /// Where its client is, if that is known.
+    pub(crate) network: Option<IpAddr>,
     _place: Option<NetworkPlace>,
 }
 
@@ -173,11 +177,12 @@ impl ConnectionPermit {
     pub(crate) fn new(shared: &Arc<Shared>, network: Option<ClientNetwork>) -> Result<Self, HandshakeError> {
         let EdgeConfig { connection_count_max, address_connection_count_max, .. } = shared.config;
         let count = shared.connection_count.fetch_add(1, Ordering::Relaxed);
-        let mut permit = Self { shared: shared.clone(), _place: None };
+        let network = network.map(|ClientNetwork(network)| network);
+        let mut permit = Self { shared: shared.clone(), network, _place: None };
         if count >= connection_count_max {
             return Err(HandshakeError::Full);
         }
-        if let Some(ClientNetwork(network)) = network {
+        if let Some(network) = network {
             let place = shared.networks.enter(network, address_connection_count_max);
             permit._place = Some(place.ok_or(HandshakeError::Address)?);
         }
@@ -212,6 +217,8 @@ pub(crate) struct Shared {
     pub(crate) connection_count: AtomicUsize,
     pub(crate) networks: Arc<Networks>,
     pub(crate) users: Users,
+    /// The subscriptions of all connections.
+    pub(crate) holdings: Arc<Mutex<Holdings>>,
     /// The queues of the loops.
     pub(crate) orders: Vec<mpsc::Sender<Posted>>,
     /// The number of the last client that was let in and may be its user's only one; see [`Shared::next_number`].

@@ -36,6 +36,8 @@ pub(crate) struct Subscriber {
     pub(crate) has_base: bool,
     /// If it may get less than everything. Boxed: most get everything.
     pub(crate) thin: Option<Box<Thin>>,
+    /// The tail has overtaken it, so its connection will be closed.
+    pub(crate) is_lost: bool,
 }
 
 /// What is known of a subscription that may get less than everything.
@@ -83,6 +85,11 @@ impl Thin {
 }
 
 impl Subscriber {
+    /// Whether it needs a frame before `midway`, and would be closed without it.
+    pub(crate) fn may_be_lost_before(&self, midway: u64) -> bool {
+        self.next < midway && self.thin.is_none() && !self.is_lost
+    }
+
     /// Whether it is not written in turns.
     pub(crate) fn has_own_time(&self) -> bool {
         self.thin.as_ref().is_some_and(|thin| thin.has_own_time())
@@ -97,7 +104,8 @@ impl Subscriber {
 
 /// The subscribers of one channel on one loop.
 ///
-/// Invariant: no subscriber's next frame is before `slowest`, and `slowest_count` of them have it as their next frame.
+/// Invariant: no subscriber's next frame is before `slowest`, and `slowest_count` of them have it as their next frame. Those that
+/// are lost do not count.
 #[derive(Debug)]
 pub(crate) struct Subscribers {
     list: Vec<Subscriber>,
@@ -113,6 +121,10 @@ impl Subscribers {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Subscriber> {
@@ -139,13 +151,14 @@ impl Subscribers {
     /// Removes the subscriber at `place`. Also returns the connection that now has this place, if any.
     pub(crate) fn leave(&mut self, place: usize) -> (Subscriber, Option<Key>) {
         let gone = self.list.swap_remove(place);
-        self.slowest_count -= usize::from(gone.next == self.slowest);
+        self.slowest_count -= usize::from(!gone.is_lost && gone.next == self.slowest);
         (gone, self.list.get(place).map(|moved| moved.connection))
     }
 
     /// `count` frames were written to the subscriber at `place`, or are not for it.
     pub(crate) fn advance(&mut self, place: usize, count: usize, has_base: bool) {
-        let Subscriber { next, has_base: had_base, .. } = &mut self.list[place];
+        let Subscriber { next, has_base: had_base, is_lost, .. } = &mut self.list[place];
+        debug_assert!(!*is_lost, "nothing is written to who lacks something");
         *had_base = has_base;
         self.slowest_count -= usize::from(count > 0 && *next == self.slowest);
         *next += count as u64;
@@ -159,14 +172,18 @@ impl Subscribers {
     /// before `restart_end`. Returns the others, and the places of those that go on.
     pub(crate) fn overtake(&mut self, base: u64, restart_end: u64) -> (Vec<Key>, Vec<usize>) {
         let (mut lost, mut moved) = (Vec::new(), Vec::new());
-        for (place, subscriber) in self.list.iter_mut().enumerate().filter(|(_, subscriber)| subscriber.next < base) {
+        let is_overtaken = |subscriber: &Subscriber| subscriber.next < base && !subscriber.is_lost;
+        for (place, subscriber) in self.list.iter_mut().enumerate().filter(|(_, subscriber)| is_overtaken(subscriber)) {
             match subscriber.thin.as_deref_mut().filter(|_| subscriber.next >= restart_end) {
                 Some(thin) => {
                     thin.missed_count += base - subscriber.next;
                     (subscriber.next, subscriber.has_base) = (base, false);
                     moved.push(place);
                 }
-                None => lost.push(subscriber.connection),
+                None => {
+                    subscriber.is_lost = true;
+                    lost.push(subscriber.connection);
+                }
             }
         }
         self.search();
@@ -178,17 +195,18 @@ impl Subscribers {
         self.slowest_count == 0
     }
 
-    /// The first frame that any subscriber still needs; `None`: there are no subscribers.
+    /// The first frame that any subscriber still needs; `None`: there is none that needs frames.
     pub(crate) fn slowest(&mut self) -> Option<u64> {
         if self.slowest_count == 0 {
             self.search();
         }
-        (!self.list.is_empty()).then_some(self.slowest)
+        (self.slowest_count > 0).then_some(self.slowest)
     }
 
     fn search(&mut self) {
-        self.slowest = self.list.iter().map(|subscriber| subscriber.next).min().unwrap_or(self.slowest);
-        self.slowest_count = self.list.iter().filter(|subscriber| subscriber.next == self.slowest).count();
+        let nexts = || self.list.iter().filter(|subscriber| !subscriber.is_lost).map(|subscriber| subscriber.next);
+        let slowest = nexts().min().unwrap_or(self.slowest);
+        (self.slowest, self.slowest_count) = (slowest, nexts().filter(|next| *next == slowest).count());
     }
 }
 
@@ -236,7 +254,7 @@ mod tests {
                         let wishes = Wishes::default();
                         let slow_readers = if connection % 2 == 0 { SlowReaders::Skip } else { SlowReaders::Disconnect };
                         let thin = Thin::of(Thinning { slow_readers, per_second_max: 0 }, Offset(0));
-                        let subscriber = Subscriber { connection, next: end, wishes, form, has_base: false, thin };
+                        let subscriber = Subscriber { connection, next: end, wishes, form, has_base: false, thin, is_lost: false };
                         prop_assert_eq!(subscribers.enter(subscriber.clone()), model.len());
                         model.push(subscriber);
                     }
@@ -245,8 +263,9 @@ mod tests {
                         let gone = model.swap_remove(place);
                         prop_assert_eq!(subscribers.leave(place), (gone, model.get(place).map(|moved| moved.connection)));
                     }
-                    Action::Advance(who, part) if !model.is_empty() => {
-                        let place = who % model.len();
+                    Action::Advance(who, part) if model.iter().any(|one| !one.is_lost) => {
+                        let mut alive = (0..model.len()).cycle().skip(who % model.len());
+                        let place = alive.find(|place| !model[*place].is_lost).unwrap();
                         let count = (end - model[place].next) as usize * part / 3;
                         model[place].next += count as u64;
                         subscribers.advance(place, count, false);
@@ -256,27 +275,30 @@ mod tests {
                         let base = start + (end - start) * part as u64 / 3;
                         let restart_end = start + base.saturating_sub(start) / 2;
                         let (mut lost, mut moved) = (Vec::new(), Vec::new());
-                        for (place, one) in model.iter_mut().enumerate().filter(|(_, one)| one.next < base) {
+                        for (place, one) in model.iter_mut().enumerate().filter(|(_, one)| one.next < base && !one.is_lost) {
                             match &mut one.thin {
                                 Some(thin) if one.next >= restart_end => {
                                     moved.push(place);
                                     thin.missed_count += base - one.next;
                                     one.next = base;
                                 }
-                                _ => lost.push(one.connection),
+                                _ => {
+                                    one.is_lost = true;
+                                    lost.push(one.connection);
+                                }
                             }
                         }
                         prop_assert_eq!(subscribers.overtake(base, restart_end), (lost, moved));
                         told = None;
                     }
                     Action::Slowest => {
-                        told = model.iter().map(|subscriber| subscriber.next).min();
+                        told = model.iter().filter(|one| !one.is_lost).map(|one| one.next).min();
                         prop_assert_eq!(subscribers.slowest(), told);
                     }
                     Action::Leave(_) | Action::Advance(..) => {}
                 }
                 // If a position was told that no subscriber has any more, a new one is told.
-                let is_wanted = model.iter().any(|subscriber| Some(subscriber.next) == told);
+                let is_wanted = model.iter().any(|one| !one.is_lost && Some(one.next) == told);
                 prop_assert!(told.is_none() || is_wanted || subscribers.has_moved());
                 prop_assert_eq!(subscribers.is_empty(), model.is_empty());
                 prop_assert!(subscribers.iter().eq(&model));

@@ -1,7 +1,7 @@
 //! One edge loop's thread: a current-thread runtime with the tasks of the loop.
 //!
 //! Tasks, all on this thread and joined before it ends: one per connection ([`serve`]: reading, and writing when a full
-//! socket takes bytes again), and the loop itself. The loop waits for nine things at once, the arms of the `select!`
+//! socket takes bytes again), and the loop itself. The loop waits for twelve things at once, the arms of the `select!`
 //! in [`Worker::drive`]:
 //!
 //! | It waits for | Then | One pass handles at most |
@@ -9,13 +9,17 @@
 //! | the order to stop, or the end of [`Edge`](crate::Edge) | stops: no more handshakes, closes every connection | (ends the loop) |
 //! | revocations of devices | ends the proof of their connections | all revoked devices: one bit each |
 //! | an order about connections | carries it out for the next connections of its user | 128 connections |
-//! | the end of a connection's first second, or the time of a subscription that is limited per second | asks the connection for receipts, or writes to it | 128 connections, and 128 subscriptions |
-//! | the hub's mailbox | begins a turn of the fan-out | 128 connections; of each channel `turn_bytes_max` |
-//! | the end of a yield, while a turn is unfinished | makes the next step of the turn | 128 connections |
+//! | the end of a connection's first second, the time of a subscription that is limited per second, or that of a publication in a channel whose readers are late | asks the connection for receipts, writes to it, or lets it publish | a stint for each |
+//! | the hub's mailbox | begins a turn of the fan-out | a stint; of each channel `turn_bytes_max` |
+//! | the end of a yield, while a turn is unfinished | makes the next step of the turn | a stint |
+//! | the end of a yield, while connections wait for their turn | lets the next one handle its commands | one connection |
+//! | news of a connection's task that changed what the fan-out does next | looks when that is | nothing |
 //! | the sweep, twice a second | checks all deadlines, hands latencies to the registry | all connections of the loop |
 //! | a handshake | starts the task of a connection | one of 1024 queued handshakes |
 //! | commands in a request of their own | hands them to their connection | one of 1024 queued requests |
 //! | the end of a connection's task | passes a panic of the task on | one task |
+//!
+//! A stint is 128 connections or a millisecond, whichever ends first ([`Stint`](crate::stint::Stint)).
 //!
 //! The order of the arms does not matter: `select!` polls them in a random order, so an arm that is always ready does
 //! not starve the others. One pass makes one step of the fan-out. While a turn is unfinished, the mailbox waits and the
@@ -98,9 +102,11 @@ impl Worker<'_> {
     ) {
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         loop {
+            let waits = self.edge_loop.turns.begin_round();
             let (more, due_at) = {
                 let state = self.edge_loop.state();
-                (state.fanout.has_more(), state.fanout.next_due_at())
+                let due_at = state.fanout.next_due_at().into_iter().chain(state.crowds.next_due_at()).min();
+                (state.fanout.has_more(), due_at)
             };
             tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
@@ -109,6 +115,8 @@ impl Worker<'_> {
                 () = sleep_until(due_at.unwrap_or_else(Instant::now)), if due_at.is_some() => self.edge_loop.on_due(Instant::now()),
                 () = self.mailbox.notified(), if !more => self.turn(),
                 () = tokio::task::yield_now(), if more => self.turn(),
+                () = tokio::task::yield_now(), if waits => self.edge_loop.turns.give(),
+                () = self.edge_loop.stirred.notified() => {}
                 _ = sweep.tick() => self.edge_loop.sweep(),
                 Some(handshake) = handshakes.recv() => {
                     self.tasks.spawn_local(serve::serve(self.edge_loop.clone(), handshake));

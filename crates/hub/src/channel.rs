@@ -755,11 +755,33 @@ impl Channel {
         Ok((end, end < state.tail.end()))
     }
 
-    /// From now on a publication wakes the loop again. Called before fetching, so that none is missed.
-    pub fn clear_dirty(&self, loop_id: LoopId) {
-        if let Some(reader) = lock(&self.state).readers.of(loop_id) {
+    /// From now on a publication wakes the loop again. Called before fetching, so that none is missed. Returns the frame that
+    /// readers should have passed, or else they may soon be overtaken.
+    pub fn clear_dirty(&self, loop_id: LoopId) -> Option<u64> {
+        let mut state = lock(&self.state);
+        if let Some(reader) = state.readers.of(loop_id) {
             reader.dirty = false;
         }
+        state.tail.midway()
+    }
+
+    /// The loop has taken all frames before `fetched`; `are_late`: many of its readers may soon be overtaken.
+    pub fn on_fetched(&self, loop_id: LoopId, fetched: u64, are_late: bool) {
+        if let Some(reader) = lock(&self.state).readers.of(loop_id) {
+            (reader.fetched, reader.are_late) = (fetched, are_late);
+        }
+    }
+
+    /// Whether a loop, or many of its readers, may soon be overtaken. Then clients publish no more than that they can keep up with.
+    pub fn is_crowded(&self) -> bool {
+        let state = lock(&self.state);
+        let late = |midway| state.readers.iter().any(|reader| reader.are_late || reader.fetched < midway);
+        state.tail.midway().is_some_and(late)
+    }
+
+    /// The part of what is kept for slow readers that a publication with so many bytes takes.
+    pub fn part(&self, bytes: usize) -> f64 {
+        lock(&self.state).tail.part(bytes)
     }
 
     /// Tells the channel that a loop's slowest subscriber needs no frame before `next`, and drops the frames that no

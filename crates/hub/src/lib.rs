@@ -513,6 +513,32 @@ impl Hub {
         Ok(true)
     }
 
+    /// If the channel would be a new one where room is scarce: how much of the last quarter is left, in quarters, rounded up.
+    /// `None`: it is there, or less than three quarters are taken, or an idle channel could make room.
+    pub fn last_room(&self, name: &ChannelName) -> Option<f64> {
+        let options = self.options(name).ok()?;
+        if self.existing(name).is_some() {
+            return None;
+        }
+        let admission = self.admission(options, Creation::Asked(self.swept_at()));
+        let full_at = |sixteenths: usize| {
+            let part = |max: usize| max.saturating_mul(sixteenths) / 16;
+            let (memory_max, namespace_max) = (part(admission.memory_max), part(admission.namespace_max));
+            self.roster.check(name, &Admission { memory_max, namespace_max, ..admission }).err()
+        };
+        let full = full_at(12)?;
+        if self.can_remove(options) && self.roster.idlest(full, name).is_some() {
+            return None;
+        }
+        let taken = (13..16).take_while(|sixteenths| full_at(*sixteenths).is_some()).last().unwrap_or(12);
+        Some((16 - taken) as f64 / 4.0)
+    }
+
+    /// The channel, if it is [crowded](Channel::is_crowded).
+    pub fn crowded(&self, name: &ChannelName) -> Option<Arc<Channel>> {
+        self.existing(name).filter(|channel| channel.is_crowded())
+    }
+
     /// A page of a channel's history, and the channel's position.
     ///
     /// # Errors

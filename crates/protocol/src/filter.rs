@@ -13,8 +13,10 @@
 //!
 //! A filter is read only where the channel allows one. Bounds: [`FILTER_BYTES_MAX`] as it is sent, [`FILTER_DEPTH_MAX`]
 //! levels, and [`FILTER_COUNT_MAX`] nodes and values of lists together. So a filter takes at most about 6 KiB. A
-//! subscription may have two: the client's and that of its terms. Applying
-//! a filter to a publication allocates nothing and takes at most about as long as the write to one connection.
+//! subscription may have two: the client's and that of its terms.
+//!
+//! What applying a filter costs: a leaf compares as many bytes as its value has. Besides, each tag that is compared as a number is
+//! read once, however many leaves compare it, and each leaf with `ct` reads its tag.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -71,10 +73,10 @@ pub enum UnreadFilter {
 }
 
 /// Which publications a subscriber wants.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Hash)]
 pub struct TagsFilter(Node);
 
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Hash)]
 enum Node {
     All(Box<[Node]>),
     Any(Box<[Node]>),
@@ -82,7 +84,7 @@ enum Node {
     Leaf { key: Box<str>, test: Test },
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Hash)]
 enum Test {
     Is(Box<str>),
     IsNot(Box<str>),
@@ -93,8 +95,16 @@ enum Test {
     Begins(Box<str>),
     Ends(Box<str>),
     Contains(Box<str>),
-    /// The tag's order to the value is one of these two.
-    Number(Ordering, Ordering, Box<str>),
+    /// The tag's order to the value is one of these two; `None`: the value is no number, and nothing matches.
+    Number(Ordering, Ordering, Option<Number>),
+}
+
+/// A decimal number of a filter; see [`Decimal`].
+#[derive(PartialEq, Eq, Hash)]
+struct Number {
+    is_negative: bool,
+    whole: Box<str>,
+    part: Box<str>,
 }
 
 /// One node of a filter, unchecked.
@@ -146,7 +156,7 @@ impl TagsFilter {
 
     /// Whether a publication with these tags is wanted.
     pub fn matches(&self, tags: &Tags) -> bool {
-        self.0.matches(tags)
+        self.0.matches(&mut Asked { tags, numbers: Vec::new() })
     }
 }
 
@@ -202,29 +212,47 @@ impl UncheckedNode {
             "sw" => Test::Begins(value),
             "ew" => Test::Ends(value),
             "ct" => Test::Contains(value),
-            "lt" => Test::Number(Less, Less, value),
-            "lte" => Test::Number(Less, Equal, value),
-            "gt" => Test::Number(Greater, Greater, value),
-            "gte" => Test::Number(Greater, Equal, value),
+            "lt" => Test::Number(Less, Less, Number::read(&value)),
+            "lte" => Test::Number(Less, Equal, Number::read(&value)),
+            "gt" => Test::Number(Greater, Greater, Number::read(&value)),
+            "gte" => Test::Number(Greater, Equal, Number::read(&value)),
             _ => return Err(FilterError::Comparison),
         };
         Ok(Node::Leaf { key: self.key.into(), test })
     }
 }
 
+/// The tags of a publication, with those that were read as numbers.
+struct Asked<'a> {
+    tags: &'a Tags,
+    numbers: Vec<(&'a str, Option<Decimal<'a>>)>,
+}
+
+impl<'a> Asked<'a> {
+    /// The tag as a number.
+    fn number(&mut self, tag: &'a str) -> Option<Decimal<'a>> {
+        let known = self.numbers.iter().find(|(known, _)| std::ptr::eq(*known, tag));
+        known.map(|(_, number)| *number).unwrap_or_else(|| {
+            let number = Decimal::read(tag);
+            self.numbers.push((tag, number));
+            number
+        })
+    }
+}
+
 impl Node {
-    fn matches(&self, tags: &Tags) -> bool {
+    fn matches(&self, asked: &mut Asked<'_>) -> bool {
         match self {
-            Self::All(nodes) => nodes.iter().all(|node| node.matches(tags)),
-            Self::Any(nodes) => nodes.iter().any(|node| node.matches(tags)),
-            Self::Not(node) => !node.matches(tags),
-            Self::Leaf { key, test } => test.matches(tags.get(key)),
+            Self::All(nodes) => nodes.iter().all(|node| node.matches(asked)),
+            Self::Any(nodes) => nodes.iter().any(|node| node.matches(asked)),
+            Self::Not(node) => !node.matches(asked),
+            Self::Leaf { key, test } => test.matches(asked.tags.get(key), asked),
         }
     }
 }
 
 impl Test {
-    fn matches(&self, tag: Option<&str>) -> bool {
+    fn matches<'a>(&self, tag: Option<&'a str>, asked: &mut Asked<'a>) -> bool {
         match self {
             Self::Is(value) => tag == Some(&**value),
             Self::IsNot(value) => tag != Some(&**value),
@@ -236,15 +264,28 @@ impl Test {
             Self::Begins(value) => tag.is_some_and(|tag| tag.starts_with(&**value)),
             Self::Ends(value) => tag.is_some_and(|tag| tag.ends_with(&**value)),
             Self::Contains(value) => tag.is_some_and(|tag| tag.contains(&**value)),
-            Self::Number(first, second, value) => {
-                let order = tag.and_then(|tag| Some(Decimal::read(tag)?.order(&Decimal::read(value)?)));
+            Self::Number(first, second, number) => {
+                let numbers = tag.and_then(|tag| asked.number(tag)).zip(number.as_ref());
+                let order = numbers.map(|(tag, number)| tag.order(number.decimal()));
                 order.is_some_and(|order| order == *first || order == *second)
             }
         }
     }
 }
 
+impl Number {
+    fn read(text: &str) -> Option<Self> {
+        let Decimal { is_negative, whole, part } = Decimal::read(text)?;
+        Some(Self { is_negative, whole: whole.into(), part: part.into() })
+    }
+
+    fn decimal(&self) -> Decimal<'_> {
+        Decimal { is_negative: self.is_negative, whole: &self.whole, part: &self.part }
+    }
+}
+
 /// A decimal number of any length: its digits without the zeros that change nothing.
+#[derive(Clone, Copy)]
 struct Decimal<'a> {
     is_negative: bool,
     whole: &'a str,
@@ -266,7 +307,7 @@ impl<'a> Decimal<'a> {
         Some(Self { is_negative: is_negative && !(whole.is_empty() && part.is_empty()), whole, part })
     }
 
-    fn order(&self, other: &Self) -> Ordering {
+    fn order(self, other: Decimal<'_>) -> Ordering {
         let size = self.whole.len().cmp(&other.whole.len());
         let size = size.then(self.whole.cmp(other.whole)).then(self.part.cmp(other.part));
         match (self.is_negative, other.is_negative) {

@@ -22,8 +22,9 @@
 //! another connection. An RPC and a publication are not repeated, because they may have been performed.
 //!
 //! **Bounds** of each hook: `in_flight_max` calls in flight, each alone on its connection; `waiting_max` calls that wait
-//! for one of them to end, each as long as its `timeout` allows. A further call is refused with error 111. Waiting calls
-//! are served in order. A call whose client has gone is dropped.
+//! for one of them to end, each as long as its `timeout` allows. Waiting calls are served in turn by network, user and connection
+//! ([`Gate`]). With a further call one is refused with error 111: the last one of those who ask for most. A call whose client has
+//! gone is dropped.
 
 mod metrics;
 
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode};
 use tidings_config::{self as config, Config, WebhookKeys};
+use tidings_edge::shares::{Asker, Gate};
 use tidings_edge::{COMMAND_BYTES, HookFuture};
 use tidings_http1::{Client, ClientConfig, Limits, Request, Response, SendError};
 use tidings_pool::Reconnect;
@@ -42,7 +44,6 @@ use tidings_telemetry::panics::lock;
 use tidings_telemetry::trace::{Kind, Span, Tracer};
 use tidings_telemetry::{Registry, chain, unix_nanos, unix_now};
 use tidings_types::TraceContext;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tracing::{error, info, warn};
 
@@ -113,9 +114,9 @@ impl Hooks {
 }
 
 impl tidings_edge::Hooks for Hooks {
-    fn call(&self, call: HookCall) -> HookFuture {
+    fn call(&self, call: HookCall, asker: Asker) -> HookFuture {
         let hook = self.0[usize::from(call.hook.0)].clone();
-        Box::pin(async move { hook.ask(&call).await })
+        Box::pin(async move { hook.ask(&call, &asker).await })
     }
 }
 
@@ -129,10 +130,8 @@ struct Hook {
     client_headers: Vec<String>,
     include_meta: bool,
     statuses: Vec<config::HookStatus>,
-    /// For all calls, those that wait among them.
-    places: Semaphore,
     /// For calls in flight.
-    permits: Semaphore,
+    gate: Arc<Gate>,
     health: Mutex<Health>,
     metrics: Metrics,
     /// `None`: calls are in no trace.
@@ -184,22 +183,20 @@ impl Hook {
             client_headers: config.client_headers.iter().map(|name| name.as_str().to_owned()).collect(),
             include_meta: config.include_meta,
             statuses: config.statuses.clone(),
-            places: Semaphore::new(config.in_flight_max + config.waiting_max),
-            permits: Semaphore::new(config.in_flight_max),
+            gate: Gate::new(config.in_flight_max, config.waiting_max),
             health: Mutex::new(Health { breaker, is_failing: false, failed: Said::default() }),
             metrics: Metrics::new(name, registry),
             tracer,
         })
     }
 
-    async fn ask(&self, call: &HookCall) -> HookAnswer {
+    async fn ask(&self, call: &HookCall, asker: &Asker) -> HookAnswer {
         let deadline = Instant::now() + self.timeout;
         let refuse = |outcome, code| {
             self.metrics.count(outcome);
             HookAnswer::Failed(code)
         };
-        let Ok(_place) = self.places.try_acquire() else { return refuse(Outcome::Busy, ErrorCode::TooManyRequests) };
-        let Ok(Ok(_permit)) = timeout_at(deadline, self.permits.acquire()).await else {
+        let Ok(Some(_pass)) = timeout_at(deadline, self.gate.enter(asker)).await else {
             return refuse(Outcome::Busy, ErrorCode::TooManyRequests);
         };
         if !lock(&self.health).breaker.admits(unix_now()) {

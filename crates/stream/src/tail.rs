@@ -2,12 +2,13 @@
 //!
 //! A reader holds a position (the index of the next frame that it needs), not a queue. So a thousand readers of one
 //! channel share the same frames. When the tail is full, the oldest frame is dropped, even if readers still need it.
-//! Such a reader gets [`Lagged`] at its next read. Memory: `frame_count_max` frames,
-//! `bytes_max` bytes.
+//! Such a reader gets [`Lagged`] at its next read.
 //!
 //! A frame holds the publication once for each [`PushForm`] that has readers at that moment. A reader begins at the end of
-//! the tail. So every frame that it reads was added while it was there, and has its form. The bytes of all forms of
-//! a frame are counted together, here and in [`Tail::read`].
+//! the tail. So every frame that it reads was added while it was there, and has its form. A frame weighs what its largest form
+//! has, here and in [`Tail::read`]: readers of other forms do not make the tail shorter. Memory: `frame_count_max` frames, and
+//! `bytes_max` bytes for each form. What all tails of a process hold, all forms counted, is in [`TailUse`]; whoever owns the tails
+//! bounds that.
 //!
 //! Not every frame is for every reader ([`FrameKind`]). A reader decides for itself, and passes over the others. No reader
 //! passes over a [`FrameKind::Restart`]: it gets the frames before, and then starts anew.
@@ -115,10 +116,15 @@ impl Frame {
         encoded.delta.as_ref().filter(|_| has_base).unwrap_or(&encoded.whole)
     }
 
-    /// The bytes of all forms.
-    fn len(&self) -> usize {
+    /// The bytes of the largest form.
+    fn weight(&self) -> usize {
+        self.forms.iter().map(|encoded| encoded.whole.len()).max().unwrap_or(0)
+    }
+
+    /// The memory of the frame, with all of its forms.
+    fn held(&self) -> usize {
         let bytes = |encoded: &Encoded| encoded.whole.len() + encoded.delta.as_ref().map_or(0, Bytes::len);
-        self.forms.iter().map(bytes).sum()
+        FRAME_BYTES + self.forms.iter().map(bytes).sum::<usize>()
     }
 }
 
@@ -127,7 +133,7 @@ impl Frame {
 pub struct TailBounds {
     /// Frames.
     pub frame_count_max: usize,
-    /// Bytes of all frames, in all their variants; a single larger frame is kept alone.
+    /// Bytes of all frames, of each its largest form; a single larger frame is kept alone.
     pub bytes_max: usize,
 }
 
@@ -149,7 +155,9 @@ impl TailUse {
 #[derive(Debug)]
 pub struct Tail {
     log: Log<Frame>,
-    /// Includes what `log` holds.
+    /// The memory of all frames in `log`.
+    held: usize,
+    /// Includes `held`.
     used: Arc<TailUse>,
 }
 
@@ -163,20 +171,14 @@ impl Tail {
     /// An empty tail, whose bytes are counted in `used`.
     pub fn new(bounds: TailBounds, used: Arc<TailUse>) -> Self {
         let bounds = Bounds::count(bounds.frame_count_max.max(1)).and_bytes(bounds.bytes_max);
-        Self { log: Log::weighed(bounds, Frame::len), used }
+        Self { log: Log::weighed(bounds, Frame::weight), held: 0, used }
     }
 
-    /// Changes the log, and counts its bytes again.
-    fn change<T>(&mut self, change: impl FnOnce(&mut Log<Frame>) -> T) {
-        let held = |log: &Log<Frame>| log.bytes() + log.len() * FRAME_BYTES;
-        let before = held(&self.log);
-        change(&mut self.log);
-        let after = held(&self.log);
-        if after > before {
-            self.used.0.fetch_add(after - before, Ordering::Relaxed);
-        } else if before > after {
-            self.used.0.fetch_sub(before - after, Ordering::Relaxed);
-        }
+    /// Counts what has come and what has gone.
+    fn count(&mut self, more: usize, less: usize) {
+        self.held = self.held + more - less;
+        self.used.0.fetch_add(more, Ordering::Relaxed);
+        self.used.0.fetch_sub(less, Ordering::Relaxed);
     }
 
     /// Index of the first frame held. Earlier frames were written to all readers or overwritten.
@@ -199,14 +201,32 @@ impl Tail {
         self.log.is_empty()
     }
 
+    /// The middle of the frames held, if they take half of what they may take, or more. Who needs a frame before it may soon be
+    /// overtaken.
+    pub fn midway(&self) -> Option<u64> {
+        let bounds = self.log.bounds();
+        let is_half_full = !bounds.allow(2 * self.len(), 2 * self.log.bytes());
+        is_half_full.then(|| self.base() + self.len() as u64 / 2)
+    }
+
+    /// The part of the tail that a frame of so many bytes takes.
+    pub fn part(&self, bytes: usize) -> f64 {
+        let bounds = self.log.bounds();
+        let of_bytes = bounds.bytes_max.map_or(0.0, |bytes_max| bytes as f64 / bytes_max as f64);
+        of_bytes.max(1.0 / bounds.count_max as f64).min(1.0)
+    }
+
     /// Drops all frames and frees their memory. Readers that are not at the end have lagged.
     pub fn clear(&mut self) {
-        self.change(Log::clear);
+        self.log.clear();
+        self.count(0, self.held);
     }
 
     /// Adds a frame; if it does not fit, the oldest frames are dropped.
     pub fn push(&mut self, frame: Frame) {
-        self.change(|log| log.append(frame));
+        let (more, mut less) = (frame.held(), 0);
+        self.log.append_with(frame, |lost| less += lost.held());
+        self.count(more, less);
     }
 
     /// Copies the frames from `next` on into `frames`, at most `bytes_max` but at least one, and returns the index
@@ -230,7 +250,10 @@ impl Tail {
 
     /// Drops frames that no reader needs any more: `next` is the first frame that the slowest reader needs.
     pub fn trim(&mut self, next: u64) {
-        self.change(|log| log.trim(next));
+        let count = next.saturating_sub(self.base()).min(self.len() as u64) as usize;
+        let less = self.log.iter().take(count).map(Frame::held).sum();
+        self.log.trim(next);
+        self.count(0, less);
     }
 
     /// When the first frame was published, and the last one, by the process's clock.
@@ -242,7 +265,7 @@ impl Tail {
 
     /// The bytes of the frames that were published before this time of the process's clock, without the newest `kept`.
     pub fn bytes_before(&self, published_micros: u64, kept: usize) -> usize {
-        self.older(published_micros, kept).map(|frame| frame.len() + FRAME_BYTES).sum()
+        self.older(published_micros, kept).map(Frame::held).sum()
     }
 
     /// Drops these frames, even if readers still need them.
@@ -265,7 +288,7 @@ mod tests {
     use super::*;
 
     fn frame(length: usize, index: u64) -> Frame {
-        let variants = Format::ALL.map(Variant::websocket).into_iter().zip([length / 2, length - length / 2]);
+        let variants = Format::ALL.map(Variant::websocket).into_iter().zip([length / 2, length]);
         let variants = variants.map(|(variant, length)| (variant, Bytes::from(vec![0; length])));
         Frame::new(FrameKind::Publication(Tags::default()), variants, index, None)
     }
@@ -305,7 +328,7 @@ mod tests {
                 prop_assert!(tail.len() <= frame_count_max);
                 prop_assert!(tail.len() == 1 || tail.log.bytes() <= bounds.bytes_max);
                 prop_assert_eq!(tail.end(), published);
-                prop_assert_eq!(used.bytes(), tail.log.bytes() + tail.len() * FRAME_BYTES);
+                prop_assert_eq!(used.bytes(), tail.log.iter().map(Frame::held).sum::<usize>());
             }
         }
     }
@@ -320,13 +343,44 @@ mod tests {
         assert_eq!((tail.end(), used.bytes()), (1, 0));
         tail.push(frame(5, 1));
         tail.push(frame(6, 2));
-        assert_eq!(tail.bytes_before(2, 0), 5 + FRAME_BYTES);
-        assert_eq!(tail.bytes_before(3, 1), 5 + FRAME_BYTES, "the newest is kept");
+        assert_eq!(tail.midway(), None, "there is room");
+        assert_eq!(tail.bytes_before(2, 0), 7 + FRAME_BYTES, "both forms");
+        assert_eq!(tail.bytes_before(3, 1), 7 + FRAME_BYTES, "the newest is kept");
         tail.drop_before(3, 1);
-        assert_eq!((tail.base(), used.bytes()), (2, 6 + FRAME_BYTES));
+        assert_eq!((tail.base(), used.bytes()), (2, 9 + FRAME_BYTES));
         tail.drop_before(3, 0);
         assert_eq!((tail.base(), used.bytes()), (3, 0));
         drop(tail);
         assert_eq!(used.bytes(), 0);
+    }
+
+    #[test]
+    fn half_of_a_full_tail_is_in_danger() {
+        let mut tail = Tail::new(TailBounds { frame_count_max: 10, bytes_max: 100 }, Arc::default());
+        (0..5).for_each(|index| tail.push(frame(1, index)));
+        assert_eq!(tail.midway(), None);
+        tail.push(frame(1, 5));
+        assert_eq!(tail.midway(), Some(3));
+        tail.trim(tail.end());
+        tail.push(frame(51, 6));
+        assert_eq!(tail.midway(), Some(6), "bytes count, too");
+        assert_eq!([0, 10, 50, 1000].map(|bytes| tail.part(bytes)), [0.1, 0.1, 0.5, 1.0]);
+    }
+
+    /// Whoever joins with one more form must not push out what the others still need.
+    #[test]
+    fn readers_of_other_forms_do_not_make_the_tail_shorter() {
+        let held = |forms: usize| {
+            let mut tail = Tail::new(TailBounds { frame_count_max: 100, bytes_max: 1000 }, Arc::default());
+            for index in 0..50 {
+                let all = Format::ALL.into_iter().flat_map(|format| {
+                    [Variant::websocket(format), Variant { transport: tidings_types::Transport::Sse, format }]
+                });
+                let forms = all.take(forms).map(|variant| (variant, Bytes::from(vec![0; 100])));
+                tail.push(Frame::new(FrameKind::Publication(Tags::default()), forms, index, None));
+            }
+            tail.len()
+        };
+        assert_eq!([held(1), held(4)], [10, 10]);
     }
 }

@@ -21,6 +21,8 @@ mod bystander;
 mod net;
 #[path = "abuse/server.rs"]
 mod server;
+#[path = "abuse/shares.rs"]
+mod shares;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -50,7 +52,7 @@ const PULSE: Duration = Duration::from_millis(10);
 /// How long attackers hold what they have got.
 const HOLD: Duration = Duration::from_secs(5);
 /// No attack takes longer, however slow the machine.
-const ATTACK_MAX: Duration = Duration::from_secs(60);
+const ATTACK_MAX: Duration = Duration::from_secs(180);
 const REST: Duration = Duration::from_secs(10);
 const GROWTH_MIB_MAX: u64 = 512;
 const REST_MIB_MAX: u64 = 64;
@@ -118,7 +120,7 @@ fn print_row(name: &str, (before, after, rested): (u64, u64, Duration), seen: &S
     let waits = waits.map(|wait| format!("{}{}", wait.as_millis(), if wait > WAIT_MARKED { "!" } else { "" }));
     println!(
         "\n{name}\n  memory    {before} MiB before, {memory_max_mib} at worst, {after} after {:.1} s\n  \
-         bystander {rounds} rounds, {refusals} refusals; waited at worst {} ms to read, for an event, to register",
+         bystander {rounds} rounds, {refusals} refusals; waited at worst {} ms to read, for an event, to register, for a command",
         rested.as_secs_f64(),
         waits.join(", "),
     );

@@ -54,6 +54,19 @@ impl Client {
         Ok(Self { socket, format, waiting: VecDeque::new(), epoch: String::new() })
     }
 
+    /// A client at another address, connected.
+    pub(crate) async fn connected_from(server: &Server, from: [u8; 4]) -> Self {
+        let stream = TcpSocket::new_v4().unwrap();
+        stream.bind((from, 0).into()).unwrap();
+        let stream = stream.connect(server.addr).await.unwrap();
+        let (url, format) = (ServerUrl::of_listener(server.addr), server.format);
+        let socket = Socket::over(stream, &url, format).await.unwrap();
+        let mut client = Self { socket, format, waiting: VecDeque::new(), epoch: String::new() };
+        client.send(json!({"id": 1, "connect": {}})).await;
+        assert!(client.reply(1).await["connect"].is_object());
+        client
+    }
+
     /// A client that speaks this format, whatever the others do.
     pub(crate) async fn open_as(server: &Server, format: Format) -> Self {
         Self::try_open_as(server, format).await.unwrap()

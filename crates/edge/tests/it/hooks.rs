@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidings_edge::shares::Asker;
 use tidings_edge::{HookFuture, Hooks};
 use tidings_protocol::token::sign_connection_token;
 use tidings_protocol::{Admission, HookAnswer, HookCall};
@@ -38,7 +39,7 @@ impl Backend {
 }
 
 impl Hooks for Backend {
-    fn call(&self, call: HookCall) -> HookFuture {
+    fn call(&self, call: HookCall, _: Asker) -> HookFuture {
         let question: Value = serde_json::from_slice(&call.body(true)).unwrap();
         let (data, permits) = (question["data"].clone(), self.permits.clone());
         self.asked.lock().unwrap().push(question);

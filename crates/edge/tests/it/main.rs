@@ -34,6 +34,7 @@ mod schema;
 mod selection;
 mod server;
 mod server_side;
+mod shares;
 mod storm;
 mod streams;
 mod thinning;

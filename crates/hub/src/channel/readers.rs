@@ -21,6 +21,10 @@ pub(super) struct Reader {
     /// No subscriber of the loop needs a frame before this one.
     pub(super) next: u64,
     pub(super) dirty: bool,
+    /// The loop has taken all frames before this one.
+    pub(super) fetched: u64,
+    /// Many of its subscribers are far behind.
+    pub(super) are_late: bool,
 }
 
 impl Readers {
@@ -42,6 +46,10 @@ impl Readers {
         self.loops.iter_mut().find(|reader| reader.loop_id == loop_id)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Reader> {
+        self.loops.iter()
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Reader> {
         self.loops.iter_mut()
     }
@@ -55,7 +63,10 @@ impl Readers {
     pub(super) fn enter(&mut self, loop_id: LoopId, next: u64) {
         match self.of(loop_id) {
             Some(reader) => reader.subscriber_count += 1,
-            None => self.loops.push(Reader { loop_id, subscriber_count: 1, next, dirty: false }),
+            None => {
+                let (fetched, dirty, are_late) = (next, false, false);
+                self.loops.push(Reader { loop_id, subscriber_count: 1, next, dirty, fetched, are_late });
+            }
         }
         self.count.set(self.count.amount() + 1);
     }

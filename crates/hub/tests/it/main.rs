@@ -131,7 +131,6 @@ fn all_tails_together_hold_no_more_than_their_bound_and_the_oldest_frames_go_fir
     });
     assert!(hub.tail_bytes() > BYTES_MAX / 4, "no more is dropped than needed: {}", hub.tail_bytes());
     let lagged = |reader: &Subscribed| reader.channel.fetch(reader.next, 1, &mut Vec::new()).is_err();
-    assert!(lagged(&quiet), "the oldest is gone, though its channel has only one");
     assert!(readers.iter().any(lagged));
     let newest = |reader: &Subscribed| {
         let mut frames = Vec::new();
@@ -139,6 +138,10 @@ fn all_tails_together_hold_no_more_than_their_bound_and_the_oldest_frames_go_fir
         held.map(|_| frames.len())
     };
     assert!(readers.iter().any(|reader| newest(reader) > Some(1)), "and the newest are there");
+    let data = Json::of(&"x".repeat(BYTES_MAX));
+    let new = NewPublication { publication: Publication { data, ..publication(1) }, skip_history: false };
+    hub.publish(&channel("news-0"), new, NOW).unwrap();
+    assert!(lagged(&quiet), "the oldest is gone, though its channel has only one: the others are not enough");
     drop(readers);
     for number in 0..CHANNEL_COUNT {
         let name = format!("news-{number}");

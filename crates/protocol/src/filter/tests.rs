@@ -134,7 +134,7 @@ proptest! {
             format!("{sign}{}{whole}.{part:03}{}", "0".repeat(zeros), "0".repeat(zeros))
         };
         let (left, right) = (write(a), write(b));
-        prop_assert_eq!(Decimal::read(&left).unwrap().order(&Decimal::read(&right).unwrap()), a.cmp(&b));
+        prop_assert_eq!(Decimal::read(&left).unwrap().order(Decimal::read(&right).unwrap()), a.cmp(&b));
     }
 
     #[test]

@@ -136,9 +136,14 @@ fn call() -> HookCall {
     }
 }
 
+/// Another connection each time.
+fn asker() -> Asker {
+    Asker { network: Some([10, 0, 0, 1].into()), user: "42".into(), client: ClientId::from_random(rand::random()) }
+}
+
 /// What came of a question, in short; waits until there is a connection.
 async fn asked(hook: &Hook) -> String {
-    match hook.ask(&call()).await {
+    match hook.ask(&call(), &asker()).await {
         HookAnswer::Result(_) => "result".to_owned(),
         HookAnswer::Error(error) => format!("error {} {}", error.code, error.message),
         HookAnswer::Disconnect(disconnect) => format!("disconnect {} {}", disconnect.code, disconnect.reason),
@@ -259,7 +264,7 @@ async fn a_question_that_changes_nothing_is_repeated_when_its_connection_breaks(
     let (hook, _) = backend.hook("");
     let channel = tidings_types::ChannelName::new("a").unwrap();
     let question = Question::Subscribe { channel, token: Default::default(), data: None };
-    let answer = hook.ask(&HookCall { question, ..call() }).await;
+    let answer = hook.ask(&HookCall { question, ..call() }, &asker()).await;
     assert!(matches!(answer, HookAnswer::Result(None)), "{answer:?}");
     assert_eq!(backend.requests().len(), 2);
 }
@@ -290,7 +295,7 @@ async fn calls_in_flight_and_calls_that_wait_are_bounded() {
     begin(&mut calls);
     backend.has(2).await;
     begin(&mut calls);
-    until(|| hook.places.available_permits() == 0).await;
+    until(|| hook.gate.waiting_count() == 1).await;
     assert_eq!(asked(&hook).await, "failed 111", "there is no place to wait");
     assert_eq!((metric(&registry, "busy"), backend.requests().len()), (1, 2));
 
@@ -302,6 +307,33 @@ async fn calls_in_flight_and_calls_that_wait_are_bounded() {
         }
     }
     assert_eq!((metric(&registry, "abandoned"), backend.requests().len()), (1, 3));
+}
+
+/// A thousand greedy clients of one network, and a slow back end: another network is served next, and finds a place to wait.
+#[tokio::test]
+async fn a_client_is_asked_about_before_a_thousand_calls_of_another_network() {
+    let backend = Backend::start(Behaviour::Silence).await;
+    let (hook, registry) = backend.hook("timeout = \"30s\"\nin_flight_max = 1\nwaiting_max = 1000");
+    let mut greedy = JoinSet::new();
+    let mut begin = || {
+        let hook = hook.clone();
+        greedy.spawn(async move { asked(&hook).await })
+    };
+    let first = begin();
+    backend.has(1).await;
+    (0..1001).for_each(|_| drop(begin()));
+    until(|| metric(&registry, "busy") == 1).await;
+    let modest = tokio::spawn({
+        let hook = hook.clone();
+        let asker = Asker { network: Some([10, 0, 0, 2].into()), user: "7".into(), ..asker() };
+        async move { hook.ask(&HookCall { user: "7".into(), ..call() }, &asker).await }
+    });
+    until(|| metric(&registry, "busy") == 2).await; // A greedy one made room.
+    backend.behave(answer(200, r#"{"result": {}}"#));
+    first.abort();
+    assert!(matches!(modest.await.unwrap(), HookAnswer::Result(_)));
+    let count = backend.requests().len();
+    assert!(count < 10, "{count} were asked before");
 }
 
 /// Asks until the breaker opens.

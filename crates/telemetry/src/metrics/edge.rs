@@ -46,6 +46,10 @@ group! {
     CHANNEL_CREATIONS_REFUSED_TOTAL = Metric::counter("tidings_edge_channel_creations_refused_total")
         .panel("Refused channels");
 
+    /// Requests of clients that a fair share held back (`commands`, `publications`) or refused (`channels`), because others wait,
+    /// too.
+    SHARES_TOTAL = Metric::counter("tidings_edge_shares_total").labels(&["of"]).panel("Fair shares");
+
     /// Publications written to a client whose receipt is wanted.
     RECEIPTS_ASKED_TOTAL = Metric::counter("tidings_edge_receipts_asked_total").panel("Receipts");
 

@@ -21,8 +21,8 @@ use crate::{PULSE, TOKEN_SECRET};
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Seen {
     pub(crate) rounds: u64,
-    /// The longest waits: for a device that it reads, an event to arrive, an app that registers.
-    pub(crate) waits: [Duration; 3],
+    /// The longest waits: for a device that it reads, an event to arrive, an app that registers, a command of its client.
+    pub(crate) waits: [Duration; 4],
     pub(crate) refusals: u64,
     pub(crate) memory_max_mib: u64,
     is_over: bool,
@@ -112,9 +112,14 @@ async fn live(server: SocketAddr, seen: &Mutex<Seen>) -> Result<(), String> {
         let told = began.elapsed() - read;
         until_done(server, seen, &app).await?;
         let registered = began.elapsed() - read - told;
+        let commanded = Instant::now();
+        for command in ["subscribe", "unsubscribe"] {
+            client.ask(json!({ command: { "channel": "score:bystander" } })).await?;
+        }
+        let commanded = commanded.elapsed();
 
         let mut seen = lock(seen);
-        for (longest, took) in seen.waits.iter_mut().zip([read, told, registered]) {
+        for (longest, took) in seen.waits.iter_mut().zip([read, told, registered, commanded]) {
             *longest = took.max(*longest);
         }
         seen.rounds += 1;

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidings_client::{ServerUrl, Socket};
 use tidings_trial::raw::{HOME, PATIENCE, exchange, last_line, line};
 use tidings_types::Format;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::API_KEY;
 
@@ -41,16 +42,37 @@ impl Client {
 
     pub(crate) async fn over(server: SocketAddr, stream: io::Result<TcpStream>) -> Result<Self, String> {
         let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
+        Self::with(server, stream, json!({})).await
+    }
+
+    /// With this request to connect.
+    pub(crate) async fn with(server: SocketAddr, stream: TcpStream, connect: Value) -> Result<Self, String> {
         let opened = timeout(PATIENCE, Socket::over(stream, &ServerUrl::of_listener(server), Format::Json)).await;
         let socket = opened.map_err(|_| "no answer")?.map_err(|error| format!("no WebSocket: {error}"))?;
         let mut client = Self { socket, last_id: 0 };
-        client.ask(json!({ "connect": {} })).await?;
+        client.ask(json!({ "connect": connect })).await?;
         Ok(client)
     }
 
     /// Sends commands in one frame, and waits for no answer.
     pub(crate) async fn say(&mut self, commands: impl IntoIterator<Item = Value>) -> Result<(), String> {
         self.last_id = self.socket.say(commands).await.map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
+    /// Sends commands in one frame. Returns the number of the first.
+    pub(crate) async fn say_from(&mut self, commands: Vec<Value>) -> Result<u64, String> {
+        let count = commands.len() as u64;
+        self.say(commands).await?;
+        Ok(self.last_id + 1 - count)
+    }
+
+    /// Does nothing for so long, but answers pings.
+    pub(crate) async fn answer_pings(&mut self, time: Duration) -> Result<(), String> {
+        let end = Instant::now() + time;
+        while let Ok(message) = timeout_at(end, self.socket.message()).await {
+            message.map_err(|error| format!("cut off: {error}"))?;
+        }
         Ok(())
     }
 
