@@ -647,14 +647,17 @@ impl Fanout {
         let bytes_max = allowance.map_or(usize::MAX, |allowance| allowance.share(count)).min(self.turn_bytes_max);
         let mut stint = Stint::begin();
         for position in (first..count).chain(0..first) {
-            if !stint.goes_on() {
-                caught_up = CaughtUp::More;
-                break;
-            }
             let place = connection.places[position];
+            if !self.lacks_some(place) {
+                continue;
+            }
             if self.is_early(place, now) {
                 self.wait(key, place, now);
                 continue;
+            }
+            if !stint.goes_on() {
+                caught_up = CaughtUp::More; // What was written is passed over next time.
+                break;
             }
             match self.catch_up_in(connection, place, bytes_max, now) {
                 CaughtUp::Yes => {}
@@ -677,11 +680,16 @@ impl Fanout {
         if flushed == CaughtUp::Yes { caught_up } else { flushed }
     }
 
+    /// Whether there is something that the subscription has not got.
+    fn lacks_some(&self, place: Place) -> bool {
+        let entry = &self.channels[place.channel];
+        entry.subscribers.next(place.index) < entry.next
+    }
+
     /// Whether the subscription lacks something, and its time has not come.
     fn is_early(&self, place: Place, now: Instant) -> bool {
-        let entry = &self.channels[place.channel];
-        let Subscriber { next, thin, .. } = entry.subscribers.at(place.index);
-        *next < entry.next && thin.as_ref().is_some_and(|thin| thin.due.is_some_and(|due| due > now))
+        let thin = self.channels[place.channel].subscribers.at(place.index).thin.as_ref();
+        self.lacks_some(place) && thin.is_some_and(|thin| thin.due.is_some_and(|due| due > now))
     }
 
     fn catch_up_in(&mut self, connection: &mut Connection, place: Place, bytes_max: usize, now: Instant) -> CaughtUp {
