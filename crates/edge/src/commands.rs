@@ -123,7 +123,7 @@ impl Client {
     /// must wait, the peer has to take replies, or the time is over.
     pub(crate) fn work_off(&self) -> Worked {
         let state = &mut *self.edge_loop.state();
-        let (now, began) = (tidings_telemetry::unix_now(), std::time::Instant::now());
+        let (now, began) = (tidings_telemetry::unix_now(), Instant::now());
         let turn_time = self.edge_loop.turns.time();
         state.connections[self.key].input.end_work();
         let refresh = state.connections[self.key].session.poll_refresh(now);
@@ -155,6 +155,7 @@ impl Client {
         }
         input.free_commands();
         self.edge_loop.flush_in(state, self.key);
+        self.edge_loop.stir(state);
         worked
     }
 
@@ -288,18 +289,24 @@ impl Client {
         })
     }
 
-    /// Goes on with a publication after the wait for room, unless its connection was closed meanwhile.
-    pub(crate) fn on_room(&self, effect: Effect) -> Option<Awaited> {
+    /// Goes on with a publication after the wait for room, unless its connection was closed meanwhile. Without room it has made
+    /// place for others, or the loop ends.
+    pub(crate) fn on_room(&self, effect: Effect, has_room: bool) -> Option<Awaited> {
         let state = &mut *self.edge_loop.state();
         if state.connections[self.key].is_closing() {
             return None;
         }
-        let awaited = self.perform_publish(state, effect, Ok(()), tidings_telemetry::unix_now());
+        let may_publish = match has_room || self.edge_loop.is_stopping() {
+            true => Ok(()),
+            false => Err(ErrorCode::TooManyRequests),
+        };
+        let awaited = self.perform_publish(state, effect, may_publish, tidings_telemetry::unix_now());
         self.edge_loop.flush_in(state, self.key);
         awaited
     }
 
-    /// If the readers of the channel cannot keep up, the publication waits; if too much waits already, it is refused.
+    /// If the readers of the channel cannot keep up, the publication waits. If too much waits already, one of the network that has
+    /// most waiting is refused: this one, or another.
     fn wait_for_room(
         &self,
         state: &mut LoopState,
@@ -311,11 +318,14 @@ impl Client {
             return Ok(None); // The journal, or another server, says how fast.
         }
         let Some(crowded) = hub.crowded(channel).or_else(|| state.crowds.channel(channel)) else { return Ok(None) };
+        let asker = state.connections[self.key].asker();
         if !self.edge_loop.may_wait(state, self.key, 0, PUBLICATIONS_PART) {
-            return Err(ErrorCode::TooManyRequests);
+            if !state.crowds.make_room(asker.network) {
+                return Err(ErrorCode::TooManyRequests);
+            }
+            self.edge_loop.begin_wait(state, self.key);
         }
         metrics.shares_of_publications_total.inc();
-        let asker = state.connections[self.key].asker();
         let room = state.crowds.ask(crowded, data.bytes().len(), &asker, Instant::now());
         self.edge_loop.stirred.notify_one();
         Ok(Some(room))
@@ -629,7 +639,7 @@ impl Client {
         });
         let connection = &state.connections[self.key];
         let holder = (connection.network(), connection.session.user());
-        let has_share = |left| lock(&shared.holdings).has_share(holder, connection.places.len(), left);
+        let has_share = |left| lock(&shared.holdings).has_share(holder, connection.held_count, left);
         if shared.hub.last_room(&channel).is_some_and(has_share) {
             shared.metrics.shares_of_channels_total.inc();
             return (ticket, Err(ErrorCode::TooManyRequests));
@@ -667,8 +677,17 @@ impl Client {
         if thin.is_some() {
             state.connections[self.key].socket.keep_little_unsent();
         }
-        let subscriber =
-            Subscriber { connection: self.key, next: made.next, wishes, form, has_base, thin, is_lost: false };
+        let is_first = made.is_first;
+        let subscriber = Subscriber {
+            connection: self.key,
+            next: made.next,
+            wishes,
+            form,
+            has_base,
+            thin,
+            is_first,
+            is_lost: false,
+        };
         state.fanout.subscribe(&mut state.connections, made.channel.clone(), subscriber);
         let ticket = ticket.with_number(made.channel.number());
         let slot = state.connections[self.key].places.last().expect("it has just subscribed").channel;

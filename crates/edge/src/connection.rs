@@ -50,6 +50,8 @@ pub(crate) struct Connection {
     pub(crate) is_resting: bool,
     /// The connection's places in its channels; kept by the fan-out.
     pub(crate) places: Vec<Place>,
+    /// The channels that it has subscribed to first; kept by the fan-out.
+    pub(crate) held_count: usize,
     /// The connection is already in the list of the turn that begins; kept by the fan-out.
     pub(crate) is_ready: bool,
     /// The connection is or was in the fan-out's list of connections to ask after their first second; kept by the
@@ -121,6 +123,7 @@ impl Connection {
             allowance: None,
             is_resting: false,
             places: Vec::new(),
+            held_count: 0,
             is_ready: false,
             is_timed: false,
             pings: Pings::default(),
@@ -279,18 +282,20 @@ impl Connection {
         self.wake.notify_one();
     }
 
-    /// Ends the connection without another byte.
+    /// Ends the connection without another byte, and forgets what waits for it and of it. Its task is woken once: it may try to
+    /// write again meanwhile, which fails again.
     pub(crate) fn abort(&mut self) {
-        self.ended = true;
-        self.wake.notify_one();
+        if !std::mem::replace(&mut self.ended, true) {
+            self.input.forget();
+            self.output.forget();
+            self.wake.notify_one();
+        }
     }
 
     /// Ends the connection, whose socket takes nothing, and frees at once what waits for it. No close frame is written,
     /// because it may not stand inside another frame.
     pub(crate) fn cut_off(&mut self) {
         self.session.close();
-        self.input.forget();
-        self.output.forget();
         let socket = SockRef::from(self.socket.tcp());
         // With this option the system drops unsent bytes when the socket is closed. Otherwise it offers them for
         // minutes.

@@ -3,11 +3,12 @@
 //! A client publishes as fast as it likes, until a loop or many of the readers may soon be overtaken
 //! ([`Channel::is_crowded`]). From then on its publications wait: those of all clients of this loop together fill what is kept for
 //! slow readers once in [`FILL_TIME`], or go as fast as the readers take them. Fair shares decide whose is next
-//! ([`shares`](crate::shares)).
+//! ([`shares`](crate::shares)), and who has most waiting makes room when too much waits ([`Crowds::make_room`]).
 //!
 //! Bound: an entry for each connection that waits, and one for each channel in which somebody waits, or has just waited.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,21 +25,33 @@ use crate::stint::Stint;
 const FILL_TIME: Duration = Duration::from_secs(10);
 
 /// See the module header.
+///
+/// Invariant: `order` has each crowd once, under its time; `networks` has how many of each network wait, those that are gone
+/// among them.
 #[derive(Debug, Default)]
-pub(crate) struct Crowds(HashMap<ChannelName, Crowd>);
+pub(crate) struct Crowds {
+    crowds: HashMap<ChannelName, Crowd>,
+    order: BTreeSet<(Instant, ChannelName)>,
+    networks: HashMap<Option<IpAddr>, usize>,
+}
 
 #[derive(Debug)]
 struct Crowd {
     channel: Arc<Channel>,
-    /// Each with the time that its publication takes.
-    waiting: Askers<(oneshot::Sender<()>, Duration)>,
-    /// When the next one may publish.
-    free_at: Instant,
+    waiting: Askers<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    turn: oneshot::Sender<()>,
+    network: Option<IpAddr>,
+    /// How long nobody else publishes then.
+    time: Duration,
 }
 
 impl Crowds {
     /// A client wants to publish so many bytes in a channel that is crowded, or was a moment ago. It must wait until this is
-    /// received.
+    /// received; if it never is, it has made room for others.
     pub(crate) fn ask(
         &mut self,
         channel: Arc<Channel>,
@@ -46,48 +59,81 @@ impl Crowds {
         asker: &Asker,
         now: Instant,
     ) -> oneshot::Receiver<()> {
-        let time = FILL_TIME.mul_f64(channel.part(bytes));
-        let crowd = || Crowd { channel: channel.clone(), waiting: Askers::default(), free_at: now };
-        let crowd = self.0.entry(channel.name().clone()).or_insert_with(crowd);
         let (turn, given) = oneshot::channel();
-        crowd.waiting.push(asker.path(), (turn, time));
+        let waiter = Waiter { turn, network: asker.network, time: FILL_TIME.mul_f64(channel.part(bytes)) };
+        let name = channel.name().clone();
+        let crowd = self.crowds.entry(name.clone()).or_insert_with(|| {
+            self.order.insert((now, name));
+            Crowd { channel, waiting: Askers::default() }
+        });
+        crowd.waiting.push(asker.path(), waiter);
+        *self.networks.entry(asker.network).or_default() += 1;
         given
     }
 
     /// The channel with this name, if others wait there: then everybody does, crowded or not.
     pub(crate) fn channel(&self, name: &ChannelName) -> Option<Arc<Channel>> {
-        self.0.get(name).map(|crowd| crowd.channel.clone())
+        self.crowds.get(name).map(|crowd| crowd.channel.clone())
     }
 
     /// When [`Crowds::give`] is due.
     pub(crate) fn next_due_at(&self) -> Option<Instant> {
-        self.0.values().map(|crowd| crowd.free_at).min()
+        self.order.first().map(|(at, _)| *at)
     }
 
-    /// Lets those publish whose time has come: one in each channel, as many as a stint serves.
+    /// Lets those publish whose time has come, as many as a stint serves.
     pub(crate) fn give(&mut self, now: Instant) {
         let mut stint = Stint::begin();
-        self.0.retain(|_, crowd| crowd.free_at > now || !stint.goes_on() || crowd.give(now));
-        if self.0.is_empty() {
-            self.0 = HashMap::new(); // Frees the memory of earlier crowds.
+        while self.order.first().is_some_and(|(at, _)| *at <= now)
+            && stint.goes_on()
+            && let Some((_, name)) = self.order.pop_first()
+        {
+            match self.give_in(&name) {
+                Some(pause) => _ = self.order.insert((now + pause, name)),
+                None => _ = self.crowds.remove(&name),
+            }
         }
+        if self.crowds.is_empty() {
+            *self = Self::default(); // Frees the memory of earlier crowds.
+        }
+    }
+
+    /// Lets the next one publish in the channel. Returns how long the others wait; `None`: there is nobody.
+    fn give_in(&mut self, name: &ChannelName) -> Option<Duration> {
+        let crowd = self.crowds.get_mut(name)?;
+        while let Some(Waiter { turn, network, time }) = crowd.waiting.pop() {
+            leave(&mut self.networks, network);
+            if turn.send(()).is_ok() {
+                return Some(if crowd.channel.is_crowded() { time } else { Duration::ZERO });
+            }
+        }
+        None
+    }
+
+    /// One that waits makes room for one of this network, if its network has more waiting. Returns whether there was one.
+    pub(crate) fn make_room(&mut self, network: Option<IpAddr>) -> bool {
+        let own = self.networks.get(&network).copied().unwrap_or(0);
+        let heaviest = self.networks.iter().max_by_key(|(_, count)| **count);
+        let Some((heaviest, _)) = heaviest.filter(|(_, count)| **count > own + 1) else { return false };
+        let heaviest = *heaviest;
+        let gone = self.crowds.values_mut().find_map(|crowd| crowd.waiting.shed_from(&heaviest));
+        if gone.is_some() {
+            leave(&mut self.networks, heaviest);
+        }
+        gone.is_some()
     }
 
     /// Nobody waits from now on.
     pub(crate) fn end(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 }
 
-impl Crowd {
-    /// Lets the next one publish. Returns whether there was one.
-    fn give(&mut self, now: Instant) -> bool {
-        while let Some((turn, time)) = self.waiting.pop() {
-            if turn.send(()).is_ok() {
-                self.free_at = if self.channel.is_crowded() { now + time } else { now };
-                return true;
-            }
+fn leave(networks: &mut HashMap<Option<IpAddr>, usize>, network: Option<IpAddr>) {
+    if let Some(count) = networks.get_mut(&network) {
+        *count -= 1;
+        if *count == 0 {
+            networks.remove(&network);
         }
-        false
     }
 }

@@ -177,10 +177,18 @@ impl EdgeLoop {
         let caught_up = state.fanout.catch_up(&mut state.connections, key, Instant::now());
         let has_more = caught_up == CaughtUp::More;
         self.on_caught_up(state, key, caught_up);
-        if state.fanout.has_more() || state.fanout.next_due_at() != due_at {
+        if state.fanout.next_due_at() != due_at {
             self.stirred.notify_one();
         }
+        self.stir(state);
         has_more
+    }
+
+    /// A connection's task has done something: if the fan-out has to go on with it, the loop's own task is woken.
+    pub(crate) fn stir(&self, state: &LoopState) {
+        if state.fanout.has_more() {
+            self.stirred.notify_one();
+        }
     }
 
     fn on_caught_up(&self, state: &mut LoopState, key: Key, caught_up: CaughtUp) {
@@ -306,6 +314,12 @@ impl EdgeLoop {
         fits
     }
 
+    /// The last command waits, whatever others keep: one of them has just made room.
+    pub(crate) fn begin_wait(&self, state: &mut LoopState, key: Key) {
+        let input = &mut state.connections[key].input;
+        input.begin_work(input.command_bytes());
+    }
+
     /// Ends a connection whose socket takes nothing, without a close frame, and frees its memory.
     fn cut_off_in(&self, state: &mut LoopState, key: Key, counter: &Counter) {
         if !state.connections[key].is_closing() {
@@ -399,6 +413,7 @@ impl EdgeLoop {
     /// The connection gets no more publications, stands for no device, and its pending receipts are dropped.
     pub(crate) fn leave_in(&self, state: &mut LoopState, key: Key) {
         state.fanout.unsubscribe_all(&mut state.connections, key);
+        self.stir(state);
         self.forget_device(state, key);
     }
 

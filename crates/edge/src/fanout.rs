@@ -101,7 +101,7 @@ impl LoopChannel {
     }
 }
 
-/// A channel is crowded if more than one in so many of its subscribers may soon be overtaken. So a few that read nothing do not
+/// A channel is crowded if several of its subscribers, and more than one in so many, may soon be overtaken. So a few that read nothing do not
 /// slow down those who publish.
 const LATE_PART: usize = 10;
 
@@ -205,7 +205,7 @@ pub(crate) struct Fanout {
     channels: Slab<LoopChannel>,
     by_name: HashMap<ChannelName, usize>,
     pub(crate) filters: Filters,
-    /// The subscriptions of all loops.
+    /// The channels of all loops, each held by who subscribed first.
     holdings: Arc<Mutex<Holdings>>,
     again: Vec<Arc<Channel>>,
     turn: Turn,
@@ -257,15 +257,18 @@ impl Fanout {
         channel: Arc<Channel>,
         subscriber: Subscriber,
     ) {
-        let (key, next) = (subscriber.connection, subscriber.next);
+        let Subscriber { connection: key, next, is_first, .. } = subscriber;
         let _owner = panics::owner();
         let slot = *self.by_name.entry(channel.name().clone()).or_insert_with(|| {
             self.channels.insert(LoopChannel { channel, next, subscribers: Subscribers::new(next), window: (0, 0) })
         });
         let index = self.channels[slot].subscribers.enter(subscriber);
         let connection = &mut connections[key];
-        lock(&self.holdings).add(connection.network(), connection.session.user(), connection.places.len());
         connection.places.push(Place { channel: slot, index });
+        if is_first {
+            lock(&self.holdings).add(connection.network(), connection.session.user(), connection.held_count);
+            connection.held_count += 1;
+        }
     }
 
     /// Removes a connection from the channel; `false` if it did not read it.
@@ -299,7 +302,10 @@ impl Fanout {
             moved.expect("a subscriber has a place in its connection").index = place.index;
         }
         let connection = &mut connections[key];
-        lock(&self.holdings).remove((connection.network(), connection.session.user()), connection.places.len());
+        if gone.is_first {
+            connection.held_count -= 1;
+            lock(&self.holdings).remove((connection.network(), connection.session.user()), connection.held_count);
+        }
         let (device, client) = (connection.identity.device, connection.client());
         self.hub.unsubscribe(&entry.channel, self.loop_id, client, device, gone.form);
         self.metrics.receipts_dropped_total.add(connection.pings.drop_channel(place.channel) as u64);
@@ -473,7 +479,10 @@ impl Fanout {
         {
             self.fetch(channel, connections);
         }
+        // Those that have not had their turn are before those that have more.
+        let more = std::mem::take(&mut self.again);
         self.again.extend(channels);
+        self.again.extend(more);
         for &key in &self.turn.ready {
             connections[key].is_ready = false;
         }
@@ -523,11 +532,15 @@ impl Fanout {
             }
             if subscriber.has_own_time() {
                 apart.push((key, Place { channel: slot, index }));
-            } else if subscriber.next >= base && !std::mem::replace(&mut connections[key].is_ready, true) {
+            } else if subscriber.next >= base
+                && !subscriber.is_lost
+                && !std::mem::replace(&mut connections[key].is_ready, true)
+            {
                 self.turn.ready.push_back(key);
             }
         }
-        channel.on_fetched(self.loop_id, entry.next, late_count * LATE_PART > entry.subscribers.len());
+        let are_late = late_count > 1 && late_count * LATE_PART > entry.subscribers.len();
+        channel.on_fetched(self.loop_id, entry.next, are_late);
         self.turn.windows.push(Window { slot, channel, base, frames, verdicts: Verdicts::default() });
         if !apart.is_empty() {
             let now = Instant::now();
@@ -619,7 +632,8 @@ impl Fanout {
         let entry = &self.channels[place.channel];
         let window = (entry.window.0 == turn.number).then(|| &turn.windows[entry.window.1])?;
         let subscriber = entry.subscribers.at(place.index);
-        let from = subscriber.next.checked_sub(window.base).filter(|_| !subscriber.has_own_time())?;
+        let is_in_turn = !subscriber.has_own_time() && !subscriber.is_lost;
+        let from = subscriber.next.checked_sub(window.base).filter(|_| is_in_turn)?;
         window.frames.get(usize::try_from(from).ok()?..).filter(|frames| !frames.is_empty())
     }
 
@@ -696,6 +710,9 @@ impl Fanout {
         let entry = &mut self.channels[place.channel];
         let subscriber = entry.subscribers.at(place.index);
         let next = subscriber.next;
+        if subscriber.is_lost {
+            return CaughtUp::Slow;
+        }
         if next >= entry.next {
             return CaughtUp::Yes;
         }
@@ -721,6 +738,9 @@ impl Fanout {
                 thin.missed_count = lacking.untold_count;
             } else if let Some(untold_count) = untold_count {
                 thin.missed_count = *untold_count;
+            }
+            if has_all && lacking.is_cut {
+                thin.due = None; // It has not seen yet what it gets this time.
             }
         }
         let in_sync = entry.subscribers.next(place.index) == entry.next;

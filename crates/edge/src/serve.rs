@@ -12,7 +12,10 @@
 //! A panic while a connection is served closes this connection. Shared state changes only in the hub and in the
 //! fan-out, where a panic ends the process.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +24,7 @@ use tidings_protocol::{Disconnect, SessionId};
 use tidings_telemetry::panics;
 use tidings_types::Variant;
 use tokio::io::Interest;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
@@ -157,8 +160,17 @@ impl Served {
         if let Some(turn) = edge_loop.turns.ask(|| self.of_connection(Connection::asker)) {
             edge_loop.shared.metrics.shares_of_commands_total.inc();
             edge_loop.stirred.notify_one();
-            let _given = self.while_writing(turn).await; // When the loop ends, nobody waits any more.
+            let _given = self.while_open(turn).await; // When the loop ends, nobody waits any more.
         }
+    }
+
+    /// Waits for what another connection cannot have meanwhile. `None`: it is not given, or this connection is about to end.
+    async fn while_open(&self, mut given: oneshot::Receiver<()>) -> Option<()> {
+        let waiting = poll_fn(|context| match self.of_connection(Connection::is_closing) {
+            true => Poll::Ready(None), // Its task was woken for that.
+            false => Pin::new(&mut given).poll(context).map(Result::ok),
+        });
+        self.while_writing(waiting).await
     }
 
     /// Waits for what a command needs, and for what follows from it.
@@ -172,8 +184,8 @@ impl Served {
                     None
                 }
                 Awaited::Room { effect, room } => {
-                    let _given = self.while_writing(room).await; // When the loop ends, nobody waits any more.
-                    self.client.on_room(*effect)
+                    let has_room = self.while_open(room).await.is_some();
+                    self.client.on_room(*effect, has_room)
                 }
                 Awaited::CatchUp { effect, future } => {
                     self.while_writing(future).await;

@@ -217,7 +217,7 @@ pub(crate) struct Shared {
     pub(crate) connection_count: AtomicUsize,
     pub(crate) networks: Arc<Networks>,
     pub(crate) users: Users,
-    /// The subscriptions of all connections.
+    /// The channels that are read, each held by who subscribed first.
     pub(crate) holdings: Arc<Mutex<Holdings>>,
     /// The queues of the loops.
     pub(crate) orders: Vec<mpsc::Sender<Posted>>,

@@ -205,6 +205,7 @@ mod tests {
     use std::task::Poll;
     use std::time::Duration;
 
+    use tokio::task::JoinSet;
     use tokio::time::timeout;
 
     use super::*;
@@ -235,13 +236,13 @@ mod tests {
     async fn who_asks_seldom_is_served_before_a_thousand_that_ask_often() {
         let gate = Gate::new(1, 2000);
         let first = gate.enter(&asker(1, "", 0)).await.unwrap();
-        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let mut tasks = tokio::task::JoinSet::new();
+        let (tell, mut told) = tokio::sync::mpsc::channel(2000);
+        let mut tasks = JoinSet::new();
         let mut ask = |who: Asker| {
             let (gate, tell) = (gate.clone(), tell.clone());
             tasks.spawn(async move {
                 let pass = gate.enter(&who).await;
-                tell.send(who.network).unwrap();
+                tell.send(who.network).await.unwrap();
                 drop(pass);
             });
         };
@@ -265,15 +266,15 @@ mod tests {
     async fn at_a_full_gate_who_asks_for_most_makes_room() {
         let gate = Gate::new(1, 4);
         let place = gate.enter(&asker(1, "", 0)).await;
-        let waiting: Vec<_> = (1..=4)
-            .map(|client| {
-                let gate = gate.clone();
-                tokio::spawn(async move { gate.enter(&asker(1, "", client)).await.is_some() })
-            })
-            .collect();
+        let mut waiting = JoinSet::new();
+        for client in 1..=4 {
+            let gate = gate.clone();
+            waiting.spawn(async move { gate.enter(&asker(1, "", client)).await.is_some() });
+        }
         until_waiting(&gate, 4).await;
         assert!(soon(gate.enter(&asker(1, "", 9))).await.is_none(), "the greedy network has no more room");
-        let modest = tokio::spawn({
+        let mut modest = JoinSet::new();
+        modest.spawn({
             let gate = gate.clone();
             async move { gate.enter(&asker(2, "ann", 5)).await.is_some() }
         });
@@ -284,11 +285,8 @@ mod tests {
         })
         .await;
         drop(place);
-        assert!(soon(modest).await.unwrap());
-        let mut served = 0;
-        for one in waiting {
-            served += usize::from(soon(one).await.unwrap());
-        }
+        assert_eq!(soon(modest.join_all()).await, [true]);
+        let served = soon(waiting.join_all()).await.into_iter().filter(|is_served| *is_served).count();
         assert_eq!(served, 3, "one of the greedy ones made room");
     }
 

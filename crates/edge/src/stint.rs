@@ -1,6 +1,8 @@
 //! How long a loop works at one thing before it looks at the others.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Connections that one stint serves: about half a millisecond, if each is written one frame.
 const CONNECTION_COUNT_MAX: usize = 128;

@@ -129,6 +129,8 @@ pub struct Subscribed {
     pub channel: Arc<Channel>,
     /// Index of the first tail frame for the reader.
     pub next: u64,
+    /// There was no other reader on this server.
+    pub is_first: bool,
     /// The channel's position at that moment.
     pub top: StreamPosition,
     /// The result of the resume, if the reader asked for one.
@@ -599,7 +601,8 @@ impl Channel {
             return Acted::Done(Err(*gap));
         }
         let next = state.tail.end();
-        if state.readers.is_empty() {
+        let is_first = state.readers.is_empty();
+        if is_first {
             self.tell_change(true);
         }
         state.readers.enter(member.loop_id, next);
@@ -628,7 +631,7 @@ impl Channel {
         let receipts = if is_asked { receipts.resolve(state.open.iter()) } else { Vec::new() };
         let (channel, top) = (self.clone(), state.history.top());
         let delta_base = state.previous.as_ref().map(|(offset, _)| *offset).filter(|offset| *offset > Offset(0));
-        Acted::Done(Ok(Subscribed { channel, next, top, recovery, delta_base, receipts }))
+        Acted::Done(Ok(Subscribed { channel, next, is_first, top, recovery, delta_base, receipts }))
     }
 
     /// The first reader has come, or the last one has left. Called under the lock, so that changes stay in order.

@@ -27,6 +27,11 @@ impl Wishes {
         }
     }
 
+    /// What it costs to find out, in units of some 100 nanoseconds.
+    pub(crate) fn cost(&self, tags: &Tags) -> usize {
+        self.filter.as_ref().map_or(1, |filter| filter.cost(tags))
+    }
+
     /// Whether it wants a publication with these tags.
     pub fn wants_publication(&self, tags: &Tags) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.matches(tags))

@@ -67,6 +67,11 @@ impl Client {
         client
     }
 
+    /// Ends the connection with a reset, as a client's system does that has gone away.
+    pub(crate) fn reset(mut self) {
+        socket2::SockRef::from(&*self.socket.stream_mut()).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
     /// A client that speaks this format, whatever the others do.
     pub(crate) async fn open_as(server: &Server, format: Format) -> Self {
         Self::try_open_as(server, format).await.unwrap()

@@ -6,7 +6,8 @@
 //!
 //! What it costs: a reader passes each frame once, or twice if its answer was full there. Whether a newer publication follows is
 //! known of each ([`Sources`](super::sources::Sources)), so how much waits does not matter. Only a reader with a filter looks on,
-//! for a newer publication that it wants. One call looks at [`LOOK_COUNT_MAX`] frames at most.
+//! for a newer publication that it wants. One call looks at [`LOOK_COST_MAX`] frames at most, and at fewer if the reader's filter is
+//! a costly one.
 //!
 //! The first publication behind what was left out says so, in its tags: `skipped_from` and `skipped_to`, the offsets of the first
 //! and the last publication that the reader has not got. If it has no position, or offsets do not show the gap, the tag is
@@ -31,8 +32,8 @@ const TAG_FROM: &str = "skipped_from";
 const TAG_TO: &str = "skipped_to";
 /// The tag with their number, where offsets do not show them.
 const TAG_COUNT: &str = "skipped";
-/// Frames that one call looks at: about 50 microseconds under the channel's lock, if the reader's filter is a simple one.
-const LOOK_COUNT_MAX: usize = 1024;
+/// What one call may cost, of looks at frames: about 100 microseconds under the channel's lock.
+const LOOK_COST_MAX: usize = 1024;
 
 /// A reader that is behind.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +67,8 @@ pub struct Thinned {
     pub lacks_base: Vec<bool>,
     /// How many are left out of which it does not know at `end`.
     pub untold_count: u64,
+    /// There may be more before the reader's end: it would have cost too much to look further at once.
+    pub is_cut: bool,
     /// At `end` stands a restart frame.
     pub is_at_restart: bool,
 }
@@ -168,10 +171,10 @@ impl State {
         let mut chooser = Chooser::new(self, behind, end, missed);
         let frames = self.tail.iter_from(from).into_iter().flatten().take_while(|(index, _)| *index < end);
         let mut sources = self.sources.from(from).peekable();
-        let mut stopped = None;
+        let (mut stopped, mut is_cut) = (None, false);
         for (index, frame) in frames {
-            if !chooser.may_look() {
-                stopped = Some(index);
+            if !chooser.may_look(frame) {
+                (stopped, is_cut) = (Some(index), true);
                 break;
             }
             let source = sources.next_if(|source| source.index == index);
@@ -184,7 +187,7 @@ impl State {
         let Chooser { choices, skipped_count, .. } = chooser;
         let is_at_restart = stopped.is_none() && restart.is_some();
         let end = stopped.unwrap_or(end);
-        (choices, Thinned { end, is_at_restart, untold_count: skipped_count, ..Thinned::default() })
+        (choices, Thinned { end, is_at_restart, is_cut, untold_count: skipped_count, ..Thinned::default() })
     }
 }
 
@@ -196,7 +199,7 @@ struct Chooser<'a> {
     end: u64,
     /// Publications before this one are left out, whatever they are about.
     newest: u64,
-    looks_left: usize,
+    cost_left: usize,
     choices: Vec<Choice>,
     /// The bytes of all choices.
     bytes: usize,
@@ -216,7 +219,7 @@ impl<'a> Chooser<'a> {
             behind,
             end,
             newest: newest.unwrap_or(0),
-            looks_left: LOOK_COUNT_MAX,
+            cost_left: LOOK_COST_MAX,
             choices: Vec::new(),
             bytes: 0,
             skipped_count: missed_count,
@@ -224,9 +227,22 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// Counts a look at a frame. `false`: there were enough.
-    fn may_look(&mut self) -> bool {
-        self.looks_left.checked_sub(1).inspect(|left| self.looks_left = *left).is_some()
+    /// Counts a look at a frame. `false`: it may not cost more. The first look always may.
+    fn may_look(&mut self, frame: &Frame) -> bool {
+        match &frame.kind {
+            FrameKind::Publication(tags) => self.may_look_at(tags),
+            FrameKind::JoinLeave | FrameKind::Restart => self.may_cost(1),
+        }
+    }
+
+    fn may_look_at(&mut self, tags: &Tags) -> bool {
+        self.may_cost(self.behind.wishes.cost(tags))
+    }
+
+    fn may_cost(&mut self, cost: usize) -> bool {
+        let may = self.cost_left > 0;
+        self.cost_left = self.cost_left.saturating_sub(cost);
+        may
     }
 
     /// Passes the next frame. `false`: the reader gets it, but there is no room for it.
@@ -253,8 +269,10 @@ impl<'a> Chooser<'a> {
             return source.index < self.newest;
         }
         let mut at = source.replaced_at;
-        while at < self.end && self.may_look() {
-            let Some(later) = self.sources.at(at) else { return false };
+        while at < self.end {
+            let Some(later) = self.sources.at(at).filter(|later| self.may_look_at(&later.publication.tags)) else {
+                return false;
+            };
             if self.behind.wishes.wants_publication(&later.publication.tags) {
                 return true;
             }
@@ -266,8 +284,14 @@ impl<'a> Chooser<'a> {
 
 /// The last publication before `end` that the reader wants. `None`: there is none, or it takes too long to find it.
 fn newest_wanted(sources: &Sources, wishes: &Wishes, end: u64) -> Option<u64> {
-    let mut newest = sources.before(end).take(LOOK_COUNT_MAX);
-    newest.find(|source| wishes.wants_publication(&source.publication.tags)).map(|source| source.index)
+    let mut cost_left = LOOK_COST_MAX;
+    let affordable = sources.before(end).take_while(|source| {
+        let may = cost_left > 0;
+        cost_left = cost_left.saturating_sub(wishes.cost(&source.publication.tags));
+        may
+    });
+    let wants = |source: &&Source| wishes.wants_publication(&source.publication.tags);
+    affordable.into_iter().find(wants).map(|source| source.index)
 }
 
 fn is_publication(frame: &Frame) -> bool {
