@@ -7,16 +7,20 @@
 //!
 //! Bounds: [`MESSAGE_COUNT_MAX`] messages at a time, of [`EVENT_BYTES_MAX`] bytes; a larger one is terminated.
 
+mod fence;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
-use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::consumer::pull::Config as PullConfig;
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
 use async_nats::jetstream::{self, AckKind};
 use futures_util::StreamExt as _;
 use tidings_types::Backoff;
 use tokio::time::{sleep, timeout};
 
+use self::fence::Fence;
 use super::desk::{Desk, EVENT_BYTES_MAX, Fate, MESSAGE_COUNT_MAX, Message};
 use crate::status::{Counts, WrongEntry};
 
@@ -24,6 +28,8 @@ use crate::status::{Counts, WrongEntry};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long NATS waits for the acknowledgement before it delivers a message again.
 const ACK_WAIT: Duration = Duration::from_secs(60);
+/// Messages that the client keeps before they are read; of those that are pulled at a time there are fewer.
+const WAITING_COUNT_MAX: usize = 4 * MESSAGE_COUNT_MAX;
 /// After failures.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
@@ -51,6 +57,10 @@ enum JetStreamError {
     Credentials(#[source] std::io::Error),
     #[error("cannot connect to NATS: {0}")]
     Connect(#[from] async_nats::ConnectError),
+    #[error("no door to NATS can be opened")]
+    Fence(#[source] std::io::Error),
+    #[error("{0}")]
+    Refused(String),
     #[error("NATS did not answer within {} s", CONNECT_TIMEOUT.as_secs())]
     Silent,
     #[error("the stream {stream} cannot be read: {reason}")]
@@ -81,10 +91,25 @@ async fn read(
         Some(text) => ConnectOptions::with_credentials(text).map_err(JetStreamError::Credentials)?,
         None => ConnectOptions::new(),
     };
-    let options = options.name("tidings").tls_client_config(rustls::ClientConfig::clone(&config.tls));
-    let options = options.ignore_discovered_servers(); // They would be spoken to as they say, so perhaps in plain text.
-    let connecting = timeout(CONNECT_TIMEOUT, options.connect(&config.servers));
-    let client = connecting.await.map_err(|_| JetStreamError::Silent)??;
+    let fence = Fence::open(&config.servers, &config.tls).await.map_err(JetStreamError::Fence)?;
+    let options = options.name("tidings").ignore_discovered_servers(); // They would be spoken to without the fence.
+    let options = options.subscription_capacity(WAITING_COUNT_MAX);
+    let reading = async {
+        let connecting = timeout(CONNECT_TIMEOUT, options.connect(fence.doors()));
+        let client = connecting.await.map_err(|_| JetStreamError::Silent)??;
+        pull(config, client, desk, pulled).await
+    };
+    let Err(error) = reading.await;
+    Err(fence.why().map_or(error, JetStreamError::Refused))
+}
+
+/// Pulls messages until something fails.
+async fn pull(
+    config: &JetStreamConfig,
+    client: async_nats::Client,
+    desk: &Desk,
+    pulled: &mut bool,
+) -> Result<std::convert::Infallible, JetStreamError> {
     let failed = |error: &dyn std::fmt::Display| JetStreamError::Pull(error.to_string());
     let consumer = consumer(config, client).await?;
     let stream = consumer.stream().max_messages_per_batch(MESSAGE_COUNT_MAX).messages().await;
@@ -105,12 +130,12 @@ async fn consumer(config: &JetStreamConfig, client: async_nats::Client) -> Resul
         reason: reason.to_string(),
     };
     let stream = jetstream::new(client).get_stream(&config.stream).await.map_err(|error| failed(&error))?;
-    let wanted = pull::Config {
+    let wanted = PullConfig {
         durable_name: Some(config.consumer.clone()),
         filter_subject: config.filter.clone().unwrap_or_default(),
         ack_policy: AckPolicy::Explicit,
         ack_wait: ACK_WAIT,
-        ..pull::Config::default()
+        ..PullConfig::default()
     };
     stream.get_or_create_consumer(&config.consumer, wanted).await.map_err(|error| failed(&error))
 }

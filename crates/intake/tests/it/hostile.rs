@@ -1,5 +1,6 @@
 //! Databases and brokers that lie: what they say costs them the connection, and nobody anything else.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -211,4 +212,52 @@ async fn a_server_that_a_broker_names_is_not_connected_to() {
     })
     .await;
     assert_eq!(misled.load(Ordering::Relaxed), 0);
+}
+
+const INFO: &str = r#"{"server_id":"A","server_name":"a","version":"2.15.0","go":"go1.26","host":"127.0.0.1","port":4222,"headers":true,"max_payload":1048576,"jetstream":true,"client_id":1,"proto":1}"#;
+
+/// A broker that says this to each client, and then `endless` again and again.
+async fn broker(greeting: String, endless: &'static str) -> (SocketAddr, JoinSet<()>, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, sent) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let (mut serving, count) = (JoinSet::new(), sent.clone());
+    serving.spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.write_all(greeting.as_bytes()).await;
+            let piece = endless.repeat((64 << 10) / endless.len().max(1));
+            while stream.write_all(piece.as_bytes()).await.is_ok() && !piece.is_empty() {
+                count.fetch_add(piece.len(), Ordering::Relaxed);
+            }
+            let _ = stream.read(&mut [0; 1024]).await; // It ends with its client.
+        }
+    });
+    (address, serving, sent)
+}
+
+/// What a broker sends is bounded before its client keeps it, and the status says what was wrong.
+#[tokio::test]
+async fn a_broker_that_lies_loses_the_connection_and_the_status_says_why() {
+    let wants_tls = INFO.replace("{\"server_id", "{\"tls_required\":true,\"server_id");
+    let lies = [
+        ("INFO {".to_owned(), "\"a\":1,", "a line of more than 65536 bytes"),
+        (format!("INFO {INFO}\r\nMSG a 1 4294967296\r\n"), "x", "a message of 4294967296 bytes, at most 67108864"),
+        (format!("INFO {INFO}\r\n"), "x", "a line of more than 65536 bytes"),
+        (format!("INFO {wants_tls}\r\nMSG a 1 0\r\n"), "\r\n", "sends something before TLS begins"),
+        ("220 mail.example.com\r\n".to_owned(), "", "does not greet as a NATS server"),
+    ];
+    for (greeting, endless, why) in lies {
+        let (address, _serving, sent) = broker(greeting, endless).await;
+        let source = Source::start(MessageSource::JetStream(JetStreamConfig {
+            servers: vec![format!("nats://{address}")],
+            tls: Roots::Native.client_config().unwrap(),
+            credentials: None,
+            stream: "EVENTS".to_owned(),
+            consumer: "tidings".to_owned(),
+            filter: None,
+        }));
+        eventually(why, || source.status().error.is_some_and(|error| error.contains(why))).await;
+        let sent = sent.load(Ordering::Relaxed);
+        assert!(sent < 256 << 20, "{sent} bytes were taken");
+    }
 }

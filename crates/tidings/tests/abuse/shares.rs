@@ -1,8 +1,6 @@
 //! Fair shares: what greedy clients ask for costs only themselves. The bystander has an address of its own, and the same loop.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,7 +9,7 @@ use tidings_trial::raw::{HOME, exchange, line};
 use tidings_types::Format;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
 use crate::net::{ABROAD, Client, backend_request, must};
@@ -123,35 +121,38 @@ fn filters_over_long_numbers() {
     });
 }
 
-/// Reads until the connection ends. How it ended, if it did before the end was told.
-fn reading(mut client: Client, is_over: Arc<AtomicBool>) -> JoinHandle<Result<(), String>> {
-    tokio::spawn(async move {
-        loop {
-            match client.message().await {
-                Ok(_) => {}
-                Err(_) if is_over.load(Ordering::Relaxed) => return Ok(()),
-                Err(error) => return Err(error),
+/// Clients that read what comes, until they are cut off.
+fn all_read(clients: Vec<Client>) -> JoinSet<String> {
+    let mut reading = JoinSet::new();
+    for mut client in clients {
+        reading.spawn(async move {
+            loop {
+                if let Err(error) = client.message().await {
+                    return error;
+                }
             }
-        }
-    })
+        });
+    }
+    reading
 }
 
 /// None of the readers may have been cut off.
-fn all_stayed(readers: Vec<JoinHandle<Result<(), String>>>) -> Attacked<()> {
-    let ended = readers.iter().filter(|reader| reader.is_finished()).count();
-    readers.into_iter().for_each(|reader| reader.abort());
-    if ended == 0 { Ok(()) } else { Err(format!("{ended} readers were cut off")) }
+fn all_stayed(mut readers: JoinSet<String>) -> Attacked<()> {
+    let ended: Vec<_> = std::iter::from_fn(|| readers.try_join_next()).flatten().collect();
+    match ended.first() {
+        None => Ok(()),
+        Some(error) => Err(format!("{} readers were cut off, the first of them: {error}", ended.len())),
+    }
 }
 
 #[test]
 fn one_client_publishes_as_fast_as_it_can() {
     let name = "one anonymous client publishes as fast as it can to 1 000 readers";
     judge(name, (ONE_LOOP, OPEN_FILES_MAX), nothing, async |server, ()| {
-        let is_over = Arc::new(AtomicBool::new(false));
         let subscribe = json!({ "channel": "open:1" });
         let all = many(GREEDY_COUNT, |_| reader(server, HOME, json!({}), subscribe.clone())).await;
         let all = all.into_iter().collect::<Result<Vec<_>, String>>()?;
-        let all: Vec<_> = all.into_iter().map(|client| reading(client, is_over.clone())).collect();
+        let all = all_read(all);
         let stream = line(server, ABROAD).await.map_err(|error| error.to_string())?;
         let mut greedy = Client::with(server, stream, json!({})).await?;
         let frame: Vec<_> =
@@ -166,7 +167,6 @@ fn one_client_publishes_as_fast_as_it_can() {
             count += frame.len();
         }
         println!("  published {count} in {:.1} s", began.elapsed().as_secs_f64());
-        is_over.store(true, Ordering::Relaxed);
         all_stayed(all)
     });
 }
@@ -177,11 +177,10 @@ fn a_reader_of_each_form_before_a_burst() {
     let settings =
         ONE_LOOP.replace("[channel.namespaces.open]", "[channel.namespaces.open]\nallowed_delta_types = [\"fossil\"]");
     judge(name, (&settings, OPEN_FILES_MAX), nothing, async |server, ()| {
-        let is_over = Arc::new(AtomicBool::new(false));
         let subscribe = json!({ "channel": "open:1" });
         let all = many(100, |_| reader(server, HOME, json!({}), subscribe.clone())).await;
         let all = all.into_iter().collect::<Result<Vec<_>, String>>()?;
-        let all: Vec<_> = all.into_iter().map(|client| reading(client, is_over.clone())).collect();
+        let all = all_read(all);
         let delta = json!({ "channel": "open:1", "delta": "fossil" });
         let mut greedy = vec![reader(server, ABROAD, json!({}), delta).await?];
         greedy.push(reader(server, ABROAD, json!({}), subscribe).await?);
@@ -196,7 +195,6 @@ fn a_reader_of_each_form_before_a_burst() {
             sleep(Duration::from_millis(500)).await; // Between bursts the readers have all of it.
         }
         drop((greedy, protobuf, unidirectional));
-        is_over.store(true, Ordering::Relaxed);
         all_stayed(all)
     });
 }
@@ -232,33 +230,6 @@ async fn uni_readers(server: SocketAddr, channel: &str) -> Result<Vec<tokio::net
     Ok(all)
 }
 
-/// A back end that needs so long for each answer.
-async fn slow_back_end(time: Duration) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((mut stream, _)) = listener.accept().await {
-            connections.spawn(async move {
-                let mut input = Vec::new();
-                while stream.read_buf(&mut input).await.is_ok_and(|count| count > 0) {
-                    if !is_whole(&input) {
-                        continue;
-                    }
-                    input.clear();
-                    sleep(time).await;
-                    let body = r#"{"result":{"data":{}}}"#;
-                    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-                    if stream.write_all(answer.as_bytes()).await.is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    address
-}
-
 fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
@@ -271,7 +242,8 @@ fn calls_of_a_hook_without_a_pause() {
     let name = "1 100 clients call a hook of 50 ms without a pause, beside one that calls now and then";
     // The back end lives as long as the attack, on a thread of its own.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let address = runtime.block_on(slow_back_end(Duration::from_millis(50)));
+    let (address, mood) = moody_back_end(&runtime);
+    mood.send_replace(Mood::Slow(Duration::from_millis(50)));
     let settings = format!(
         "{ONE_LOOP}\n[rpc]\nhook = \"slow\"\n[hooks.slow]\nurl = \"http://{address}/\"\nallow_http = true\ntimeout = \"5s\"\n"
     );
@@ -363,8 +335,9 @@ fn moody_back_end(runtime: &tokio::runtime::Runtime) -> (SocketAddr, tokio::sync
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let address = listener.local_addr().unwrap();
     runtime.spawn(async move {
+        let mut connections = JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answer_all(stream, mood.clone()));
+            connections.spawn(answer_all(stream, mood.clone()));
         }
     });
     (address, tell)
@@ -386,7 +359,7 @@ async fn answer_all(mut stream: tokio::net::TcpStream, mut mood: tokio::sync::wa
                 return;
             }
         }
-        let body = r#"{"result":{}}"#;
+        let body = r#"{"result":{"data":{}}}"#;
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         if stream.write_all(answer.as_bytes()).await.is_err() {
             return;

@@ -20,7 +20,7 @@ const TERM: Duration = Duration::from_secs(5);
 const CHANNELS: u64 = 6;
 /// One publication of each batch is large and goes there, for readers that are to become too slow.
 pub(crate) const FLOOD: &str = "live:flood";
-const FLOOD_BYTES: usize = 16 << 10;
+const FLOOD_BYTES: usize = 48 << 10; // Also on a busy machine, more than the buffers of sockets hold in `STALL`.
 
 /// A channel that is there all the time.
 pub(crate) fn steady_channel(number: u64) -> String {
