@@ -24,15 +24,19 @@ const ONE_LOOP: &str = r#"
 [edge]
 loops = 1
 [channel.namespaces.open]
+allow_subscribe_for_client = true
 allow_subscribe_for_anonymous = true
+allow_publish_for_client = true
 allow_publish_for_anonymous = true
 [channel.namespaces.map]
 slow_readers = "latest"
 latest_key = "thing"
 allow_tags_filter = true
+allow_subscribe_for_client = true
 allow_subscribe_for_anonymous = true
 [channel.namespaces.told]
 allow_tags_filter = true
+allow_subscribe_for_client = true
 allow_subscribe_for_anonymous = true
 "#;
 
@@ -249,9 +253,9 @@ fn calls_of_a_hook_without_a_pause() {
     );
     judge(name, (&settings, OPEN_FILES_MAX), nothing, async |server, ()| {
         let rpc = || json!({ "rpc": { "method": "greet", "data": {} } });
+        let clients = many(1100, |_| Client::connect(server, ABROAD)).await;
         let mut greedy = JoinSet::new();
-        for _ in 0..1100 {
-            let mut client = Client::connect(server, ABROAD).await?;
+        for mut client in clients.into_iter().collect::<Result<Vec<_>, String>>()? {
             greedy.spawn(async move {
                 while client.say([rpc()]).await.is_ok() {
                     client.read_answers().await; // An error, too.
@@ -275,9 +279,10 @@ fn calls_of_a_hook_without_a_pause() {
 fn full_frames_of_commands() {
     let name = "1 000 clients send frames full of commands without a pause";
     judge(name, (ONE_LOOP, OPEN_FILES_MAX), nothing, async |server, ()| {
+        let clients = many(GREEDY_COUNT, |_| Client::connect(server, ABROAD)).await;
+        let clients = clients.into_iter().collect::<Result<Vec<_>, String>>()?;
         let mut greedy = JoinSet::new();
-        for number in 0..GREEDY_COUNT {
-            let mut client = Client::connect(server, ABROAD).await?;
+        for (number, mut client) in clients.into_iter().enumerate() {
             greedy.spawn(async move {
                 let channel = format!("open:{}", number % 100);
                 let both =
