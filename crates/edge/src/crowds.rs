@@ -2,7 +2,8 @@
 //!
 //! A client publishes as fast as it likes, until a loop or many of the readers may soon be overtaken
 //! ([`Channel::is_crowded`]). From then on its publications wait: those of all clients of this loop together fill what is kept for
-//! slow readers once in [`FILL_TIME`], or go as fast as the readers take them. Fair shares decide whose is next
+//! slow readers once in [`FILL_TIME`], or go as fast as the readers take them. If that is too fast for them, it takes twice as
+//! long after a second, and four times after another one. Fair shares decide whose is next
 //! ([`shares`](crate::shares)), and who has most waiting makes room when too much waits ([`Crowds::make_room`]).
 //!
 //! Bound: an entry for each connection that waits, and one for each channel in which somebody waits, or has just waited.
@@ -21,8 +22,12 @@ use tokio::time::Instant;
 use crate::shares::{Asker, Askers};
 use crate::stint::Stint;
 
-/// A reader that takes in this time what is kept for slow readers is not overtaken by clients.
+/// A reader that takes in four times this time what is kept for slow readers is not overtaken by clients.
 const FILL_TIME: Duration = Duration::from_secs(10);
+/// A channel that is crowded for so long is filled more slowly.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often it is slowed down to the half.
+const SLOWER_MAX: u32 = 2;
 
 /// See the module header.
 ///
@@ -39,6 +44,8 @@ pub(crate) struct Crowds {
 struct Crowd {
     channel: Arc<Channel>,
     waiting: Askers<Waiter>,
+    /// Since when it is crowded.
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -64,7 +71,7 @@ impl Crowds {
         let name = channel.name().clone();
         let crowd = self.crowds.entry(name.clone()).or_insert_with(|| {
             self.order.insert((now, name));
-            Crowd { channel, waiting: Askers::default() }
+            Crowd { channel, waiting: Askers::default(), since: now }
         });
         crowd.waiting.push(asker.path(), waiter);
         *self.networks.entry(asker.network).or_default() += 1;
@@ -88,7 +95,7 @@ impl Crowds {
             && stint.goes_on()
             && let Some((_, name)) = self.order.pop_first()
         {
-            match self.give_in(&name) {
+            match self.give_in(&name, now) {
                 Some(pause) => _ = self.order.insert((now + pause, name)),
                 None => _ = self.crowds.remove(&name),
             }
@@ -99,12 +106,17 @@ impl Crowds {
     }
 
     /// Lets the next one publish in the channel. Returns how long the others wait; `None`: there is nobody.
-    fn give_in(&mut self, name: &ChannelName) -> Option<Duration> {
+    fn give_in(&mut self, name: &ChannelName, now: Instant) -> Option<Duration> {
         let crowd = self.crowds.get_mut(name)?;
         while let Some(Waiter { turn, network, time }) = crowd.waiting.pop() {
             leave(&mut self.networks, network);
             if turn.send(()).is_ok() {
-                return Some(if crowd.channel.is_crowded() { time } else { Duration::ZERO });
+                if !crowd.channel.is_crowded() {
+                    crowd.since = now;
+                    return Some(Duration::ZERO);
+                }
+                let seconds = now.duration_since(crowd.since).div_duration_f64(PATIENCE) as u32;
+                return Some(time * 2_u32.pow(seconds.min(SLOWER_MAX)));
             }
         }
         None

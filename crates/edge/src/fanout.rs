@@ -36,13 +36,14 @@
 //! some, and the write to each connection that gets it. A filter is applied to it once, however many subscribers have the same
 //! ([`wanted`](crate::wanted)).
 //!
-//! Bounds: one turn takes at most `turn_bytes_max` of each channel. The session bounds the subscriptions of a
+//! Bounds: one turn takes at most `turn_bytes_max` of each channel, and less while turns take long. The session bounds the subscriptions of a
 //! connection; the hub bounds the channels. A connection is at most once in the list of connections that wait for the
 //! end of their first second, and a subscription in the list of those that wait for their time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use slab::Slab;
 use tidings_hub::{Behind, Channel, EventReceipts, Hub, LoopId, Thinned, process_micros};
@@ -104,6 +105,11 @@ impl LoopChannel {
 /// A channel is crowded if several of its subscribers, and more than one in so many, may soon be overtaken. So a few that read nothing do not
 /// slow down those who publish.
 const LATE_PART: usize = 10;
+
+/// A turn should take no longer: what comes meanwhile in other channels waits for its end.
+const TURN_TIME_MAX: Duration = Duration::from_millis(50);
+/// A turn takes at least so much of each channel, or one frame.
+const TURN_BYTES_MIN: usize = 4 << 10;
 
 /// What the caller must do after a step. A key may be in a list twice.
 #[derive(Debug, Default)]
@@ -200,6 +206,10 @@ pub(crate) struct Fanout {
     hub: Arc<Hub>,
     loop_id: LoopId,
     turn_bytes_max: usize,
+    /// Of each channel in one turn, now.
+    turn_bytes: usize,
+    /// When the current turn began.
+    turn_began: Instant,
     timing: Option<Timing>,
     ping: [Frame; 1],
     channels: Slab<LoopChannel>,
@@ -228,6 +238,8 @@ impl Fanout {
             hub: shared.hub.clone(),
             loop_id,
             turn_bytes_max: shared.config.turn_bytes_max,
+            turn_bytes: shared.config.turn_bytes_max,
+            turn_began: Instant::now(),
             timing,
             ping: [Frame::new(
                 FrameKind::Publication(Tags::default()),
@@ -455,6 +467,7 @@ impl Fanout {
             }
         }
         if turn.ready.is_empty() {
+            self.adapt();
             turn.events.receipts.clear();
             turn.has_restarts = false;
             for window in turn.windows.drain(..) {
@@ -468,11 +481,22 @@ impl Fanout {
         left
     }
 
+    /// A turn has ended. One that takes long delays what is new in other channels, so the next one takes less of each.
+    fn adapt(&mut self) {
+        let time = self.turn_began.elapsed();
+        if time > TURN_TIME_MAX {
+            self.turn_bytes = (self.turn_bytes / 2).max(TURN_BYTES_MIN.min(self.turn_bytes_max));
+        } else if time < TURN_TIME_MAX / 4 {
+            self.turn_bytes = (self.turn_bytes * 2).min(self.turn_bytes_max);
+        }
+    }
+
     /// Fetches what is new, once for all connections, and marks the readers. Channels for which there is no time are in the next
     /// turn.
     fn begin_turn(&mut self, connections: &mut Slab<Connection>, dirty: &mut Vec<Arc<Channel>>) {
         let mut channels = std::mem::take(&mut self.again).into_iter().chain(dirty.drain(..));
         self.turn.number += 1;
+        self.turn_began = Instant::now();
         let mut stint = Stint::begin();
         while stint.goes_on()
             && let Some(channel) = channels.next()
@@ -500,7 +524,7 @@ impl Fanout {
         }
         let midway = channel.clear_dirty(self.loop_id).unwrap_or(0);
         let (base, mut frames) = (entry.next, Vec::new());
-        match channel.fetch(base, self.turn_bytes_max, &mut frames) {
+        match channel.fetch(base, self.turn_bytes, &mut frames) {
             Ok((next, more)) => {
                 entry.next = next;
                 if more {
